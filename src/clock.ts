@@ -1,0 +1,105 @@
+import {setTimeout as delay} from 'node:timers/promises'
+
+/** A source of instants, in milliseconds since the epoch. */
+export interface Clock {
+  now(): number
+}
+
+/** The clock of HTTP, locks and heartbeats: it can also be waited on. */
+export interface RealClock extends Clock {
+  /** Resolves after `ms`; rejects with the signal's reason when it aborts first. */
+  sleep(ms: number, signal?: AbortSignal): Promise<void>
+}
+
+/** The machine's own clock. */
+export const realClock: RealClock = {
+  now: () => Date.now(),
+  sleep: (ms, signal) => delay(ms, undefined, signal ? {signal} : undefined),
+}
+
+/** A clock that stands still at `instant` (ms since the epoch). */
+export function createFrozenClock(instant: number): Clock {
+  return {now: () => instant}
+}
+
+/** Minutes after midnight of `HH:MM`. */
+function minutesOf(time: string): number {
+  const [hours = '0', minutes = '0'] = time.split(':')
+  return Number(hours) * 60 + Number(minutes)
+}
+
+const localFormats = new Map<string, Intl.DateTimeFormat>()
+
+function localFormat(timeZone: string): Intl.DateTimeFormat {
+  const known = localFormats.get(timeZone)
+  if (known) return known
+  const format = new Intl.DateTimeFormat('en-CA', {
+    timeZone,
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: '2-digit',
+    day: '2-digit',
+    hour: '2-digit',
+    minute: '2-digit',
+  })
+  localFormats.set(timeZone, format)
+  return format
+}
+
+/**
+ * The day an instant counts for: its local date in `timeZone`, or the day before when the local time is earlier
+ * than `dayCutoff` (`HH:MM`), so that a run at 05:30 counts for the day it closes.
+ *
+ * @param instant ms since the epoch
+ * @returns `YYYY-MM-DD`
+ */
+export function businessDateOf(instant: number, zone: {timeZone: string; dayCutoff: string}): string {
+  const parts = Object.fromEntries(
+    localFormat(zone.timeZone)
+      .formatToParts(instant)
+      .map((part) => [part.type, part.value]),
+  )
+  const localDate = `${parts.year}-${parts.month}-${parts.day}`
+  const isBeforeCutoff = Number(parts.hour) * 60 + Number(parts.minute) < minutesOf(zone.dayCutoff)
+  return isBeforeCutoff ? addDays(localDate, -1) : localDate
+}
+
+/** `YYYY-MM-DD` moved by whole calendar days. */
+export function addDays(date: string, days: number): string {
+  const moved = new Date(`${date}T00:00:00Z`)
+  moved.setUTCDate(moved.getUTCDate() + days)
+  return moved.toISOString().slice(0, 10)
+}
+
+/** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
+export function isCalendarDate(text: string): boolean {
+  if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return false
+  const parsed = new Date(`${text}T00:00:00Z`)
+  return !Number.isNaN(parsed.getTime()) && parsed.toISOString().startsWith(text)
+}
+
+const isoInstant =
+  /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
+
+/**
+ * Reads an ISO 8601 instant with an offset into microseconds since the epoch; digits beyond microseconds are cut.
+ *
+ * @returns null when the text is not an instant that exists
+ */
+export function parseInstant(text: string): bigint | null {
+  const match = isoInstant.exec(text)
+  if (!match) return null
+  const [, date = '', hours = '', minutes = '', seconds = '00', fraction = '', offset = ''] = match
+  if (!isCalendarDate(date) || Number(hours) > 23 || Number(minutes) > 59 || Number(seconds) > 59) return null
+  const zone = offset.toUpperCase() === 'Z' ? 'Z' : `${offset.slice(0, 3)}:${offset.slice(-2)}`
+  const ms = Date.parse(`${date}T${hours}:${minutes}:${seconds}${zone}`)
+  if (Number.isNaN(ms)) return null
+  return BigInt(ms) * 1000n + BigInt(fraction.padEnd(6, '0').slice(0, 6))
+}
+
+/** Microseconds since the epoch as `YYYY-MM-DDTHH:MM:SS.ssssssZ`. */
+export function formatInstant(micros: bigint): string {
+  const ms = micros >= 0n ? micros / 1000n : (micros - 999n) / 1000n
+  const rest = micros - ms * 1000n
+  return new Date(Number(ms)).toISOString().replace('Z', `${String(rest).padStart(3, '0')}Z`)
+}

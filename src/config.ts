@@ -1,0 +1,288 @@
+import {z} from 'zod'
+import {isCalendarDate, parseInstant} from './clock.ts'
+import {ConfigError, codeOf} from './errors.ts'
+
+/** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
+export interface Config {
+  baseUrl?: string | undefined
+  apiKey?: string | undefined
+  dataDir: string
+  ratePerSecond: number
+  rateBurst: number
+  pageSize: number
+  detail: 'auto' | 'on' | 'off'
+  detailPath: string
+  detailConcurrency: number
+  detailBudgetMinutes: number
+  stage?: string | undefined
+  stageParam: string
+  cursorTtlMinutes: number
+  maxWaitMinutes: number
+  requestTimeoutSeconds: number
+  retries: number
+  shrinkLimitPct: number
+  changeLimitPct: number
+  timeZone: string
+  dayCutoff: string
+  releasesKept: number
+  sqlDir?: string | undefined
+  jobsDir?: string | undefined
+  logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
+  now?: string | undefined
+}
+
+const number = (low: number, high: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d+(\.\d+)?$/, `expected a number from ${low} to ${high}`)
+    .transform(Number)
+    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+const integer = (low: number, high: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
+    .transform(Number)
+    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+function isTimeZone(name: string): boolean {
+  try {
+    new Intl.DateTimeFormat('en', {timeZone: name})
+    return true
+  } catch (error) {
+    if (error instanceof RangeError) return false
+    throw error
+  }
+}
+
+const configSchema = z.object({
+  baseUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .transform((url) => url.replace(/\/+$/, ''))
+    .optional()
+    .meta({
+      description:
+        'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it.',
+      example: 'https://deals.example.com/v1',
+    }),
+  apiKey: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
+    .optional()
+    .meta({
+      description:
+        'API key sent as a Bearer token. Or name a file that holds it with `LOANTAPE_API_KEY_FILE`.',
+      example: 'sk_live_...',
+      isSecret: true,
+    }),
+  dataDir: z.string().prefault('./data').meta({description: 'Folder that holds everything loantape writes.'}),
+  ratePerSecond: number(0.01, 100_000)
+    .prefault('5')
+    .meta({description: 'Upper bound of requests per second to the source.'}),
+  rateBurst: integer(1, 100_000)
+    .prefault('5')
+    .meta({description: 'Requests that may follow each other at once after a pause.'}),
+  pageSize: integer(1, 100).prefault('100').meta({description: 'Records asked for per page, 1 to 100.'}),
+  detail: z.enum(['auto', 'on', 'off']).prefault('auto').meta({
+    description: 'Whether single deals are fetched for the fields list rows lack: `auto` asks once and sees.',
+  }),
+  detailPath: z
+    .string()
+    .regex(/^\/.*\{id\}/, 'expected a path with {id}')
+    .prefault('/deals/{id}')
+    .meta({description: 'Path of one deal, relative to the base URL.'}),
+  detailConcurrency: integer(1, 64).prefault('4').meta({description: 'Detail requests under way at once.'}),
+  detailBudgetMinutes: number(0, 1440).prefault('20').meta({
+    description: 'Minutes a run may spend on details; what does not fit is fetched by later runs.',
+  }),
+  stage: z.string().optional().meta({
+    description:
+      'Walk only deals of this status. That is a part of the portfolio: use a data folder of its own.',
+    example: 'underwriting',
+  }),
+  stageParam: z
+    .string()
+    .regex(/^[\w-]+$/, 'expected a query parameter name')
+    .prefault('status')
+    .meta({description: 'Query parameter that carries `LOANTAPE_STAGE`.'}),
+  cursorTtlMinutes: number(0, 525_600).prefault('30').meta({
+    description: 'Age in minutes up to which an interrupted walk is continued from its cursor.',
+  }),
+  maxWaitMinutes: number(0, 1440).prefault('60').meta({
+    description: 'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
+  }),
+  requestTimeoutSeconds: number(0.05, 3600).prefault('30').meta({
+    description:
+      'Seconds without an answer, or between two parts of one, after which a request is tried again.',
+  }),
+  retries: integer(0, 100).prefault('5').meta({
+    description: 'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
+  }),
+  shrinkLimitPct: number(0, 100).prefault('5').meta({
+    description: 'Percentage of known deals that may be newly absent before the walk is refused.',
+  }),
+  changeLimitPct: number(0, 100).prefault('20').meta({
+    description: 'Percentage of known deals that may change amount or leave a funded status before refusal.',
+  }),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected an IANA time zone')
+    .prefault('America/New_York')
+    .meta({description: 'Time zone of business dates.'}),
+  dayCutoff: z
+    .string()
+    .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
+    .prefault('06:00')
+    .meta({description: 'Local time before which a walk counts for the day before.'}),
+  releasesKept: integer(1, 10_000)
+    .prefault('7')
+    .meta({description: 'Releases kept; older ones are removed, never the current one.'}),
+  sqlDir: z.string().optional().meta({
+    description: 'A folder of your own models, checks and seeds, added to the built-in ones.',
+  }),
+  jobsDir: z
+    .string()
+    .optional()
+    .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
+  logLevel: z
+    .enum(['debug', 'info', 'warn', 'error', 'silent'])
+    .prefault('warn')
+    .meta({description: 'Least severe log line that is written to stderr.'}),
+  now: z
+    .string()
+    .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
+    .optional()
+    .meta({
+      description: 'An instant that freezes the business clock, for rehearsals and tests.',
+      example: '2026-01-31T23:00:00Z',
+    }),
+})
+
+/** One row of the settings table, for the generated documents. */
+export interface SettingDoc {
+  env: string
+  about: string
+  default: string | undefined
+  example: string | undefined
+}
+
+/** `pageSize` → `LOANTAPE_PAGE_SIZE`. */
+function envNameOf(key: string): string {
+  return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
+}
+
+/** Every setting with its environment name, in the order they are documented. */
+export function listSettings(): SettingDoc[] {
+  return Object.entries(configSchema.shape).map(([key, schema]) => {
+    const {description = '', example} = schema.meta() ?? {}
+    const fallback = schema.safeParse(undefined).data
+    return {
+      env: envNameOf(key),
+      about: description,
+      default: fallback === undefined ? undefined : String(fallback),
+      example: example === undefined ? undefined : String(example),
+    }
+  })
+}
+
+/** Effects of reading the configuration. */
+export interface ConfigFiles {
+  readFile: (path: string) => string
+}
+
+/**
+ * Reads the settings from environment variables.
+ *
+ * @throws ConfigError `CONFIG_INVALID` listing every problem at once
+ */
+export function parseConfig(env: Record<string, string | undefined>, files: ConfigFiles): Config {
+  const problems: string[] = []
+  const given: Record<string, string> = {}
+  for (const key of Object.keys(configSchema.shape)) {
+    const text = env[envNameOf(key)]
+    if (text) given[key] = text
+  }
+  const keyFile = env.LOANTAPE_API_KEY_FILE
+  if (keyFile && given.apiKey === undefined) {
+    try {
+      given.apiKey = files.readFile(keyFile).trim()
+    } catch (error) {
+      problems.push(`LOANTAPE_API_KEY_FILE '${keyFile}': cannot be read (${codeOf(error)})`)
+    }
+  }
+  const parsed = configSchema.safeParse(given)
+  for (const issue of parsed.error?.issues ?? []) {
+    const key = String(issue.path[0])
+    problems.push(`${envNameOf(key)} '${isSecret(key) ? '***' : given[key]}': ${issue.message}`)
+  }
+  problems.push(...findUnknownNames(env))
+  if (!parsed.success || problems.length > 0) {
+    throw new ConfigError({
+      code: 'CONFIG_INVALID',
+      problem: `Configuration has ${problems.length} problem(s):\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
+      kept: 'Nothing was started.',
+      next: 'Mend the settings named above; docs/configuration.md describes each.',
+    })
+  }
+  return parsed.data
+}
+
+function isSecret(key: string): boolean {
+  return Object.entries(configSchema.shape).some(
+    ([name, schema]) => name === key && schema.meta()?.isSecret === true,
+  )
+}
+
+function findUnknownNames(env: Record<string, string | undefined>): string[] {
+  const known = new Set([...Object.keys(configSchema.shape).map(envNameOf), 'LOANTAPE_API_KEY_FILE'])
+  return Object.keys(env)
+    .filter((name) => name.startsWith('LOANTAPE_') && !known.has(name))
+    .map((name) => `${name}: no such setting`)
+}
+
+/** The settings as a table for people: secrets masked. */
+export function maskConfig(config: Config): Record<string, string | number | null> {
+  return Object.fromEntries(
+    Object.entries(config).map(([key, value]) => [
+      envNameOf(key),
+      isSecret(key) && value ? '***' : (value ?? null),
+    ]),
+  )
+}
+
+/** The settings a source needs. */
+export interface SourceConfig extends Config {
+  baseUrl: string
+  apiKey: string
+}
+
+/**
+ * The settings once more, with base URL and key known to be there.
+ *
+ * @throws ConfigError `CONFIG_SOURCE_MISSING` naming each that is missing
+ */
+export function requireSource(config: Config): SourceConfig {
+  const {baseUrl, apiKey} = config
+  if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}
+  const missing = [baseUrl === undefined && 'LOANTAPE_BASE_URL', apiKey === undefined && 'LOANTAPE_API_KEY']
+  throw new ConfigError({
+    code: 'CONFIG_SOURCE_MISSING',
+    problem: `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`,
+    kept: 'Nothing was started.',
+    next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
+  })
+}
+
+/**
+ * Reads a date given on the command line.
+ *
+ * @throws ConfigError `USAGE_DATE` when it is not a calendar date
+ */
+export function parseDateOption(name: string, text: string): string {
+  if (isCalendarDate(text)) return text
+  throw new ConfigError({
+    code: 'USAGE_DATE',
+    problem: `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`,
+    kept: 'Nothing was started.',
+  })
+}

@@ -1,0 +1,100 @@
+import {z} from 'zod'
+import {isCalendarDate, parseInstant} from '../clock.ts'
+import {parseCents} from '../money.ts'
+import type {Stream} from './stream.ts'
+
+/** The statuses the specification names; a source may know more. */
+export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded'] as const
+
+/** A status of {@link DEAL_STATUSES}. */
+export type DealStatus = (typeof DEAL_STATUSES)[number]
+
+/** A row of `GET /deals`: these five fields and no others. */
+export interface ListedDeal {
+  id: string
+  property_address: string
+  loan_amount: number
+  status: string
+  /** ISO 8601 UTC. */
+  created_at: string
+}
+
+/** One deal as `POST /deals` and `GET /deals/{id}` return it. */
+export interface Deal extends ListedDeal {
+  property_value: number | null
+  loan_program: string | null
+}
+
+/** The body of `POST /deals`. */
+export interface NewDeal {
+  property_address: string
+  loan_amount: number
+  property_value?: number | undefined
+  loan_program?: string | undefined
+}
+
+/** Money on the wire as exact cents. */
+const cents = z.union([z.number(), z.string()]).transform((value, context): bigint => {
+  const parsed = parseCents(value)
+  if (typeof parsed === 'bigint') return parsed
+  context.addIssue({code: 'custom', message: parsed})
+  return z.NEVER
+})
+
+/** An instant (UTC where it has no offset), or a date only, kept as that date. */
+const instantOrDate = z
+  .string()
+  .transform((text, context): {micros: bigint; precision: 'instant' | 'date'} => {
+    if (isCalendarDate(text)) return {micros: BigInt(Date.parse(text)) * 1000n, precision: 'date'}
+    const micros = parseInstant(text) ?? parseInstant(`${text}Z`)
+    if (micros !== null) return {micros, precision: 'instant'}
+    context.addIssue({code: 'custom', message: 'expected an ISO 8601 timestamp or date'})
+    return z.NEVER
+  })
+
+const dealSchema = z
+  .object({
+    id: z.string().min(1),
+    property_address: z.string().nullable(),
+    loan_amount: cents,
+    property_value: cents.nullable().optional(),
+    loan_program: z.string().nullable().optional(),
+    status: z.string().min(1),
+    created_at: instantOrDate,
+  })
+  .transform(({id, created_at, ...rest}) => ({
+    deal_id: id,
+    ...rest,
+    created_at: created_at.micros,
+    created_at_precision: created_at.precision,
+  }))
+
+/** The stream of deals. */
+export const dealStream: Stream = {
+  name: 'deal',
+  idColumn: 'deal_id',
+  idField: 'id',
+  listPath: '/deals',
+  columns: [
+    {name: 'property_address', type: 'VARCHAR'},
+    {name: 'loan_amount', type: 'DECIMAL(18,2)'},
+    {name: 'property_value', type: 'DECIMAL(18,2)', mayBeAbsent: true},
+    {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true},
+    {name: 'status', type: 'VARCHAR'},
+    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
+    {name: 'created_at_precision', type: 'VARCHAR'},
+  ],
+  wireFields: [
+    'id',
+    'property_address',
+    'loan_amount',
+    'property_value',
+    'loan_program',
+    'status',
+    'created_at',
+  ],
+  amountColumn: 'loan_amount',
+  settled: {column: 'status', values: ['funded']},
+  detailOrder: "status = 'funded' desc",
+  schema: dealSchema,
+}

@@ -1,0 +1,43 @@
+import type {z} from 'zod'
+import type {ColumnValue} from '../types.ts'
+
+/** One typed column of a stream's tables. */
+export interface Column {
+  name: string
+  type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
+  /** A source may leave the field out: the tables have a boolean `<name>_present` beside it. */
+  mayBeAbsent?: true
+  /**
+   * Names the column that holds `instant` or `date`: what a timestamp was given as.
+   * A date never replaces an instant of the same UTC date.
+   */
+  precisionColumn?: string
+}
+
+/** A kind of record that is synced; source, load and warehouse are written over this, never over one kind. */
+export interface Stream {
+  /** Names the tables: `raw.<name>_version`, `raw.<name>_head`, `raw.staged_<name>`. */
+  name: string
+  idColumn: string
+  /** The wire field that holds the id. */
+  idField: string
+  /** Path of the list endpoint, relative to the base URL. */
+  listPath: string
+  /** Typed columns without the id, in table order. */
+  columns: readonly Column[]
+  /** The wire fields the contract knows; all others are drift and go to `payload`. */
+  wireFields: readonly string[]
+  /** The column whose sum is the stream's control total. */
+  amountColumn: string
+  /** A guard watches records that leave these values of this column. */
+  settled: {column: string; values: readonly string[]}
+  /** SQL order in which details are fetched, over the columns. */
+  detailOrder: string
+  /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
+  schema: z.ZodType<Record<string, ColumnValue | undefined>>
+}
+
+/** The columns a source may leave out, in table order. */
+export function optionalColumnsOf(stream: Stream): Column[] {
+  return stream.columns.filter((column) => column.mayBeAbsent)
+}

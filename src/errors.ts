@@ -1,0 +1,92 @@
+/** What a failure leaves behind and how to go on; every message the user sees is built from these. */
+export interface Failure {
+  /** Stable, for programs: `SOURCE_CURSOR_LOOP`. */
+  code: string
+  /** Problem 'value' in where: what was expected. */
+  problem: string
+  /** What is still intact. */
+  kept?: string
+  /** What to do next. */
+  next?: string
+  cause?: unknown
+}
+
+/** The base of every error loantape raises on purpose: a stable code, an exit code, and words that say what to do. */
+export abstract class LoantapeError extends Error {
+  abstract readonly exitCode: number
+  readonly code: string
+  readonly problem: string
+  readonly kept: string | undefined
+  readonly next: string | undefined
+
+  constructor(failure: Failure) {
+    const words = [failure.problem, failure.kept, failure.next].filter((part) => part !== undefined)
+    super(words.join(' '), {cause: failure.cause})
+    this.name = new.target.name
+    this.code = failure.code
+    this.problem = failure.problem
+    this.kept = failure.kept
+    this.next = failure.next
+  }
+}
+
+/** An engine, disk or programming fault nobody planned for. */
+export class UnexpectedError extends LoantapeError {
+  readonly exitCode = 1
+}
+
+/** Wrong usage or configuration: nothing was started. */
+export class ConfigError extends LoantapeError {
+  readonly exitCode = 2
+}
+
+/** A model or check failed: nothing was released. */
+export class CheckError extends LoantapeError {
+  readonly exitCode = 3
+}
+
+/** Another run holds the warehouse. */
+export class LockedError extends LoantapeError {
+  readonly exitCode = 4
+}
+
+/** The source refused the credentials. */
+export class AuthError extends LoantapeError {
+  readonly exitCode = 5
+}
+
+/** The walk could not be finished now; progress is kept and the next run continues it. */
+export class DeferredError extends LoantapeError {
+  readonly exitCode = 6
+}
+
+/** The source broke its contract: going on would record something false. */
+export class ContractError extends LoantapeError {
+  readonly exitCode = 7
+}
+
+/** A guard refused to apply the walk; `--accept` goes on. */
+export class GuardError extends LoantapeError {
+  readonly exitCode = 8
+}
+
+/** A failure worth trying again: only the retry policy of the source catches it. */
+export class RetryableError extends LoantapeError {
+  readonly exitCode = 6
+}
+
+/** The message of anything thrown. */
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}
+
+/** The stable code of anything thrown: ours, the system's (`ENOSPC`), or `UNEXPECTED`. */
+export function codeOf(error: unknown): string {
+  if (error instanceof Error && 'code' in error && typeof error.code === 'string') return error.code
+  return 'UNEXPECTED'
+}
+
+/** The exit code of anything thrown; 1 when the error is not one of ours. */
+export function exitCodeOf(error: unknown): number {
+  return error instanceof LoantapeError ? error.exitCode : 1
+}

@@ -1,0 +1,90 @@
+import {type DestinationStream, type Logger, pino} from 'pino'
+
+/** The only fields a log line may carry: none of them can hold a record, a body or a key. */
+const ALLOWED_FIELDS = new Set([
+  'amount',
+  'api_key',
+  'as_of',
+  'attempt',
+  'batch_id',
+  'bytes',
+  'changes',
+  'check',
+  'code',
+  'command',
+  'count',
+  'cursor_age_ms',
+  'deals',
+  'detail',
+  'duration_ms',
+  'envelope',
+  'err',
+  'exit_code',
+  'file',
+  'files',
+  'host',
+  'job',
+  'known_at',
+  'limit',
+  'method',
+  'model',
+  'msg',
+  'page',
+  'pages',
+  'path',
+  'pid',
+  'port',
+  'profile',
+  'quarantined',
+  'rate_per_second',
+  'reason',
+  'records',
+  'release_id',
+  'retry_in_ms',
+  'rows',
+  'run_id',
+  'status',
+  'step',
+  'stream',
+  'url',
+  'waited_ms',
+  'walk_id',
+])
+
+const SECRETS: [RegExp, string][] = [
+  [/\bsk_(live|test)_[A-Za-z0-9_-]+/g, 'sk_$1_***'],
+  [/\bwhsec_[A-Za-z0-9+/=_-]+/g, 'whsec_***'],
+  [/\bBearer\s+[^\s"',}]+/gi, 'Bearer ***'],
+  [/(:\/\/[^\s:/@"]+):[^\s@/"]+@/g, '$1:***@'],
+]
+
+/** Masks keys, webhook secrets, bearer tokens and URL passwords wherever they stand in a text. */
+export function scrubSecrets(text: string): string {
+  return SECRETS.reduce((line, [pattern, mask]) => line.replace(pattern, mask), text)
+}
+
+/** A structured log; fields outside the allow-list are dropped, and secrets are masked in the final line. */
+export type Log = Logger
+
+/** Creates the log: JSON lines to `destination`. */
+export function createLog(options: {level: string}, destination: DestinationStream): Log {
+  return pino(
+    {
+      level: options.level,
+      base: null,
+      timestamp: () => `,"time":"${new Date().toISOString()}"`,
+      formatters: {
+        level: (label) => ({level: label}),
+        log: (fields) =>
+          Object.fromEntries(Object.entries(fields).filter(([name]) => ALLOWED_FIELDS.has(name))),
+      },
+      hooks: {streamWrite: scrubSecrets},
+    },
+    destination,
+  )
+}
+
+/** A log that drops everything. */
+export function createSilentLog(): Log {
+  return pino({level: 'silent'})
+}

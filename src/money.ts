@@ -1,0 +1,51 @@
+/** The largest amount a JSON number can carry with exact cents: above it, neighbouring cents share one double. */
+const LARGEST_EXACT_NUMBER = 7e13
+
+/** DECIMAL(18,2) holds 16 digits before the point. */
+const LARGEST_CENTS = 10n ** 18n - 1n
+
+const decimalText = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/
+
+/**
+ * Reads a non-negative amount of money into exact cents.
+ *
+ * @param value a JSON number up to 7e13, or a decimal string such as `"350000.10"`
+ * @returns the cents, or a sentence saying why the value is not an amount
+ */
+export function parseCents(value: unknown): bigint | string {
+  if (typeof value === 'number') return centsOfNumber(value)
+  if (typeof value === 'string') return centsOfText(value)
+  return 'expected a number or a decimal string'
+}
+
+function centsOfNumber(value: number): bigint | string {
+  if (!Number.isFinite(value)) return 'expected a finite number'
+  if (value < 0) return 'expected an amount that is not negative'
+  if (value > LARGEST_EXACT_NUMBER)
+    return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
+  const cents = Math.round(value * 100)
+  // Division rounds correctly, so this holds exactly when `value` is the double nearest to those cents.
+  if (cents / 100 !== value) return 'expected at most 2 decimals'
+  return BigInt(cents)
+}
+
+function centsOfText(value: string): bigint | string {
+  const text = value.trim()
+  if (text.startsWith('-')) return 'expected an amount that is not negative'
+  const match = decimalText.exec(text)
+  if (!match) return 'expected a decimal number with at most 16 digits before the point and 2 after it'
+  const cents = BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
+  return cents <= LARGEST_CENTS ? cents : 'expected an amount below 1e16'
+}
+
+/** Cents as plain decimal text: `1234.56`, two places, no separators. */
+export function formatCents(cents: bigint): string {
+  const sign = cents < 0n ? '-' : ''
+  const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
+  return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
+}
+
+/** Plain decimal text as people read it: `1,234.56`. */
+export function groupThousands(amount: string): string {
+  return amount.replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
+}

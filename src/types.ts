@@ -1,0 +1,134 @@
+import type {Clock, RealClock} from './clock.ts'
+import type {Log} from './log.ts'
+
+/** Everything outside the program, handed down from `main.ts`. */
+export interface World {
+  /** The business clock: stamps observations, records and business dates; `LOANTAPE_NOW` freezes it. */
+  clock: Clock
+  /** The real clock: HTTP, waiting, locks, heartbeats. */
+  realClock: RealClock
+  /** Uniform in [0, 1), for jitter and ids. */
+  random: () => number
+  log: Log
+  /** Aborts when the process is asked to stop. */
+  signal: AbortSignal
+}
+
+/** One JSON object as a source sent it. */
+export type WireRecord = Record<string, unknown>
+
+/** One response of a list endpoint. */
+export interface Page {
+  /** The cursor this page was asked with; null for the first page. */
+  cursor: string | null
+  /** Records in the order of the response; not yet known to be objects. */
+  records: unknown[]
+  /** The cursor of the next page; null exactly when the walk is complete. */
+  nextCursor: string | null
+  /** Where `has_more` and `next_cursor` stood: `top level` or the path of the object. */
+  envelope: string
+  /** Business instant at which the request that showed it began, microseconds since the epoch. */
+  observedAt: bigint
+  /** Real instant at which `nextCursor` was received, ms since the epoch. */
+  receivedAt: number
+}
+
+/** A typed column value: text, a count or cents or microseconds, a truth, or nothing. */
+export type ColumnValue = string | bigint | boolean | null
+
+/** One record as one request showed it, normalised. */
+export interface Observation {
+  id: string
+  /** Values in the order of the stream's columns; null when absent or null. */
+  values: ColumnValue[]
+  /** Whether each of the stream's `mayBeAbsent` columns was in the record, in their order. */
+  present: boolean[]
+  /** The fields the contract does not know, as JSON text; null when there are none. */
+  payload: string | null
+  observedAt: bigint
+}
+
+/** A record that failed normalisation, kept whole. */
+export interface Quarantined {
+  /** Null when not even the id could be read. */
+  id: string | null
+  /** Where in the record, as a zod path: `loan_amount`. */
+  path: string
+  /** Why, in words that never repeat the value. */
+  reason: string
+  /** The whole record as JSON text. */
+  record: string
+  observedAt: bigint
+}
+
+/** What became of the records of one page. */
+export interface NormalisedPage {
+  observations: Observation[]
+  quarantined: Quarantined[]
+}
+
+/** The stored proof of what one walk saw. Amounts are cents. */
+export interface Certificate {
+  walkId: string
+  businessDate: string
+  startedAt: bigint
+  isComplete: boolean
+  pages: number
+  records: number
+  distinct: number
+  duplicates: number
+  quarantined: number
+  /** Sum of the stream's amount column over the distinct records, as decimal text. */
+  amountTotal: string
+  isShifted: boolean
+  resumed: number
+  envelope: string
+  waitedMs: number
+}
+
+/** How many records a walk changed, and how. */
+export interface ChangeCounts {
+  created: number
+  updated: number
+  missing: number
+  vanished: number
+  restored: number
+  unchanged: number
+}
+
+/** One check's result. */
+export interface CheckResult {
+  name: string
+  severity: 'error' | 'warn'
+  /** Rows that are wrong. */
+  failures: number
+  /** The first few of them, as text, each led by its id. */
+  samples: string[]
+}
+
+/** One table of a release. */
+export interface ReleaseTable {
+  name: string
+  rows: number
+  file: string
+  bytes: number
+  sha256: string
+}
+
+/** What `manifest.json` of a release says. */
+export interface ReleaseManifest {
+  schema_version: 1
+  generator: string
+  engine: string
+  release_id: string
+  as_of: string
+  known_at: string
+  /** Business date of the last walk that counts. */
+  observed_until: string
+  currency: 'USD'
+  time_zone: string
+  walk: {walk_id: string; complete: boolean; records: number; distinct: number; amount_total: string}
+  checks: {passed: number; warned: number; results: CheckResult[]}
+  models: {name: string; rows: number; duration_ms: number}[]
+  tables: ReleaseTable[]
+}
