@@ -1,0 +1,172 @@
+import {
+  type DuckDBAppender,
+  type DuckDBConnection,
+  DuckDBDataChunk,
+  DuckDBDecimalType,
+  DuckDBDecimalValue,
+  DuckDBInstance,
+  DuckDBTimestampType,
+  DuckDBTimestampValue,
+  type DuckDBType,
+  type DuckDBValue,
+} from '@duckdb/node-api'
+import type {z} from 'zod'
+import type {ColumnValue} from '../types.ts'
+
+/** One database file to attach. */
+export interface Attachment {
+  path: string
+  alias: string
+  readOnly?: boolean
+}
+
+/** How a connection is opened. */
+export interface DatabaseOptions {
+  attach?: readonly Attachment[]
+  /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
+  searchPath?: string
+  threads?: number
+}
+
+/** An in-memory DuckDB with files attached, and its one connection; closing it detaches and closes everything. */
+export interface Database extends AsyncDisposable {
+  readonly connection: DuckDBConnection
+  /** Runs one or more statements; the last may have parameters. */
+  run(sql: string, params?: DuckDBValue[]): Promise<void>
+  /**
+   * Runs a query and parses each row: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`,
+   * TIMESTAMP as `YYYY-MM-DD HH:MM:SS[.ssssss]`.
+   */
+  all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
+  /** The first row, parsed. */
+  first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
+}
+
+/** A text as an SQL string literal. */
+export function quoteLiteral(text: string): string {
+  return `'${text.replaceAll("'", "''")}'`
+}
+
+/** A name as an SQL identifier. */
+export function quoteName(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+/**
+ * Opens an in-memory DuckDB and attaches files to it: attached files replay their WAL reliably, and one process can
+ * hold several. The session time zone is UTC.
+ */
+export async function openDatabase(options: DatabaseOptions = {}): Promise<Database> {
+  const config: Record<string, string> = {
+    autoinstall_known_extensions: 'false',
+    autoload_known_extensions: 'false',
+  }
+  if (options.threads) config.threads = String(options.threads)
+  const instance = await DuckDBInstance.create(':memory:', config)
+  const connection = await instance.connect()
+  const close = () => {
+    connection.closeSync()
+    instance.closeSync()
+  }
+  try {
+    await connection.run(`set TimeZone = 'UTC'`)
+    for (const {path, alias, readOnly} of options.attach ?? []) {
+      await connection.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
+    }
+    if (options.searchPath) await connection.run(`set search_path = ${quoteLiteral(options.searchPath)}`)
+  } catch (error) {
+    close()
+    throw error
+  }
+  return {
+    connection,
+    async run(sql, params) {
+      await connection.run(sql, params)
+    },
+    async all(row, sql, params) {
+      const reader = await connection.runAndReadAll(sql, params)
+      return reader.getRowObjectsJson().map((values) => row.parse(values))
+    },
+    async first(row, sql, params) {
+      const reader = await connection.runAndReadAll(sql, params)
+      const values = reader.getRowObjectsJson()[0]
+      return values === undefined ? undefined : row.parse(values)
+    },
+    async [Symbol.asyncDispose]() {
+      close()
+    },
+  }
+}
+
+/** Runs `work` in one transaction: all of it is stored, or nothing. */
+export async function inTransaction<T>(db: Database, work: () => Promise<T>): Promise<T> {
+  await db.run('begin transaction')
+  try {
+    const result = await work()
+    await db.run('commit')
+    return result
+  } catch (error) {
+    // A failed commit has already rolled back.
+    await db.run('rollback').catch((rollback: Error) => {
+      if (!/no transaction is active/i.test(rollback.message)) throw rollback
+    })
+    throw error
+  }
+}
+
+/** Rows one data chunk holds. */
+const CHUNK_ROWS = 2048
+
+/** A table to append to and its column types, in order. */
+export interface AppendTarget {
+  catalog: string
+  schema: string
+  table: string
+  types: readonly DuckDBType[]
+}
+
+/** Appends rows column by column: about three times as fast as row by row. */
+export async function appendRows(
+  db: Database,
+  target: AppendTarget,
+  rows: readonly (readonly ColumnValue[])[],
+): Promise<void> {
+  if (rows.length === 0) return
+  const appender = await db.connection.createAppender(target.table, target.schema, target.catalog)
+  try {
+    for (let start = 0; start < rows.length; start += CHUNK_ROWS) {
+      appendChunk(appender, target.types, rows.slice(start, start + CHUNK_ROWS))
+    }
+    appender.flushSync()
+  } finally {
+    appender.closeSync()
+  }
+}
+
+function appendChunk(
+  appender: DuckDBAppender,
+  types: readonly DuckDBType[],
+  rows: readonly (readonly ColumnValue[])[],
+): void {
+  const chunk = DuckDBDataChunk.create(types, rows.length)
+  types.forEach((type, index) => {
+    const toDuck = createConverter(type)
+    chunk.setColumnValues(
+      index,
+      rows.map((row) => toDuck(row[index] ?? null)),
+    )
+  })
+  appender.appendDataChunk(chunk)
+}
+
+/** Cents for a DECIMAL, microseconds for a TIMESTAMP; every other value stands for itself. */
+function createConverter(type: DuckDBType): (value: ColumnValue) => DuckDBValue {
+  if (type instanceof DuckDBDecimalType) {
+    return (value) =>
+      typeof value === 'bigint' ? new DuckDBDecimalValue(value, type.width, type.scale) : value
+  }
+  if (type instanceof DuckDBTimestampType) {
+    return (value) => (typeof value === 'bigint' ? new DuckDBTimestampValue(value) : value)
+  }
+  return (value) => value
+}
