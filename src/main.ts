@@ -1,0 +1,20 @@
+#!/usr/bin/env node
+import {existsSync, readFileSync} from 'node:fs'
+import {parseEnv} from 'node:util'
+import {createCli} from './cli/context.ts'
+import {createProgram, runProgram} from './cli/program.ts'
+
+const fileEnv = existsSync('.env') ? parseEnv(readFileSync('.env', 'utf8')) : {}
+
+const cli = createCli({
+  env: {...fileEnv, ...process.env},
+  stdout: process.stdout,
+  stderr: process.stderr,
+  onStop(stop) {
+    // Once: a second signal ends the process at once.
+    process.once('SIGTERM', () => stop('SIGTERM'))
+    process.once('SIGINT', () => stop('SIGINT'))
+  },
+})
+
+process.exitCode = await runProgram(createProgram(cli), process.argv.slice(2), process)

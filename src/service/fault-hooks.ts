@@ -1,0 +1,134 @@
+import {once} from 'node:events'
+import type {Socket} from 'node:net'
+import {Readable} from 'node:stream'
+import {setImmediate} from 'node:timers/promises'
+import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
+import type {RealClock} from '../clock.ts'
+import {spoilJson} from './fault-body.ts'
+import type {DueFault, Fault, FaultBook} from './faults.ts'
+import {buildProblem} from './problem-reply.ts'
+
+/** What fault rules need of the service around them. */
+export interface FaultWorld {
+  realClock: RealClock
+  /** Ends delays when the service closes. */
+  signal: AbortSignal
+  /** The path of a request relative to the base URL. */
+  pathOf(request: FastifyRequest): string
+  /** The cursor that shows the list from one record earlier. */
+  rewindCursor(cursor: string): string
+}
+
+interface SpoiltRequest {
+  due: DueFault[]
+  askedCursor: string | undefined
+}
+
+const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
+const SLOW_PARTS = 10
+
+function hasCursor(query: unknown): query is {cursor: string} {
+  return typeof query === 'object' && query !== null && 'cursor' in query && typeof query.cursor === 'string'
+}
+
+/** Sends an answer in the place of the endpoint's; false when the fault leaves that to the endpoint. */
+function answerInstead(fault: Fault, reply: FastifyReply): boolean {
+  switch (fault.kind) {
+    case 'status': {
+      const problem = buildProblem({status: fault.status, code: 'injected_fault'})
+      const body = typeof fault.body === 'string' ? fault.body : JSON.stringify(fault.body ?? problem)
+      const type = fault.body === undefined ? 'application/problem+json' : 'application/json'
+      reply.code(fault.status).type(type)
+      reply.headers(fault.headers ?? {}).send(body)
+      return true
+    }
+    case 'reset':
+      if (fault.when !== 'before_headers') return false
+      reply.hijack()
+      reply.raw.socket?.resetAndDestroy()
+      return true
+    case 'wrong_json':
+      reply.type('application/json').send('{"data": [{"id": "deal_')
+      return true
+    case 'html':
+      reply.type('text/html').send(WEB_PAGE)
+      return true
+    default:
+      return false
+  }
+}
+
+/** Resolves when this many more bytes have left for the network, or the connection is gone. */
+async function waitUntilSent(socket: Socket, bytes: number): Promise<void> {
+  const target = socket.bytesWritten + bytes
+  while (!socket.destroyed && (socket.bytesWritten < target || socket.writableLength > 0))
+    await setImmediate()
+}
+
+async function* cutBody(body: Buffer, socket: Socket, how: 'reset' | 'close'): AsyncGenerator<Buffer> {
+  const half = body.subarray(0, Math.floor(body.length / 2))
+  const sent = waitUntilSent(socket, half.length)
+  yield half
+  await sent
+  if (socket.destroyed) return
+  const closed = once(socket, 'close')
+  if (how === 'reset') socket.resetAndDestroy()
+  else socket.destroySoon()
+  await closed
+}
+
+async function* dribbleBody(body: Buffer, ms: number, world: FaultWorld): AsyncGenerator<Buffer> {
+  const size = Math.ceil(body.length / SLOW_PARTS)
+  for (let from = 0; from < body.length; from += size) {
+    await world.realClock.sleep(ms / SLOW_PARTS, world.signal)
+    yield body.subarray(from, from + size)
+  }
+}
+
+/** Sends a finished body in a spoilt way; returns it as it is when the fault is of another kind. */
+function spoilSending(
+  payload: string | Readable,
+  fault: Fault,
+  reply: FastifyReply,
+  world: FaultWorld,
+): string | Readable {
+  const {socket} = reply.raw
+  if (typeof payload !== 'string' || !socket) return payload
+  const body = Buffer.from(payload)
+  const isChunked = fault.kind === 'truncate' && fault.framing === 'chunked'
+  const spoilt = ((): AsyncGenerator<Buffer> | null => {
+    if (fault.kind === 'truncate') return cutBody(body, socket, 'close')
+    if (fault.kind === 'reset') return cutBody(body, socket, 'reset')
+    if (fault.kind === 'slow_body') return dribbleBody(body, fault.ms, world)
+    return null
+  })()
+  if (!spoilt) return payload
+  if (!isChunked) reply.header('content-length', body.length)
+  return Readable.from(spoilt, {objectMode: false})
+}
+
+/** Lets the rules of `book` spoil the answers of every route; the only place that knows of faults. */
+export function addFaultHooks(app: FastifyInstance, book: FaultBook, world: FaultWorld): void {
+  const spoilt = new WeakMap<FastifyRequest, SpoiltRequest>()
+
+  app.addHook('onRequest', async (request, reply) => {
+    const {query} = request
+    const askedCursor = hasCursor(query) ? query.cursor : undefined
+    const due = book.takeDue({method: request.method, path: world.pathOf(request), cursor: askedCursor})
+    spoilt.set(request, {due, askedCursor})
+    for (const {fault} of due) {
+      if (fault.kind === 'delay') await world.realClock.sleep(fault.ms, world.signal)
+      if (fault.kind === 'shift' && hasCursor(query)) query.cursor = world.rewindCursor(query.cursor)
+      if (answerInstead(fault, reply)) return reply
+    }
+  })
+
+  app.addHook<string | Readable>('onSend', async (request, reply, payload) => {
+    const {due, askedCursor} = spoilt.get(request) ?? {due: [], askedCursor: undefined}
+    if (due.length === 0 || typeof payload !== 'string') return payload
+    const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
+    const isAnswered = due.some(({fault}) => fault.kind === 'wrong_json' || fault.kind === 'status')
+    const body = isJson && !isAnswered ? spoilJson(payload, due, askedCursor) : payload
+    return due.reduce<string | Readable>((sent, {fault}) => spoilSending(sent, fault, reply, world), body)
+  })
+}

@@ -1,0 +1,128 @@
+import type {WireRecord} from '../types.ts'
+
+/** How an answer is spoilt. */
+export type Fault =
+  /** Answers with this status and without asking the endpoint; the body defaults to problem details. */
+  | {kind: 'status'; status: number; headers?: Record<string, string>; body?: string | object}
+  /** Waits before the request is looked at. */
+  | {kind: 'delay'; ms: number}
+  /** Resets the connection before the answer, or after half of its body. */
+  | {kind: 'reset'; when: 'before_headers' | 'mid_body'}
+  /** Sends the true status, half of the body, and closes; the framing is `content-length` unless told. */
+  | {kind: 'truncate'; framing?: 'content-length' | 'chunked'}
+  /** 200 with a body that is not JSON, in correct framing. */
+  | {kind: 'wrong_json'}
+  /** 200 with a web page. */
+  | {kind: 'html'}
+  /** A list that says it goes on at the cursor it was asked with, or at the first one its rule ever saw. */
+  | {kind: 'repeat_cursor'; which?: 'asked' | 'first'}
+  /** A page behind the first begins with the last record of the page before, as if a deal had moved down the list. */
+  | {kind: 'shift'}
+  /** Moves `has_more` and `next_cursor` of a list elsewhere, or breaks them. */
+  | {kind: 'envelope'; shape: EnvelopeShape}
+  /** Changes the JSON body at will. */
+  | {kind: 'mutate'; change: (body: WireRecord) => unknown}
+  /** Spreads the body evenly over this time. */
+  | {kind: 'slow_body'; ms: number}
+
+/** Where an `envelope` fault puts `has_more` and `next_cursor`, or how it breaks them. */
+export type EnvelopeShape =
+  /** In an object `pagination` or `meta` beside `data`. */
+  | 'pagination'
+  | 'meta'
+  /** `data: {deals: […], has_more, next_cursor}` */
+  | 'data_object'
+  | 'missing_has_more'
+  /** `"true"` and `"false"` */
+  | 'string_has_more'
+  | 'no_cursor'
+
+/** Which requests a rule is for; a rule without it is for all. */
+interface FaultMatch {
+  method?: string
+  /** A prefix or a pattern of the path with its query, relative to the base URL: `/deals?limit=100`. */
+  path?: string | RegExp
+  /** Only the nth of the requests that match, from 1. */
+  nth?: number | readonly number[]
+  /** At most so often. */
+  times?: number
+}
+
+/** One fault and the requests it is for. */
+export interface FaultRule {
+  match?: FaultMatch
+  fault: Fault
+}
+
+/** The faults of a running service; every rule that matches a request applies, in the order added. */
+export interface Faults {
+  add(rule: FaultRule): void
+  clear(): void
+}
+
+/** A request as rules see it. */
+interface FaultSubject {
+  method: string
+  /** Relative to the base URL, with the query. */
+  path: string
+  cursor: string | undefined
+}
+
+/** A fault that applies to one request. */
+export interface DueFault {
+  fault: Fault
+  /** The cursor that the first request of this rule with a cursor was asked with. */
+  firstCursor: string | undefined
+}
+
+/** The rules, and the count of what they matched. */
+export interface FaultBook extends Faults {
+  /** The faults that apply to this request; asking counts it. */
+  takeDue(subject: FaultSubject): DueFault[]
+}
+
+interface RuleState {
+  rule: FaultRule
+  seen: number
+  applied: number
+  firstCursor: string | undefined
+}
+
+function matches(match: FaultMatch, subject: FaultSubject): boolean {
+  if (match.method !== undefined && match.method.toUpperCase() !== subject.method) return false
+  if (match.path === undefined) return true
+  return typeof match.path === 'string'
+    ? subject.path.startsWith(match.path)
+    : subject.path.search(match.path) !== -1
+}
+
+function isDue(match: FaultMatch, state: RuleState): boolean {
+  if (match.times !== undefined && state.applied >= match.times) return false
+  return match.nth === undefined || [match.nth].flat().includes(state.seen)
+}
+
+/** Creates an empty book of fault rules. */
+export function createFaultBook(): FaultBook {
+  let states: RuleState[] = []
+  return {
+    add: (rule) => {
+      states.push({rule, seen: 0, applied: 0, firstCursor: undefined})
+    },
+    clear: () => {
+      states = []
+    },
+    takeDue: (subject) => {
+      const due: DueFault[] = []
+      for (const state of states) {
+        const match = state.rule.match ?? {}
+        if (!matches(match, subject)) continue
+        state.seen++
+        state.firstCursor ??= subject.cursor
+        if (!isDue(match, state)) continue
+        state.applied++
+        due.push({fault: state.rule.fault, firstCursor: state.firstCursor})
+      }
+      return due
+    },
+  }
+}

@@ -1,0 +1,79 @@
+import {createFrozenClock} from '../../src/clock.ts'
+import type {Deal, ListedDeal} from '../../src/contract/deal.ts'
+import type {ListBody} from '../../src/contract/page.ts'
+import type {Problem} from '../../src/contract/problem.ts'
+import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
+import type {StoredDeal} from '../../src/service/store.ts'
+
+export const API_KEY = 'sk_test_service_tests'
+export const NOW: number = Date.parse('2026-03-02T15:04:05.678Z')
+
+export function startTestService(options: Partial<ServiceOptions> = {}): Promise<RunningService> {
+  return startService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
+}
+
+/** A stored deal; the number gives its id and its place in the list. */
+export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredDeal {
+  return {
+    id: `deal_${String(number).padStart(6, '0')}`,
+    propertyAddress: `${number} Main St, Austin, TX 78701`,
+    loanAmountCents: 350_000_00n,
+    propertyValueCents: 500_000_00n,
+    loanProgram: 'bridge_30yr',
+    status: 'draft',
+    createdAt: NOW + number,
+    ...fields,
+  }
+}
+
+export function insertDeals(service: RunningService, count: number): void {
+  service.store.insert(Array.from({length: count}, (_, index) => aDeal(index + 1)))
+}
+
+/** One request with a valid key; a body goes as JSON. */
+export function call(
+  service: RunningService,
+  method: string,
+  path: string,
+  body?: unknown,
+): Promise<Response> {
+  const headers = {authorization: `Bearer ${API_KEY}`}
+  if (body === undefined) return fetch(service.url + path, {method, headers})
+  return fetch(service.url + path, {
+    method,
+    headers: {...headers, 'content-type': 'application/json'},
+    body: typeof body === 'string' ? body : JSON.stringify(body),
+  })
+}
+
+export async function readDeal(response: Response): Promise<Deal> {
+  return ((await response.json()) as {data: Deal}).data
+}
+
+export async function readProblem(response: Response): Promise<Problem> {
+  return (await response.json()) as Problem
+}
+
+export async function readPage(service: RunningService, query = ''): Promise<ListBody<ListedDeal>> {
+  return (await (await call(service, 'GET', `/deals${query}`)).json()) as ListBody<ListedDeal>
+}
+
+/** The ids of all pages, in the order they came. */
+export async function walkIds(
+  service: RunningService,
+  limit: number,
+  betweenPages: () => void = () => {},
+): Promise<string[]> {
+  const ids: string[] = []
+  let cursor: string | null = null
+  do {
+    const page: ListBody<ListedDeal> = await readPage(
+      service,
+      `?limit=${limit}${cursor === null ? '' : `&cursor=${cursor}`}`,
+    )
+    ids.push(...page.data.map((deal) => deal.id))
+    cursor = page.next_cursor
+    betweenPages()
+  } while (cursor !== null)
+  return ids
+}

@@ -1,0 +1,153 @@
+import {describe, expect, test} from 'vitest'
+import {addDays} from '../../src/clock.ts'
+import {ConfigError} from '../../src/errors.ts'
+import {advanceDay} from '../../src/service/advance-day.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {type DealStore, openDealStore, type StoredDeal} from '../../src/service/store.ts'
+
+const TODAY = '2026-03-02'
+
+function aPortfolio(deals = 2_500, seed = 7): DealStore {
+  const store = openDealStore(':memory:')
+  seedPortfolio(store, {deals, seed, today: TODAY})
+  return store
+}
+
+function readAll(store: DealStore): StoredDeal[] {
+  return store.list({limit: 1_000_000})
+}
+
+function dayOf(deal: StoredDeal): string {
+  return new Date(deal.createdAt).toISOString().slice(0, 10)
+}
+
+describe('synthetic portfolio', () => {
+  const deals = readAll(aPortfolio())
+
+  test('is the same for the same seed and date, and another for others', () => {
+    expect(readAll(aPortfolio())).toEqual(deals)
+    expect(readAll(aPortfolio(2_500, 8))).not.toEqual(deals)
+  })
+
+  test('holds deals of the 18 months before today, older ones mostly funded', () => {
+    expect(deals).toHaveLength(2_500)
+    expect(dayOf(deals[0]!) >= addDays(TODAY, -550)).toBe(true)
+    expect(dayOf(deals.at(-1)!) < TODAY).toBe(true)
+    const old = deals.slice(0, 1_250)
+    expect(old.filter(({status}) => status === 'funded').length).toBeGreaterThan(1_200)
+    const statuses = Map.groupBy(deals, ({status}) => status)
+    expect([...statuses.keys()].sort()).toEqual(['approved', 'draft', 'funded', 'underwriting'])
+    for (const group of statuses.values()) expect(group.length).toBeGreaterThan(50)
+  })
+
+  test('has seven loan programs, some without one, and some without a property value', () => {
+    const programs = new Set(deals.map(({loanProgram}) => loanProgram))
+    expect(programs.size).toBe(8)
+    expect(programs).toContain('bridge_30yr')
+    expect(programs).toContain(null)
+    const unvalued = deals.filter(({propertyValueCents}) => propertyValueCents === null)
+    expect(unvalued.length).toBeGreaterThan(25)
+    expect(unvalued.length).toBeLessThan(150)
+  })
+
+  test('has amounts from 60 thousand to 25 million, some with cents', () => {
+    const amounts = deals.map(({loanAmountCents}) => loanAmountCents)
+    expect(amounts.every((amount) => amount >= 59_000_00n && amount <= 25_100_000_00n)).toBe(true)
+    expect(amounts.filter((amount) => amount % 100n !== 0n).length).toBeGreaterThan(300)
+    expect(amounts.some((amount) => amount > 8_000_000_00n)).toBe(true)
+  })
+
+  test.each([65n, 70n, 75n])('has deals at exactly %s %% loan-to-value', (percent) => {
+    const exact = deals.filter(
+      ({loanAmountCents, propertyValueCents}) =>
+        propertyValueCents !== null && loanAmountCents * 100n === propertyValueCents * percent,
+    )
+    expect(exact.length).toBeGreaterThan(50)
+  })
+
+  test('spreads loan-to-value around 55 to 80 %', () => {
+    const valued = deals.filter(({propertyValueCents}) => propertyValueCents !== null)
+    const usual = valued.filter(({loanAmountCents, propertyValueCents}) => {
+      const ltv = Number(loanAmountCents) / Number(propertyValueCents)
+      return ltv >= 0.55 && ltv <= 0.8
+    })
+    expect(usual.length / valued.length).toBeGreaterThan(0.85)
+  })
+
+  test.each([
+    ['a ZIP', /, TX 7\d{4}$/],
+    ['no ZIP', /, FL$/],
+    ['ZIP+4', /\d{5}-\d{4}$/],
+    ['a full state name', /, North Carolina/],
+    ['lower case', /^[^A-Z]+, ga 3\d{4}$/],
+    ['a country', /, USA$/],
+    ['a unit', /, (Apt|Unit|Suite) \d+, /],
+    ['a lot', /^Lot \d+ Block/],
+    ['Puerto Rico', /, PR 009/],
+    ['the District of Columbia', /, DC 200/],
+    ['no state at all', /^(Parcel|TBD)/],
+    ['quotes', /"/],
+    ['accents', /[éñí]/],
+    ['a spreadsheet formula', /^=HYPERLINK\(/],
+  ])('has addresses with %s', (_, pattern) => {
+    expect(deals.some(({propertyAddress}) => pattern.test(propertyAddress))).toBe(true)
+  })
+})
+
+describe('a day in the portfolio', () => {
+  test('brings every kind of event, every day, and little churn', () => {
+    const store = aPortfolio()
+    for (let ahead = 1; ahead <= 60; ahead++) {
+      const before = store.count()
+      const events = advanceDay(store, {seed: 7, day: addDays(TODAY, ahead)})
+      for (const [kind, count] of Object.entries(events))
+        expect(count, `${kind}, day ${ahead}`).toBeGreaterThan(0)
+      expect(events.repriced).toBeLessThanOrEqual(before * 0.03)
+      expect(events.withdrawn + events.removed).toBeLessThanOrEqual(before * 0.005)
+      expect(store.count()).toBe(before + events.created - events.withdrawn - events.removed)
+    }
+  })
+
+  test('is the same for the same seed, day and deals', () => {
+    const days = [1, 2, 3].map((ahead) => addDays(TODAY, ahead))
+    const [one, other] = [aPortfolio(), aPortfolio()].map((store) => {
+      const events = days.map((day) => advanceDay(store, {seed: 7, day}))
+      return {events, deals: readAll(store)}
+    })
+    expect(one).toEqual(other)
+  })
+
+  test('changes what it counts and nothing else', () => {
+    const store = aPortfolio()
+    const day = addDays(TODAY, 1)
+    const before = new Map(readAll(store).map((deal) => [deal.id, deal]))
+    const events = advanceDay(store, {seed: 7, day})
+    const after = readAll(store)
+    const born = after.filter(({id}) => !before.has(id))
+    const kept = after.flatMap((deal) => (before.has(deal.id) ? [{old: before.get(deal.id)!, deal}] : []))
+
+    expect(born.every((deal) => dayOf(deal) === day && deal.status === 'draft')).toBe(true)
+    const changed = (field: keyof StoredDeal): number =>
+      kept.filter(({old, deal}) => old[field] !== deal[field]).length
+    expect(changed('loanAmountCents')).toBe(events.repriced)
+    expect(changed('propertyValueCents')).toBe(events.reappraised)
+    expect(changed('status')).toBe(events.submitted + events.approved + events.funded)
+    expect(changed('propertyAddress') + changed('loanProgram') + changed('createdAt')).toBe(0)
+    expect(kept.some(({old, deal}) => old.status === 'funded' && deal.status !== 'funded')).toBe(false)
+  })
+
+  test('leaves an empty portfolio empty', () => {
+    const store = openDealStore(':memory:')
+    const events = advanceDay(store, {seed: 7, day: TODAY})
+    expect(Object.values(events).every((count) => count === 0)).toBe(true)
+  })
+
+  test('refuses to pass the same day again and changes nothing', () => {
+    const store = aPortfolio()
+    const day = addDays(TODAY, 1)
+    advanceDay(store, {seed: 7, day})
+    const before = readAll(store)
+    expect(() => advanceDay(store, {seed: 7, day})).toThrow(ConfigError)
+    expect(readAll(store)).toEqual(before)
+  })
+})
