@@ -27,7 +27,7 @@ export interface Config {
   releasesKept: number
   sqlDir?: string | undefined
   jobsDir?: string | undefined
-  logLevel: 'debug' | 'info' | 'warn' | 'error' | 'silent'
+  logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
 }
 
@@ -144,10 +144,10 @@ const configSchema = z.object({
     .string()
     .optional()
     .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
-  logLevel: z
-    .enum(['debug', 'info', 'warn', 'error', 'silent'])
-    .prefault('warn')
-    .meta({description: 'Least severe log line that is written to stderr.'}),
+  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
+    description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
+    example: 'debug',
+  }),
   now: z
     .string()
     .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')

@@ -86,6 +86,28 @@ export function codeOf(error: unknown): string {
   return 'UNEXPECTED'
 }
 
+/** Anything thrown, in our words: what the disk refuses is said plainly, what nobody planned for stays as it is. */
+export function explainError(error: unknown): LoantapeError {
+  if (error instanceof LoantapeError) return error
+  const words = messageOf(error)
+  if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
+    return new UnexpectedError({
+      code: 'DISK_FULL',
+      problem: `The disk takes no more: ${words.split('\n')[0]}.`,
+      kept: 'What was stored before is intact, and so is the current release.',
+      next: 'Free some space, then run again: it goes on from the last page stored.',
+      cause: error,
+    })
+  }
+  return new UnexpectedError({
+    code: codeOf(error),
+    problem: `Unexpected: ${words}`,
+    kept: 'What was stored before is intact.',
+    next: 'Run again; if it comes back, report it with LOANTAPE_LOG_LEVEL=debug.',
+    cause: error,
+  })
+}
+
 /** The exit code of anything thrown; 1 when the error is not one of ours. */
 export function exitCodeOf(error: unknown): number {
   return error instanceof LoantapeError ? error.exitCode : 1

@@ -12,6 +12,22 @@ export interface World {
   log: Log
   /** Aborts when the process is asked to stop. */
   signal: AbortSignal
+  /** Is told how a run gets on. */
+  onProgress: (progress: Progress) => void
+}
+
+/** How far a run has got. */
+export interface Progress {
+  /** What it does now: `walking`, `details`, `applying`, `building`. */
+  step: string
+  pages: number
+  records: number
+  /** Records the last complete walk saw; null before the first. */
+  expected: number | null
+  /** Waiting for the source's rate limit so far, ms. */
+  waitedMs: number
+  /** Whether it is waiting for it now. */
+  isWaiting: boolean
 }
 
 /** One JSON object as a source sent it. */
@@ -45,6 +61,8 @@ export interface Observation {
   present: boolean[]
   /** The fields the contract does not know, as JSON text; null when there are none. */
   payload: string | null
+  /** Digest of what this record showed; a list row whose digest moved asks for its detail again. */
+  hash: string
   observedAt: bigint
 }
 
@@ -67,12 +85,10 @@ export interface NormalisedPage {
   quarantined: Quarantined[]
 }
 
-/** The stored proof of what one walk saw. Amounts are cents. */
+/** The stored proof of what one walk saw. */
 export interface Certificate {
   walkId: string
   businessDate: string
-  startedAt: bigint
-  isComplete: boolean
   pages: number
   records: number
   distinct: number
@@ -80,10 +96,7 @@ export interface Certificate {
   quarantined: number
   /** Sum of the stream's amount column over the distinct records, as decimal text. */
   amountTotal: string
-  isShifted: boolean
   resumed: number
-  envelope: string
-  waitedMs: number
 }
 
 /** How many records a walk changed, and how. */
@@ -115,20 +128,82 @@ export interface ReleaseTable {
   sha256: string
 }
 
+/** How the records of the last walk became the deals that are present; amounts are decimal text. */
+export interface SourceBridge {
+  walk_id: string
+  business_date: string
+  complete: boolean
+  records: number
+  distinct: number
+  amount_total: string
+  duplicates: number
+  quarantined: number
+  kept_quarantined: {deals: number; amount: string}
+  kept_missing: {deals: number; amount: string}
+  adjusted: {deals: number; amount: string}
+  present: {deals: number; amount: string}
+}
+
 /** What `manifest.json` of a release says. */
 export interface ReleaseManifest {
   schema_version: 1
   generator: string
   engine: string
   release_id: string
+  /** `YYYY-MM-DD` */
   as_of: string
+  /** ISO 8601 with microseconds, UTC. */
   known_at: string
   /** Business date of the last walk that counts. */
   observed_until: string
   currency: 'USD'
   time_zone: string
-  walk: {walk_id: string; complete: boolean; records: number; distinct: number; amount_total: string}
+  source: SourceBridge
   checks: {passed: number; warned: number; results: CheckResult[]}
   models: {name: string; rows: number; duration_ms: number}[]
   tables: ReleaseTable[]
+}
+
+/** A check written as a comment tag in a model's header. */
+export interface CheckTag {
+  /** `core.deal` */
+  model: string
+  /** The model's grain: the columns that name a wrong row. */
+  grain: string[]
+  /** `unique`, `not_null`, `accepted`, `references` or `between`. */
+  rule: string
+  args: string[]
+  file: string
+  /** From 1. */
+  line: number
+}
+
+/** One model file: a SELECT that becomes a table. */
+export interface Model {
+  /** `core.deal` */
+  name: string
+  schema: string
+  file: string
+  /** The whole file, without a closing semicolon. */
+  sql: string
+  description: string
+  /** Columns whose values together are unique; the table is ordered by them. */
+  grain: string[]
+  columns: {name: string; meaning: string; line: number}[]
+  checks: CheckTag[]
+  /** `-- depends_on:` names, for what the parser cannot see. */
+  declaredDependencies: {name: string; line: number}[]
+  isPublished: boolean
+}
+
+/** A SELECT over a release that returns the rows that are wrong, their id first. */
+export interface Check {
+  name: string
+  /** `error`: nothing is released; `warn`: recorded. */
+  severity: 'error' | 'warn'
+  description: string
+  file: string
+  /** Line of a comment tag; null when the file is the check. */
+  line: number | null
+  sql: string
 }

@@ -36,7 +36,7 @@ create table raw.walk (
   quarantined bigint not null,
   unreadable_ids bigint not null,
   is_shifted boolean,
-  amount_total decimal(18,2),
+  amount_total decimal(38,2),
   -- sha256 over the cursors in order
   cursor_digest varchar,
   ended_how varchar,
@@ -134,11 +134,13 @@ create table raw.deal_head (
 -- Observations of the walk in progress.
 create table raw.staged_deal (
   walk_id varchar not null,
+  -- list | detail | gone (its own page answered 404 or 410)
   source varchar not null,
   page_no bigint not null,
   position bigint not null,
   observed_at timestamp not null,
   deal_id varchar not null,
+  list_hash varchar not null,
   property_address varchar,
   loan_amount decimal(18,2),
   property_value decimal(18,2),

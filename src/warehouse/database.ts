@@ -2,6 +2,8 @@ import {
   type DuckDBAppender,
   type DuckDBConnection,
   DuckDBDataChunk,
+  DuckDBDateType,
+  DuckDBDateValue,
   DuckDBDecimalType,
   DuckDBDecimalValue,
   DuckDBInstance,
@@ -38,8 +40,10 @@ export interface Database extends AsyncDisposable {
    * TIMESTAMP as `YYYY-MM-DD HH:MM:SS[.ssssss]`.
    */
   all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
-  /** The first row, parsed. */
+  /** The first row, parsed; undefined when there is none. */
   first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
+  /** The row of a query that always has one. */
+  one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
 }
 
 /** A text as an SQL string literal. */
@@ -78,19 +82,22 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     close()
     throw error
   }
+  const read = async (sql: string, params?: DuckDBValue[]) =>
+    (await connection.runAndReadAll(sql, params)).getRowObjectsJson()
   return {
     connection,
     async run(sql, params) {
       await connection.run(sql, params)
     },
     async all(row, sql, params) {
-      const reader = await connection.runAndReadAll(sql, params)
-      return reader.getRowObjectsJson().map((values) => row.parse(values))
+      return (await read(sql, params)).map((values) => row.parse(values))
     },
     async first(row, sql, params) {
-      const reader = await connection.runAndReadAll(sql, params)
-      const values = reader.getRowObjectsJson()[0]
+      const [values] = await read(sql, params)
       return values === undefined ? undefined : row.parse(values)
+    },
+    async one(row, sql, params) {
+      return row.parse((await read(sql, params))[0])
     },
     async [Symbol.asyncDispose]() {
       close()
@@ -159,11 +166,15 @@ function appendChunk(
   appender.appendDataChunk(chunk)
 }
 
-/** Cents for a DECIMAL, microseconds for a TIMESTAMP; every other value stands for itself. */
+/** Cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE; all else stands for itself. */
 function createConverter(type: DuckDBType): (value: ColumnValue) => DuckDBValue {
   if (type instanceof DuckDBDecimalType) {
     return (value) =>
       typeof value === 'bigint' ? new DuckDBDecimalValue(value, type.width, type.scale) : value
+  }
+  if (type instanceof DuckDBDateType) {
+    return (value) =>
+      typeof value === 'string' ? new DuckDBDateValue(Date.parse(value) / 86_400_000) : value
   }
   if (type instanceof DuckDBTimestampType) {
     return (value) => (typeof value === 'bigint' ? new DuckDBTimestampValue(value) : value)

@@ -1,0 +1,34 @@
+import {createHash} from 'node:crypto'
+import {closeSync, createReadStream, fsyncSync, openSync, renameSync, writeFileSync} from 'node:fs'
+import {dirname} from 'node:path'
+
+/** Forces a file's or folder's content to the disk. */
+export function syncToDisk(path: string): void {
+  const handle = openSync(path, 'r')
+  try {
+    fsyncSync(handle)
+  } finally {
+    closeSync(handle)
+  }
+}
+
+/** Gives a finished file or folder its final name, durably; nobody ever sees it half-written under that name. */
+export function moveIntoPlace(temporary: string, final: string): void {
+  syncToDisk(temporary)
+  renameSync(temporary, final)
+  syncToDisk(dirname(final))
+}
+
+/** Writes a whole file under a temporary name, then renames it. */
+export function writeFileAtomically(path: string, content: string): void {
+  const temporary = `${path}.tmp-${process.pid}`
+  writeFileSync(temporary, content)
+  moveIntoPlace(temporary, path)
+}
+
+/** The sha256 of a file, as hex. */
+export async function digestFile(path: string): Promise<string> {
+  const digest = createHash('sha256')
+  for await (const chunk of createReadStream(path)) digest.update(chunk)
+  return digest.digest('hex')
+}

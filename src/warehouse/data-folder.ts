@@ -1,0 +1,53 @@
+import {accessSync, constants, mkdirSync} from 'node:fs'
+import {join, resolve} from 'node:path'
+import {ConfigError, codeOf} from '../errors.ts'
+
+/** Where everything under `--data` lies; all paths are absolute. */
+export interface DataFolder {
+  root: string
+  warehouse: string
+  history: string
+  previousHistory: string
+  ledger: string
+  releases: string
+  current: string
+  exports: string
+  /** Marks a folder as a demo's. */
+  demoMark: string
+}
+
+/** The paths of a data folder, which need not exist. */
+export function dataFolderAt(dataDir: string): DataFolder {
+  const root = resolve(dataDir)
+  return {
+    root,
+    warehouse: join(root, 'warehouse.duckdb'),
+    history: join(root, 'history.duckdb'),
+    previousHistory: join(root, 'history.previous.duckdb'),
+    ledger: join(root, 'ledger.sqlite'),
+    releases: join(root, 'releases'),
+    current: join(root, 'current'),
+    exports: join(root, 'exports'),
+    demoMark: join(root, '.loantape-demo'),
+  }
+}
+
+/**
+ * Creates the folder where it is missing and makes sure it can be written.
+ *
+ * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
+ */
+export function requireWritable(folder: DataFolder): void {
+  try {
+    mkdirSync(folder.root, {recursive: true})
+    accessSync(folder.root, constants.R_OK | constants.W_OK | constants.X_OK)
+  } catch (error) {
+    throw new ConfigError({
+      code: 'DATA_DIR_NOT_WRITABLE',
+      problem: `Data folder '${folder.root}' cannot be written (${codeOf(error)}).`,
+      kept: 'Nothing was started; what is stored there is untouched.',
+      next: 'Give loantape a folder it may write with --data or LOANTAPE_DATA_DIR.',
+      cause: error,
+    })
+  }
+}
