@@ -1,0 +1,126 @@
+import {readFileSync} from 'node:fs'
+import {hostname} from 'node:os'
+import {z} from 'zod'
+import {codeOf, LockedError} from '../errors.ts'
+import {isProcessAlive} from '../process.ts'
+import type {World} from '../types.ts'
+import type {Ledger} from './ledger.ts'
+
+const HEARTBEAT_MS = 5_000
+
+/** A holder on another machine is taken for dead after this long without a heartbeat. */
+const STALE_AFTER_MS = 60_000
+
+/** Who holds the warehouse. */
+export interface LockHolder {
+  run_id: string
+  command: string
+  pid: number
+  host: string
+  process_started: string | null
+  /** ISO 8601, real clock. */
+  started_at: string
+  /** ms since the epoch, real clock. */
+  heartbeat_at: number
+  progress: string
+}
+
+const lockRow: z.ZodType<LockHolder> = z.object({
+  run_id: z.string(),
+  command: z.string(),
+  pid: z.number(),
+  host: z.string(),
+  process_started: z.string().nullable(),
+  started_at: z.string(),
+  heartbeat_at: z.number(),
+  progress: z.string(),
+})
+
+/** Held while a run may write the warehouse; disposing it gives it back. */
+export interface WarehouseLock extends Disposable {
+  /** What other processes are told this run is doing. */
+  setProgress(text: string): void
+}
+
+/** When the process with this pid started, as the kernel counts it; null where that cannot be known. */
+function readProcessStart(pid: number): string | null {
+  try {
+    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
+  } catch (error) {
+    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
+    throw error
+  }
+}
+
+function isAlive(holder: LockHolder, now: number): boolean {
+  if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
+  if (!isProcessAlive(holder.pid)) return false
+  // A pid is used again by the system: the same number started at another time is another process.
+  return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
+}
+
+/** Who holds the warehouse now, if anybody alive does. */
+export function findLockHolder(ledger: Ledger, world: World): LockHolder | undefined {
+  const row = ledger.db.prepare(`select * from lock where name = 'warehouse'`).get()
+  const holder = row && lockRow.parse(row)
+  return holder && isAlive(holder, world.realClock.now()) ? holder : undefined
+}
+
+/**
+ * Takes the warehouse for one run, at once or not at all; a dead holder's lock is taken over.
+ *
+ * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
+ */
+export function acquireLock(
+  ledger: Ledger,
+  run: {runId: string; command: string},
+  world: World,
+): WarehouseLock {
+  const {db} = ledger
+  db.exec('begin immediate')
+  try {
+    const holder = findLockHolder(ledger, world)
+    if (holder) throw describeHolder(holder)
+    db.prepare(
+      `insert or replace into lock
+       (name, run_id, command, pid, host, process_started, started_at, heartbeat_at, progress)
+       values ('warehouse', ?, ?, ?, ?, ?, ?, ?, 'starting')`,
+    ).run(
+      run.runId,
+      run.command,
+      process.pid,
+      hostname(),
+      readProcessStart(process.pid),
+      new Date(world.realClock.now()).toISOString(),
+      world.realClock.now(),
+    )
+    db.exec('commit')
+  } catch (error) {
+    db.exec('rollback')
+    throw error
+  }
+  const beat = db.prepare('update lock set heartbeat_at = ? where run_id = ?')
+  const heartbeat = setInterval(() => beat.run(world.realClock.now(), run.runId), HEARTBEAT_MS)
+  heartbeat.unref()
+  const update = db.prepare('update lock set progress = ?, heartbeat_at = ? where run_id = ?')
+  return {
+    setProgress(text) {
+      update.run(text, world.realClock.now(), run.runId)
+    },
+    [Symbol.dispose]() {
+      clearInterval(heartbeat)
+      db.prepare('delete from lock where run_id = ?').run(run.runId)
+    },
+  }
+}
+
+function describeHolder(holder: LockHolder): LockedError {
+  return new LockedError({
+    code: 'RUN_IN_PROGRESS',
+    problem: `Another run holds the warehouse: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
+    kept: 'Nothing was changed; that run goes on.',
+    next: 'Wait for it to end (`loantape status` shows it), then run again.',
+  })
+}

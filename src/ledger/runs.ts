@@ -1,0 +1,96 @@
+import {z} from 'zod'
+import {codeOf, exitCodeOf, messageOf} from '../errors.ts'
+import {scrubSecrets} from '../log.ts'
+import type {World} from '../types.ts'
+import {type Ledger, openLedger} from './ledger.ts'
+import {acquireLock} from './lock.ts'
+
+/** One execution of a command, as the ledger holds it; instants are ISO 8601 of the real clock. */
+export interface Run {
+  run_id: string
+  command: string
+  pid: number
+  started_at: string
+  ended_at: string | null
+  exit_code: number | null
+  outcome: string | null
+  error_code: string | null
+  error: string | null
+  /** What the command printed with `--json`, as JSON text. */
+  summary: string | null
+}
+
+const runRow: z.ZodType<Run> = z.object({
+  run_id: z.string(),
+  command: z.string(),
+  pid: z.number(),
+  started_at: z.string(),
+  ended_at: z.string().nullable(),
+  exit_code: z.number().nullable(),
+  outcome: z.string().nullable(),
+  error_code: z.string().nullable(),
+  error: z.string().nullable(),
+  summary: z.string().nullable(),
+})
+
+/** A sortable id: the real time, then six random digits. */
+function createRunId(world: World): string {
+  const time = new Date(world.realClock.now()).toISOString().replace(/[-:]/g, '').replace(/\..*/, 'Z')
+  return `${time}-${Math.floor(world.random() * 0x1000000)
+    .toString(16)
+    .padStart(6, '0')}`
+}
+
+/** A run in progress that holds the warehouse. */
+export interface CurrentRun {
+  runId: string
+  ledger: Ledger
+  /** What other processes are told this run is doing. */
+  setProgress(text: string): void
+}
+
+/**
+ * Runs `work` as the one run that may write the warehouse, and records in the ledger how it ended; what `work` returns
+ * is kept as the run's summary.
+ *
+ * @throws LockedError `RUN_IN_PROGRESS`; whatever `work` throws
+ */
+export async function withRun<T extends {outcome: string}>(
+  path: string,
+  command: string,
+  world: World,
+  work: (run: CurrentRun) => Promise<T>,
+): Promise<T> {
+  using ledger = openLedger(path)
+  const runId = createRunId(world)
+  using lock = acquireLock(ledger, {runId, command}, world)
+  const now = () => new Date(world.realClock.now()).toISOString()
+  ledger.db
+    .prepare('insert into run (run_id, command, pid, started_at) values (?, ?, ?, ?)')
+    .run(runId, command, process.pid, now())
+  const finish = ledger.db.prepare(
+    'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
+  )
+  try {
+    const result = await work({runId, ledger, setProgress: lock.setProgress})
+    finish.run(now(), 0, result.outcome, null, null, JSON.stringify(result), runId)
+    return result
+  } catch (error) {
+    finish.run(now(), exitCodeOf(error), 'failed', codeOf(error), scrubSecrets(messageOf(error)), null, runId)
+    throw error
+  }
+}
+
+/** The latest runs, newest first. */
+export function listRuns(ledger: Ledger, limit: number): Run[] {
+  const rows = ledger.db.prepare('select * from run order by started_at desc, run_id desc limit ?').all(limit)
+  return rows.map((row) => runRow.parse(row))
+}
+
+/** The latest run of `command` that ended well. */
+export function findLastSuccess(ledger: Ledger, command: string): Run | undefined {
+  const row = ledger.db
+    .prepare('select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1')
+    .get(command)
+  return row && runRow.parse(row)
+}
