@@ -1,0 +1,167 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {z} from 'zod'
+import type {Stream} from '../contract/stream.ts'
+import {type Database, inTransaction} from '../warehouse/database.ts'
+import {buildBridgeSql} from './bridge.ts'
+import type {ChangePlan} from './plan-changes.ts'
+import {listColumns, tablesOf} from './stream-tables.ts'
+import type {OpenWalk} from './walk-state.ts'
+
+/** What an apply needs beside the walk. */
+export interface Application {
+  plan: ChangePlan
+  /** Business clock, microseconds since the epoch. */
+  now: bigint
+  details: {fetched: number; failed: number}
+}
+
+/**
+ * Stores what `planChanges` found, in one transaction: versions are appended, the latest states replaced, the
+ * certificate completed with its bridge, and the staged rows dropped.
+ *
+ * @returns `recorded_at` of this apply, microseconds since the epoch; later than every one before it
+ */
+export function applyObservations(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {plan, now, details}: Application,
+): Promise<bigint> {
+  const {head, staged} = tablesOf(stream)
+  return inTransaction(db, async () => {
+    const recordedAt = await nextRecordedAt(db, stream, now)
+    const recorded = new DuckDBTimestampValue(recordedAt)
+    await db.run(buildAppendSql(stream), [walk.walkId, walk.businessDate, recorded])
+    await db.run(buildNextHeadSql(stream), [walk.walkId, walk.businessDate])
+    await db.run(`delete from ${head} where ${stream.idColumn} in (select ${stream.idColumn} from next_head)`)
+    await db.run(`insert into ${head} by name from next_head`)
+    await db.run(
+      `update warehouse.raw.walk set state = 'applied', recorded_at = $2, created = $3, updated = $4, missing = $5,
+         vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
+       where walk_id = $1`,
+      [
+        walk.walkId,
+        recorded,
+        plan.counts.created,
+        plan.counts.updated,
+        plan.counts.missing,
+        plan.counts.vanished,
+        plan.counts.restored,
+        plan.counts.unchanged,
+        details.fetched,
+        details.failed,
+      ],
+    )
+    await db.run(buildBridgeSql(stream), [walk.walkId])
+    await db.run(`delete from ${staged} where walk_id = $1`, [walk.walkId])
+    await db.run('delete from warehouse.raw.page where walk_id = $1', [walk.walkId])
+    for (const table of ['incoming', 'change', 'absence', 'next_head'])
+      await db.run(`drop table temp.${table}`)
+    return recordedAt
+  })
+}
+
+async function nextRecordedAt(db: Database, stream: Stream, now: bigint): Promise<bigint> {
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    `select epoch_us(greatest(
+       (select max(recorded_at) from ${tablesOf(stream).version}),
+       (select max(recorded_at) from warehouse.raw.walk)
+     )) as last`,
+  )
+  return last !== null && last >= now ? last + 1n : now
+}
+
+/** Version rows: what was observed as it was observed, and for absences the state that was last known. */
+function buildAppendSql(stream: Stream): string {
+  const {version} = tablesOf(stream)
+  const {idColumn} = stream
+  const observed = stream.columns.map(({name, mayBeAbsent}) =>
+    mayBeAbsent ? `case when ${name}_present then ${name} end as ${name}, ${name}_present` : name,
+  )
+  const absent = stream.columns.map(({name, mayBeAbsent}) =>
+    mayBeAbsent ? `null as ${name}, false as ${name}_present` : name,
+  )
+  return `
+    insert into ${version} by name
+    with appended as (
+      select
+        ${idColumn},
+        'seen' as kind,
+        source,
+        observed_at,
+        greatest(cast($2 as date), head_business_date) as business_date,
+        row_hash,
+        list_hash,
+        ${observed.join(', ')},
+        payload
+      from change
+      where is_appended
+      union all by name
+      select
+        ${idColumn},
+        kind,
+        'list' as source,
+        observed_at,
+        business_date,
+        row_hash,
+        list_hash,
+        ${absent.join(', ')},
+        null as payload
+      from absence
+    )
+    select
+      (select coalesce(max(seq), 0) from ${version})
+        + row_number() over (order by observed_at, ${idColumn}) as seq,
+      ${idColumn},
+      kind,
+      source,
+      $1 as walk_id,
+      observed_at,
+      business_date,
+      $3 as recorded_at,
+      row_hash,
+      list_hash,
+      ${listColumns(stream)},
+      payload
+    from appended
+    order by seq`
+}
+
+/**
+ * The latest states that change. Without a new version only what steers the next detail requests moves: the digest
+ * of the list row and the instant of the last detail.
+ */
+function buildNextHeadSql(stream: Stream): string {
+  const {idColumn} = stream
+  const columns = stream.columns.map(({name}) => name).join(', ')
+  return `
+    create or replace temp table next_head as
+    select
+      ${idColumn},
+      'seen' as kind,
+      case when is_appended then $1 else head_walk_id end as walk_id,
+      case when is_appended then observed_at else head_observed_at end as observed_at,
+      case when is_appended then greatest(cast($2 as date), head_business_date) else head_business_date end
+        as business_date,
+      row_hash,
+      list_hash,
+      ${columns},
+      case when source = 'detail' then observed_at else head_detail_at end as detail_at
+    from change
+    where not is_late
+      and source <> 'gone'
+      and (is_appended or source = 'detail' or list_hash <> head_list_hash)
+    union all by name
+    select
+      ${idColumn},
+      kind,
+      walk_id,
+      observed_at,
+      business_date,
+      row_hash,
+      list_hash,
+      ${columns},
+      detail_at
+    from absence`
+}

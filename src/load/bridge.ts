@@ -1,0 +1,73 @@
+import type {Stream} from '../contract/stream.ts'
+import {quoteLiteral} from '../warehouse/database.ts'
+import {tablesOf} from './stream-tables.ts'
+
+/**
+ * SQL that completes the certificate `$1` with its bridge, in records and amount:
+ * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
+ *
+ * Every record falls under exactly one term, so the bridge is exact; a check on the release compares both sides.
+ */
+export function buildBridgeSql(stream: Stream): string {
+  const {idColumn, amountColumn} = stream
+  return `
+    update warehouse.raw.walk set
+      present_deals = bridge.present_deals,
+      present_amount = bridge.present_amount,
+      kept_quarantined_deals = bridge.kept_quarantined_deals,
+      kept_quarantined_amount = bridge.kept_quarantined_amount,
+      kept_missing_deals = bridge.kept_missing_deals,
+      kept_missing_amount = bridge.kept_missing_amount,
+      adjusted_deals = bridge.adjusted_deals,
+      adjusted_amount = bridge.adjusted_amount
+    from (
+      with present as (
+        select ${idColumn} as id, kind, ${amountColumn} as amount
+        from ${tablesOf(stream).head}
+        where kind in ('seen', 'missing')
+      ),
+      listed as (
+        select ${idColumn} as id, listed_amount as amount
+        from change
+        where is_listed
+      ),
+      rejected as (
+        select distinct record_id as id
+        from warehouse.raw.quarantine
+        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list' and record_id is not null
+      ),
+      walk as (
+        from warehouse.raw.walk where walk_id = $1
+      ),
+      termed as (
+        select
+          present.id is not null as is_present,
+          listed.id is not null as is_listed,
+          coalesce(present.amount, 0) as present_amount,
+          coalesce(listed.amount, 0) as listed_amount,
+          case
+            when listed.id is not null then 'adjusted'
+            when rejected.id is not null then 'quarantined'
+            when present.kind = 'missing' then 'missing'
+            when walk.unreadable_ids > 0 then 'quarantined'
+            else 'adjusted'
+          end as term
+        from present
+        full join listed on listed.id = present.id
+        left join rejected on rejected.id = present.id
+        cross join walk
+      )
+      select
+        count(*) filter (is_present) as present_deals,
+        coalesce(sum(present_amount), 0) as present_amount,
+        count(*) filter (term = 'quarantined') as kept_quarantined_deals,
+        coalesce(sum(present_amount) filter (term = 'quarantined'), 0) as kept_quarantined_amount,
+        count(*) filter (term = 'missing') as kept_missing_deals,
+        coalesce(sum(present_amount) filter (term = 'missing'), 0) as kept_missing_amount,
+        coalesce(sum(cast(is_present as bigint) - cast(is_listed as bigint)) filter (term = 'adjusted'), 0)
+          as adjusted_deals,
+        coalesce(sum(present_amount - listed_amount) filter (term = 'adjusted'), 0) as adjusted_amount
+      from termed
+    ) as bridge
+    where walk.walk_id = $1`
+}

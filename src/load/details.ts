@@ -1,0 +1,133 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {z} from 'zod'
+import type {Column, Stream} from '../contract/stream.ts'
+import type {ColumnValue, Observation, Quarantined, WireRecord} from '../types.ts'
+import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
+import {stagedTarget, tablesOf, toGoneRow, toStagedRow} from './stream-tables.ts'
+import {type OpenWalk, storeQuarantined} from './walk-state.ts'
+
+/** Each record is looked at again within about this many days. */
+const ROTATION_DAYS = 30
+
+/** A record whose own page is to be fetched, and what is known of it without. */
+export interface DetailCandidate {
+  id: string
+  listHash: string
+  /** Wire fields known from the list row of this walk, or from the last state. */
+  known: WireRecord
+}
+
+/** What one record's own page said. */
+export type StagedDetail =
+  | {candidate: DetailCandidate; observation: Observation}
+  | {candidate: DetailCandidate; gone: {id: string; observedAt: bigint}}
+  | {candidate: DetailCandidate; rejected: Quarantined}
+
+/**
+ * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
+ * changed ones, then those not looked at for longest. Records this walk has already fetched are left out.
+ *
+ * Reads the temporary tables of `planChanges`.
+ *
+ * The first is one that was listed, so that its answer proves the path.
+ *
+ * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
+ */
+export async function listDetailCandidates(
+  db: Database,
+  stream: Stream,
+  asked: {now: bigint; limit: number},
+): Promise<DetailCandidate[]> {
+  const {idColumn} = stream
+  const {head} = tablesOf(stream)
+  const rows = await db.all(
+    z.record(z.string(), z.string().nullable()),
+    `with quota as (
+       select greatest(
+         (select least(1, count(*)) from absence),
+         ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
+       ) as records
+       from ${head} where kind = 'seen'
+     ),
+     absent as (
+       select ${idColumn} as id, list_hash, '0' as need, null::timestamp as detail_at, ${stream.settled.column} as settled_value,
+         ${listWireFields(stream, 'absence')}
+       from absence
+       where ${idColumn} not in (select ${idColumn} from incoming)
+     ),
+     changed as (
+       select ${idColumn} as id, list_hash, '1' as need, head_detail_at as detail_at, ${stream.settled.column} as settled_value,
+         ${listWireFields(stream, 'change')}
+       from change
+       where source = 'list' and (head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null)
+     ),
+     aged as (
+       select ${idColumn} as id, list_hash, '2' as need, head_detail_at as detail_at, ${stream.settled.column} as settled_value,
+         ${listWireFields(stream, 'change')}
+       from change
+       where source = 'list' and list_hash = head_list_hash and head_detail_at is not null
+       qualify head_detail_at <= $1 - interval ${ROTATION_DAYS} day
+         or row_number() over (order by head_detail_at, ${idColumn}) <= (select records from quota)
+     )
+     from (from absent union all by name from changed union all by name from aged)
+     order by need, ${stream.detailOrder}, detail_at nulls first, id
+     limit ${asked.limit}`,
+    [new DuckDBTimestampValue(asked.now)],
+  )
+  const listed = rows.findIndex(({need}) => need !== '0')
+  const probe = rows.splice(Math.max(0, listed), 1)
+  return [...probe, ...rows].map(({id, list_hash, ...row}) => {
+    const known: WireRecord = {[stream.idField]: id}
+    for (const {name} of stream.columns) {
+      const value = row[name]
+      if (stream.wireFields.includes(name) && value !== null && value !== undefined) known[name] = value
+    }
+    return {id: id ?? '', listHash: list_hash ?? '', known}
+  })
+}
+
+/** The columns as wire fields in text; what a staged row left out is null. */
+function listWireFields(stream: Stream, table: 'change' | 'absence'): string {
+  const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
+  return stream.columns
+    .filter(({name}) => !precisions.includes(name))
+    .map((column) => {
+      const text = buildWireText(column)
+      const isPartial = column.mayBeAbsent && table === 'change'
+      return `${isPartial ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
+    })
+    .join(', ')
+}
+
+function buildWireText({name, type, precisionColumn}: Column): string {
+  if (type !== 'TIMESTAMP') return `cast(${name} as varchar)`
+  const instant = `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ')`
+  if (precisionColumn === undefined) return instant
+  return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
+}
+
+/** Stores what a group of records' own pages said, in one transaction. */
+export async function storeDetails(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  group: readonly StagedDetail[],
+): Promise<void> {
+  const rows: ColumnValue[][] = []
+  const rejected: (Quarantined & {place: string})[] = []
+  for (const detail of group) {
+    const {listHash, id} = detail.candidate
+    if ('observation' in detail) {
+      const place = {walkId: walk.walkId, source: 'detail' as const, pageNo: 0, listHash}
+      rows.push(toStagedRow(stream, detail.observation, place, 0))
+    } else if ('gone' in detail) {
+      rows.push(toGoneRow(stream, detail.gone, walk.walkId))
+    } else {
+      rejected.push({...detail.rejected, id, place: id})
+    }
+  }
+  await inTransaction(db, async () => {
+    await appendRows(db, stagedTarget(stream), rows)
+    await storeQuarantined(db, stream, walk, 'detail', rejected)
+  })
+}

@@ -1,0 +1,41 @@
+import {GuardError} from '../errors.ts'
+import type {ChangePlan} from './plan-changes.ts'
+
+/** What a run may be told to accept. */
+export type Acceptance = 'shrink' | 'change' | 'envelope' | 'source'
+
+/** Percentages of the known records, each from 0 to 100. */
+export interface GuardLimits {
+  shrinkLimitPct: number
+  changeLimitPct: number
+}
+
+/** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
+const IGNORED_RECORDS = 3
+
+/**
+ * Refuses a walk that would take away, or change, more of the portfolio than a day can explain.
+ *
+ * @throws GuardError `GUARD_SHRINK` or `GUARD_CHANGE`
+ */
+export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: ReadonlySet<Acceptance>): void {
+  const {known, newlyAbsent, unsettled} = plan
+  const exceeds = (records: number, limitPct: number) =>
+    records > IGNORED_RECORDS && records * 100 > known * limitPct
+  if (!accepted.has('shrink') && exceeds(newlyAbsent, limits.shrinkLimitPct)) {
+    throw new GuardError({
+      code: 'GUARD_SHRINK',
+      problem: `Walk refused: ${newlyAbsent} of ${known} known deals are absent, more than ${limits.shrinkLimitPct} %.`,
+      kept: 'Nothing was applied; warehouse and current release are as before, and the certificate is kept.',
+      next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
+    })
+  }
+  if (!accepted.has('change') && exceeds(unsettled, limits.changeLimitPct)) {
+    throw new GuardError({
+      code: 'GUARD_CHANGE',
+      problem: `Walk refused: ${unsettled} of ${known} known deals change their amount or leave funded, more than ${limits.changeLimitPct} %.`,
+      kept: 'Nothing was applied; warehouse and current release are as before, and the certificate is kept.',
+      next: 'Ask the service whether that is right. If so, run `loantape sync --accept change`.',
+    })
+  }
+}

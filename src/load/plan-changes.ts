@@ -1,0 +1,214 @@
+import {z} from 'zod'
+import type {Column, Stream} from '../contract/stream.ts'
+import type {ChangeCounts} from '../types.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {buildRowHashSql, tablesOf} from './stream-tables.ts'
+import type {OpenWalk} from './walk-state.ts'
+
+/** What applying a walk would do, and what the guards need to know to allow it. */
+export interface ChangePlan {
+  counts: ChangeCounts
+  /** Records present before, missing ones included. */
+  known: number
+  /** Records present before that would be absent now. */
+  newlyAbsent: number
+  /** Records whose amount moves or that leave a settled status. */
+  unsettled: number
+}
+
+const count = z.coerce.number()
+const planRow = z.object({
+  created: count,
+  updated: count,
+  restored: count,
+  unchanged: count,
+  missing: count,
+  vanished: count,
+  known: count,
+  newly_absent: count,
+  unsettled: count,
+})
+
+/**
+ * Compares what a walk staged with the latest known states and leaves two temporary tables: `change`, a row per record
+ * that was observed, and `absence`, a row per record that was not. Nothing is stored yet.
+ *
+ * A field that was absent is carried from the state before; what then equals that state is not a change.
+ */
+export async function planChanges(db: Database, stream: Stream, walk: OpenWalk): Promise<ChangePlan> {
+  await db.run(buildIncomingSql(stream), [walk.walkId])
+  await db.run(buildChangeSql(stream))
+  await db.run(buildAbsenceSql(stream), [walk.walkId])
+  const {known, newly_absent, unsettled, ...counts} = await db.one(planRow, buildPlanSql(stream))
+  return {counts, known, newlyAbsent: newly_absent, unsettled}
+}
+
+/** The latest staged row of each record; under one instant the record's own page counts after the list. */
+function buildIncomingSql({idColumn, amountColumn, ...stream}: Stream): string {
+  const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
+  return `
+    create or replace temp table incoming as
+    select
+      *,
+      bool_or(source = 'list') over same_record as is_listed,
+      first_value(case when source = 'list' then ${amountColumn} end ignore nulls) over (
+        partition by ${idColumn}
+        order by ${latestFirst}
+        rows between unbounded preceding and unbounded following
+      ) as listed_amount
+    from warehouse.raw.staged_${stream.name}
+    where walk_id = $1
+    window same_record as (partition by ${idColumn})
+    qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
+}
+
+/** The value a column has after this observation `i`, given the state before it `h`. */
+function carry(stream: Stream, column: Column): string {
+  const {name} = column
+  if (column.mayBeAbsent) return `case when i.${name}_present then i.${name} else h.${name} end`
+  const dated = stream.columns.find(
+    (other) => other.precisionColumn && [other.name, other.precisionColumn].includes(name),
+  )
+  if (!dated?.precisionColumn) return `i.${name}`
+  const keepsInstant = `i.${dated.precisionColumn} = 'date' and h.${dated.precisionColumn} = 'instant'
+    and cast(i.${dated.name} as date) = cast(h.${dated.name} as date)`
+  return `case when ${keepsInstant} then h.${name} else i.${name} end`
+}
+
+function buildChangeSql(stream: Stream): string {
+  const {idColumn, amountColumn, settled} = stream
+  const {head} = tablesOf(stream)
+  const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
+  const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
+  const settledList = settled.values.map(quoteLiteral).join(', ')
+  return `
+    create or replace temp table change as
+    with joined as (
+      select
+        i.${idColumn},
+        i.source,
+        i.is_listed,
+        i.listed_amount,
+        i.observed_at,
+        i.list_hash,
+        i.payload,
+        ${[...carried, ...flags].join(',\n        ')},
+        h.kind as head_kind,
+        h.walk_id as head_walk_id,
+        h.observed_at as head_observed_at,
+        h.business_date as head_business_date,
+        h.row_hash as head_row_hash,
+        h.list_hash as head_list_hash,
+        h.detail_at as head_detail_at,
+        coalesce(i.observed_at < h.observed_at, false) as is_late,
+        h.${amountColumn} is distinct from i.${amountColumn}
+          or (h.${settled.column} in (${settledList}) and i.${settled.column} not in (${settledList}))
+          as is_unsettled,
+        exists (
+          from warehouse.raw.quarantine q
+          where q.stream = ${quoteLiteral(stream.name)}
+            and q.record_id = i.${idColumn}
+            and q.replayed_at is null
+            and q.observed_at > h.observed_at
+        ) as follows_quarantine
+      from incoming i
+      left join ${head} h on h.${idColumn} = i.${idColumn}
+    ),
+    hashed as (
+      select *, ${buildRowHashSql(stream, ({name}) => name)} as row_hash
+      from joined
+    ),
+    classified as (
+      select
+        *,
+        case
+          when source = 'gone' or is_late then 'unchanged'
+          when head_kind is null then 'created'
+          when head_kind = 'vanished' then 'restored'
+          when row_hash <> head_row_hash then 'updated'
+          else 'unchanged'
+        end as content
+      from hashed
+    )
+    select
+      *,
+      source <> 'gone'
+        and (content <> 'unchanged' or is_late or head_kind = 'missing' or follows_quarantine)
+        as is_appended
+    from classified`
+}
+
+/**
+ * Known records this walk proves absent, or whose own page said they are gone. Absence is proved only by a complete
+ * walk without a filter, all of whose ids could be read; absent twice in a row is vanished.
+ */
+function buildAbsenceSql(stream: Stream): string {
+  const {idColumn, name} = stream
+  const {head} = tablesOf(stream)
+  return `
+    create or replace temp table absence as
+    with walk as (
+      from warehouse.raw.walk where walk_id = $1
+    ),
+    last_applied as (
+      select arg_max(walk_id, recorded_at) as walk_id
+      from warehouse.raw.walk
+      where stream = ${quoteLiteral(name)} and state = 'applied'
+    )
+    select
+      h.* replace (
+        case
+          when i.source = 'gone' then 'vanished'
+          when h.kind = 'missing' and h.walk_id = (select walk_id from last_applied) then 'vanished'
+          else 'missing'
+        end as kind,
+        coalesce(i.observed_at, walk.started_at) as observed_at,
+        greatest(h.business_date, walk.business_date) as business_date,
+        walk.walk_id as walk_id
+      ),
+      h.kind as head_kind
+    from ${head} h
+    cross join walk
+    left join incoming i on i.${idColumn} = h.${idColumn}
+    where h.kind in ('seen', 'missing')
+      and (
+        (i.source = 'gone' and i.observed_at >= h.observed_at)
+        or (
+          i.source is null
+          and walk.is_complete
+          and walk.filter = ''
+          and walk.unreadable_ids = 0
+          and h.observed_at <= walk.started_at
+          and h.walk_id is distinct from walk.walk_id
+          and not exists (
+            from warehouse.raw.quarantine q
+            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn}
+          )
+        )
+      )`
+}
+
+function buildPlanSql(stream: Stream): string {
+  const {head} = tablesOf(stream)
+  return `
+    with observed as (
+      select
+        count(*) filter (is_listed and content = 'created') as created,
+        count(*) filter (is_listed and content = 'updated') as updated,
+        count(*) filter (is_listed and content = 'restored') as restored,
+        count(*) filter (is_listed and content = 'unchanged') as unchanged,
+        count(*) filter (content = 'updated' and is_unsettled) as unsettled
+      from change
+    ),
+    absent as (
+      select
+        count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
+        count(*) filter (kind = 'vanished') as vanished,
+        count(*) filter (head_kind = 'seen') as newly_absent
+      from absence
+    ),
+    known as (
+      select count(*) as known from ${head} where kind in ('seen', 'missing')
+    )
+    from observed, absent, known`
+}

@@ -1,0 +1,302 @@
+import {hash} from 'node:crypto'
+import {BIGINT, DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import type {Stream} from '../contract/stream.ts'
+import type {ColumnValue, NormalisedPage, Page, Quarantined} from '../types.ts'
+import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
+import {stagedTarget, tablesOf, toStagedRow} from './stream-tables.ts'
+
+/** What a walk asks for; a change of any of these starts anew. */
+export interface WalkRequest {
+  baseUrl: string
+  pageSize: number
+  /** `status=underwriting`, or empty for every record. */
+  filter: string
+}
+
+/** A walk in progress, or complete and not yet applied. Instants are microseconds since the epoch. */
+export interface OpenWalk extends WalkRequest {
+  walkId: string
+  businessDate: string
+  startedAt: bigint
+  nextCursor: string | null
+  /** Real clock, when `nextCursor` was received; null before the first page. */
+  cursorReceivedAt: bigint | null
+  isComplete: boolean
+  pages: number
+  records: number
+  quarantined: number
+  resumed: number
+  waitedMs: number
+}
+
+const walkRow = z
+  .object({
+    walk_id: z.string(),
+    base_url: z.string(),
+    page_size: z.coerce.number(),
+    filter: z.string(),
+    business_date: z.string(),
+    started_us: z.coerce.bigint(),
+    cursor_received_us: z.coerce.bigint().nullable(),
+    next_cursor: z.string().nullable(),
+    is_complete: z.boolean(),
+    pages: z.coerce.number(),
+    records: z.coerce.number(),
+    quarantined: z.coerce.number(),
+    resumed: z.coerce.number(),
+    waited_ms: z.coerce.number(),
+  })
+  .transform(
+    (row): OpenWalk => ({
+      walkId: row.walk_id,
+      baseUrl: row.base_url,
+      pageSize: row.page_size,
+      filter: row.filter,
+      businessDate: row.business_date,
+      startedAt: row.started_us,
+      nextCursor: row.next_cursor,
+      cursorReceivedAt: row.cursor_received_us,
+      isComplete: row.is_complete,
+      pages: row.pages,
+      records: row.records,
+      quarantined: row.quarantined,
+      resumed: row.resumed,
+      waitedMs: row.waited_ms,
+    }),
+  )
+
+/** The walk that was begun and not yet applied, if there is one. */
+export function findOpenWalk(db: Database, stream: Stream): Promise<OpenWalk | undefined> {
+  return db.first(
+    walkRow,
+    `select *, epoch_us(started_at) as started_us, epoch_us(cursor_received_at) as cursor_received_us
+     from warehouse.raw.walk where stream = $1 and state = 'walking'`,
+    [stream.name],
+  )
+}
+
+/** What the walks before have left to respect: their latest start and business date, and how much the last saw. */
+export interface WalkPast {
+  businessDate: string
+  startedAt: bigint
+  /** Records of the last walk that was applied. */
+  records: number | null
+}
+
+const pastRow = z
+  .object({
+    business_date: z.string().nullable(),
+    started_us: z.coerce.bigint().nullable(),
+    records: z.coerce.number().nullable(),
+  })
+  .transform(({business_date, started_us, records}): WalkPast | undefined =>
+    business_date === null || started_us === null
+      ? undefined
+      : {businessDate: business_date, startedAt: started_us, records},
+  )
+
+/** The walks before, or undefined before the first. */
+export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
+  return db.one(
+    pastRow,
+    `select
+       max(business_date) as business_date,
+       epoch_us(max(started_at)) as started_us,
+       arg_max(records, recorded_at) as records
+     from warehouse.raw.walk
+     where stream = $1`,
+    [stream.name],
+  )
+}
+
+/** Begins a walk. */
+export async function startWalk(
+  db: Database,
+  stream: Stream,
+  walk: WalkRequest & {walkId: string; businessDate: string; startedAt: bigint},
+): Promise<OpenWalk> {
+  await db.run(
+    `insert into warehouse.raw.walk
+       (walk_id, stream, state, base_url, page_size, filter, business_date, started_at,
+        is_complete, resumed, waited_ms, pages, records, quarantined, unreadable_ids)
+     values ($1, $2, 'walking', $3, $4, $5, $6, $7, false, 0, 0, 0, 0, 0, 0)`,
+    [
+      walk.walkId,
+      stream.name,
+      walk.baseUrl,
+      walk.pageSize,
+      walk.filter,
+      walk.businessDate,
+      new DuckDBTimestampValue(walk.startedAt),
+    ],
+  )
+  return {
+    ...walk,
+    nextCursor: null,
+    cursorReceivedAt: null,
+    isComplete: false,
+    pages: 0,
+    records: 0,
+    quarantined: 0,
+    resumed: 0,
+    waitedMs: 0,
+  }
+}
+
+/** Notes that an interrupted walk goes on from its cursor. */
+export async function resumeWalk(db: Database, walk: OpenWalk): Promise<OpenWalk> {
+  await db.run('update warehouse.raw.walk set resumed = resumed + 1 where walk_id = $1', [walk.walkId])
+  return {...walk, resumed: walk.resumed + 1}
+}
+
+/** Ends a walk that will not be applied and drops what it staged. */
+export async function dropWalk(
+  db: Database,
+  stream: Stream,
+  walkId: string,
+  end: {state: 'abandoned' | 'refused'; how: string},
+): Promise<void> {
+  await inTransaction(db, async () => {
+    await db.run(`delete from ${tablesOf(stream).staged} where walk_id = $1`, [walkId])
+    await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
+    // A walk that starts anew sees its bad records again; those of a refused walk are the evidence.
+    if (end.state === 'abandoned') {
+      await db.run('delete from warehouse.raw.quarantine where walk_id = $1 and replayed_at is null', [
+        walkId,
+      ])
+    }
+    await db.run('update warehouse.raw.walk set state = $2, ended_how = $3 where walk_id = $1', [
+      walkId,
+      end.state,
+      end.how,
+    ])
+  })
+}
+
+/** The cursors a walk has used and been given, in order. */
+export async function readCursors(db: Database, walk: OpenWalk): Promise<string[]> {
+  const rows = await db.all(
+    z.object({cursor: z.string()}),
+    'select cursor from warehouse.raw.page where walk_id = $1 and cursor is not null order by page_no',
+    [walk.walkId],
+  )
+  return [...rows.map(({cursor}) => cursor), ...(walk.nextCursor === null ? [] : [walk.nextCursor])]
+}
+
+/** One page with what became of its records. */
+export interface ReadPage {
+  page: Page
+  normalised: NormalisedPage
+}
+
+const pageTypes: DuckDBType[] = [VARCHAR, BIGINT, VARCHAR, BIGINT, TIMESTAMP]
+
+const quarantineTypes: DuckDBType[] = [
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  VARCHAR,
+  TIMESTAMP,
+  DATE,
+  TIMESTAMP,
+]
+
+/**
+ * Stores a group of pages: their records, the pages and the next cursor in one transaction, so that a killed run
+ * continues exactly after the last page it has.
+ *
+ * @returns the walk as it stands now
+ */
+export async function storePages(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  group: readonly ReadPage[],
+  waitedMs: number,
+): Promise<OpenWalk> {
+  const last = group.at(-1)
+  if (!last) return walk
+  const staged: ColumnValue[][] = []
+  const pages: ColumnValue[][] = []
+  const quarantined: (Quarantined & {place: string})[] = []
+  group.forEach(({page, normalised}, index) => {
+    const pageNo = walk.pages + index + 1
+    pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(page.records.length), page.observedAt])
+    normalised.observations.forEach((observation, position) => {
+      const place = {walkId: walk.walkId, source: 'list' as const, pageNo, listHash: observation.hash}
+      staged.push(toStagedRow(stream, observation, place, position))
+    })
+    quarantined.push(
+      ...normalised.quarantined.map((record, position) => ({...record, place: `${pageNo}/${position}`})),
+    )
+  })
+  const unreadableIds = quarantined.filter(({id}) => id === null).length
+  const next: OpenWalk = {
+    ...walk,
+    nextCursor: last.page.nextCursor,
+    cursorReceivedAt: BigInt(last.page.receivedAt) * 1000n,
+    isComplete: last.page.nextCursor === null,
+    pages: walk.pages + group.length,
+    records: walk.records + group.reduce((sum, {page}) => sum + page.records.length, 0),
+    quarantined: walk.quarantined + quarantined.length,
+    waitedMs: walk.waitedMs + waitedMs,
+  }
+  await inTransaction(db, async () => {
+    await appendRows(db, stagedTarget(stream), staged)
+    await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'page', types: pageTypes}, pages)
+    await storeQuarantined(db, stream, walk, 'list', quarantined)
+    await db.run(
+      `update warehouse.raw.walk set next_cursor = $2, cursor_received_at = $3, is_complete = $4, pages = $5,
+         records = $6, quarantined = $7, unreadable_ids = unreadable_ids + $8, waited_ms = $9, envelope = $10,
+         ended_at = $11
+       where walk_id = $1`,
+      [
+        walk.walkId,
+        next.nextCursor,
+        new DuckDBTimestampValue(BigInt(last.page.receivedAt) * 1000n),
+        next.isComplete,
+        next.pages,
+        next.records,
+        next.quarantined,
+        unreadableIds,
+        next.waitedMs,
+        last.page.envelope,
+        new DuckDBTimestampValue(last.page.observedAt),
+      ],
+    )
+  })
+  return next
+}
+
+/** Keeps rejected records whole; `place` tells two apart that are otherwise alike. */
+export async function storeQuarantined(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  source: 'list' | 'detail',
+  records: readonly (Quarantined & {place: string})[],
+): Promise<void> {
+  const rows = records.map((record): ColumnValue[] => [
+    `q_${hash('sha256', `${walk.walkId} ${source} ${record.place}`).slice(0, 12)}`,
+    stream.name,
+    walk.walkId,
+    source,
+    record.id,
+    record.path,
+    record.reason,
+    record.record,
+    record.observedAt,
+    walk.businessDate,
+    null,
+  ])
+  await appendRows(
+    db,
+    {catalog: 'warehouse', schema: 'raw', table: 'quarantine', types: quarantineTypes},
+    rows,
+  )
+}

@@ -1,0 +1,80 @@
+import {hash} from 'node:crypto'
+import {optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import type {ColumnValue, NormalisedPage, Observation, Quarantined} from '../types.ts'
+
+/** Turns wire records of one stream into observations. */
+export type Normaliser = (records: readonly unknown[], observedAt: bigint) => NormalisedPage
+
+/**
+ * Creates the normaliser of a stream: a tolerant reader that passes unknown fields through as payload and sets aside,
+ * whole, each record whose id, amounts or dates it cannot read.
+ */
+export function createNormaliser(stream: Stream): Normaliser {
+  const normalise = createRecordNormaliser(stream)
+  return (records, observedAt) => {
+    const page: NormalisedPage = {observations: [], quarantined: []}
+    for (const record of records) {
+      const result = normalise(record, observedAt)
+      if ('reason' in result) page.quarantined.push(result)
+      else page.observations.push(result)
+    }
+    return page
+  }
+}
+
+function createRecordNormaliser(
+  stream: Stream,
+): (record: unknown, observedAt: bigint) => Observation | Quarantined {
+  const columns = stream.columns.map((column) => column.name)
+  const optional = optionalColumnsOf(stream).map((column) => column.name)
+  const known = new Set(stream.wireFields)
+  return (record, observedAt) => {
+    const parsed = stream.schema.safeParse(record)
+    if (!parsed.success) {
+      const issue = parsed.error.issues[0]
+      return {
+        id: readId(record, stream.idField),
+        path: issue?.path.join('.') || '(record)',
+        reason: issue?.message ?? 'unreadable',
+        record: JSON.stringify(record) ?? 'null',
+        observedAt,
+      }
+    }
+    const values = columns.map((name) => parsed.data[name] ?? null)
+    const present = optional.map((name) => parsed.data[name] !== undefined)
+    return {
+      id: String(parsed.data[stream.idColumn]),
+      values,
+      present,
+      payload: readUnknownFields(record, known),
+      hash: hashOf(values, present),
+      observedAt,
+    }
+  }
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function readId(record: unknown, idField: string): string | null {
+  const id = isObject(record) ? record[idField] : undefined
+  return typeof id === 'string' && id !== '' ? id : null
+}
+
+function readUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
+  if (!isObject(record)) return null
+  let unknown: Record<string, unknown> | null = null
+  for (const name in record) {
+    if (!known.has(name)) {
+      unknown ??= {}
+      unknown[name] = record[name]
+    }
+  }
+  return unknown === null ? null : JSON.stringify(unknown)
+}
+
+function hashOf(values: readonly ColumnValue[], present: readonly boolean[]): string {
+  const texts = values.map((value) => (value === null ? '\0' : String(value)))
+  return hash('md5', `${texts.join('\x1f')}\x1e${present.join()}`)
+}
