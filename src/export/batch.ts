@@ -1,0 +1,156 @@
+import {hash} from 'node:crypto'
+import {mkdirSync, rmSync, statSync} from 'node:fs'
+import {readdir, writeFile} from 'node:fs/promises'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
+import {GENERATOR} from '../version.ts'
+import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type Database, openDatabase} from '../warehouse/database.ts'
+import {writeCsv} from './csv.ts'
+import {type BatchFile, type BatchManifest, isFinishedBatch} from './manifest.ts'
+import {writeParquet} from './parquet.ts'
+import type {ExportSource, TableWriter} from './profile.ts'
+
+/** The kinds of export, by name. */
+const PROFILES: Record<string, TableWriter> = {csv: writeCsv, parquet: writeParquet}
+
+/** The names of the kinds of export. */
+export const PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
+
+/** What an export came to. */
+export interface BatchResult {
+  profile: string
+  batch_id: string
+  dir: string
+  files: number
+  rows: number
+  bytes: number
+  outcome: 'written' | 'unchanged'
+}
+
+/**
+ * Writes one batch: every published table of a release, or those named, and the manifest last, under a temporary
+ * name that becomes the batch's own when all of it is on the disk. A batch that is there already is not written again.
+ *
+ * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is
+ */
+export async function writeBatch(
+  folder: DataFolder,
+  source: ExportSource,
+  request: {profile: string; tables?: readonly string[]},
+): Promise<BatchResult> {
+  const {profile} = request
+  const writeTable = PROFILES[profile]
+  if (!writeTable) throw unknownName('EXPORT_PROFILE', 'Profile', profile, PROFILE_NAMES)
+  const published = source.manifest.tables.map(({name}) => name)
+  const unknown = request.tables?.find((table) => !published.includes(table))
+  if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
+  const tables = published.filter((name) => request.tables?.includes(name) ?? true)
+
+  const releaseId = source.manifest.release_id
+  const batchId = `${source.manifest.as_of}-${hash('sha256', [profile, releaseId, ...tables].join('\n')).slice(0, 12)}`
+  const final = join(folder.exports, profile, batchId)
+  const isWritten = isFinishedBatch(final)
+  const temporary = join(folder.exports, profile, `.writing-${batchId}-${process.pid}`)
+  if (!isWritten) {
+    rmSync(temporary, {recursive: true, force: true})
+    mkdirSync(temporary, {recursive: true})
+    try {
+      const files = await writeTables(source, tables, writeTable, temporary)
+      await writeManifest(temporary, describeBatch(source, {profile, batchId, files}))
+      rmSync(final, {recursive: true, force: true})
+      moveIntoPlace(temporary, final)
+    } catch (error) {
+      rmSync(temporary, {recursive: true, force: true})
+      throw error
+    }
+  }
+  const names = (await readdir(final)).filter((name) => name !== 'manifest.json')
+  return {
+    profile,
+    batch_id: batchId,
+    dir: final,
+    files: names.length,
+    rows: source.manifest.tables
+      .filter(({name}) => tables.includes(name))
+      .reduce((sum, {rows}) => sum + rows, 0),
+    bytes: names.reduce((sum, name) => sum + statSync(join(final, name)).size, 0),
+    outcome: isWritten ? 'unchanged' : 'written',
+  }
+}
+
+async function writeTables(
+  source: ExportSource,
+  tables: readonly string[],
+  writeTable: TableWriter,
+  dir: string,
+): Promise<BatchFile[]> {
+  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
+  const files: BatchFile[] = []
+  for (const table of tables) {
+    const name = await writeTable(db, source, table, dir)
+    const path = join(dir, name)
+    syncToDisk(path)
+    files.push({
+      name,
+      bytes: statSync(path).size,
+      sha256: await digestFile(path),
+      ...(await readControlTotals(db, table)),
+    })
+  }
+  return files
+}
+
+const columnRow = z.object({column_name: z.string()})
+const totalsRow = z.object({rows: z.coerce.number(), sum_amount: z.string().nullable()})
+
+async function readControlTotals(
+  db: Database,
+  table: string,
+): Promise<{rows: number; columns: string[]; sum_amount: string | null}> {
+  const columns = (await db.all(columnRow, `select column_name from (describe release.${table})`)).map(
+    ({column_name}) => column_name,
+  )
+  const amount = ['loan_amount', 'amount'].find((name) => columns.includes(name))
+  const sum = amount ? `cast(sum(${amount}) as varchar)` : 'null'
+  const totals = await db.one(
+    totalsRow,
+    `select count(*) as rows, cast(${sum} as varchar) as sum_amount from release.${table}`,
+  )
+  return {...totals, columns}
+}
+
+function describeBatch(
+  {manifest}: ExportSource,
+  batch: {profile: string; batchId: string; files: BatchFile[]},
+): BatchManifest {
+  return {
+    schema_version: 1,
+    generator: GENERATOR,
+    batch_id: batch.batchId,
+    profile: batch.profile,
+    release_id: manifest.release_id,
+    as_of: manifest.as_of,
+    known_at: manifest.known_at,
+    currency: manifest.currency,
+    time_zone: manifest.time_zone,
+    files: batch.files,
+    source: manifest.source,
+  }
+}
+
+async function writeManifest(dir: string, manifest: BatchManifest): Promise<void> {
+  const path = join(dir, 'manifest.json')
+  await writeFile(path, `${JSON.stringify(manifest, null, 2)}\n`)
+  syncToDisk(path)
+}
+
+function unknownName(code: string, kind: string, name: string, known: readonly string[]): ConfigError {
+  return new ConfigError({
+    code,
+    problem: `${kind} '${name}' on the command line: expected one of ${known.join(', ')}.`,
+    kept: 'Nothing was written.',
+  })
+}

@@ -1,0 +1,103 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {ConfigError, UnexpectedError} from '../errors.ts'
+import type {ReleaseManifest} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+
+const part = z.object({deals: z.number(), amount: z.string()})
+
+const manifestSchema: z.ZodType<ReleaseManifest> = z.object({
+  schema_version: z.literal(1),
+  generator: z.string(),
+  engine: z.string(),
+  release_id: z.string(),
+  as_of: z.string(),
+  known_at: z.string(),
+  observed_until: z.string(),
+  currency: z.literal('USD'),
+  time_zone: z.string(),
+  source: z.object({
+    walk_id: z.string(),
+    business_date: z.string(),
+    complete: z.boolean(),
+    records: z.number(),
+    distinct: z.number(),
+    amount_total: z.string(),
+    duplicates: z.number(),
+    quarantined: z.number(),
+    kept_quarantined: part,
+    kept_missing: part,
+    adjusted: part,
+    present: part,
+  }),
+  checks: z.object({
+    passed: z.number(),
+    warned: z.number(),
+    results: z.array(
+      z.object({
+        name: z.string(),
+        severity: z.enum(['error', 'warn']),
+        failures: z.number(),
+        samples: z.array(z.string()),
+      }),
+    ),
+  }),
+  models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
+  tables: z.array(
+    z.object({name: z.string(), rows: z.number(), file: z.string(), bytes: z.number(), sha256: z.string()}),
+  ),
+})
+
+/** A release on disk. */
+export interface Release {
+  dir: string
+  /** The DuckDB file. */
+  database: string
+  manifest: ReleaseManifest
+}
+
+/** Reads the release in a folder; undefined when the folder holds none. */
+export function readRelease(dir: string): Release | undefined {
+  const path = join(dir, 'manifest.json')
+  if (!existsSync(path)) return undefined
+  const parsed = manifestSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')))
+  if (parsed.success) return {dir, database: join(dir, 'portfolio.duckdb'), manifest: parsed.data}
+  throw new UnexpectedError({
+    code: 'RELEASE_MANIFEST',
+    problem: `Manifest '${path}': ${z.prettifyError(parsed.error)}.`,
+    kept: 'The release was not changed.',
+    next: 'Remove the release folder and run `loantape build`, which makes it again.',
+  })
+}
+
+/** The release `current` points to, if there is one. */
+export function findCurrentRelease(folder: DataFolder): Release | undefined {
+  return readRelease(folder.current)
+}
+
+/**
+ * The release to read: the one named, or the current one.
+ *
+ * @throws ConfigError `RELEASE_UNKNOWN`, `RELEASE_NONE`
+ */
+export function requireRelease(folder: DataFolder, releaseId?: string): Release {
+  if (releaseId === undefined) {
+    const current = findCurrentRelease(folder)
+    if (current) return current
+    throw new ConfigError({
+      code: 'RELEASE_NONE',
+      problem: `No release in '${folder.root}'.`,
+      kept: 'Nothing was changed.',
+      next: 'Run `loantape sync` or `loantape demo` first, or name another folder with --data.',
+    })
+  }
+  const release = /^[\w-]+$/.test(releaseId) ? readRelease(join(folder.releases, releaseId)) : undefined
+  if (release) return release
+  throw new ConfigError({
+    code: 'RELEASE_UNKNOWN',
+    problem: `Release '${releaseId}' is not in '${folder.releases}'.`,
+    kept: 'Nothing was changed.',
+    next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
+  })
+}

@@ -1,0 +1,122 @@
+import {z} from 'zod'
+import {ConfigError, UnexpectedError} from '../errors.ts'
+import type {SourceBridge} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+
+/** What a release is made for. */
+export interface Moment {
+  /** `YYYY-MM-DD` */
+  asOf: string
+  /** `YYYY-MM-DD HH:MM:SS.ssssss`, UTC. */
+  knownAt: string
+}
+
+const rangeRow = z.object({
+  first: z.string().nullable(),
+  last: z.string().nullable(),
+  known_at: z.string().nullable(),
+})
+
+/**
+ * Completes what was asked for: by default the latest business date, and the instant of the last apply that appended
+ * anything or was the first of its business date.
+ *
+ * @param today the business date now; no release is made for a later one
+ * @throws ConfigError `AS_OF_RANGE`; UnexpectedError `HISTORY_EMPTY`
+ */
+export async function resolveMoment(
+  db: Database,
+  asked: {asOf?: string | undefined; knownAt?: string | undefined},
+  today: string,
+): Promise<Moment> {
+  const {first, last, known_at} = await db.one(
+    rangeRow,
+    `with walk as (
+       from history.raw.walk where state = 'applied'
+     ),
+     version as (
+       select max(business_date) as business_date, max(recorded_at) as recorded_at from history.raw.deal_version
+     )
+     select
+       (select min(business_date) from walk) as first,
+       greatest((select max(business_date) from walk), (select business_date from version)) as last,
+       strftime(
+         greatest(
+           (select recorded_at from version),
+           (select max(recorded_at) from (select min(recorded_at) as recorded_at from walk group by business_date))
+         ),
+         '%Y-%m-%d %H:%M:%S.%f'
+       ) as known_at`,
+  )
+  if (first === null || last === null || known_at === null) {
+    throw new UnexpectedError({
+      code: 'HISTORY_EMPTY',
+      problem: 'No walk has been applied yet: there is nothing to build from.',
+      kept: 'Nothing was changed.',
+      next: 'Run `loantape sync`.',
+    })
+  }
+  const asOf = asked.asOf ?? last
+  const latest = today > last ? today : last
+  if (asOf < first || asOf > latest) {
+    throw new ConfigError({
+      code: 'AS_OF_RANGE',
+      problem: `Date '${asOf}' in --as-of: expected ${first} (the first walk) to ${latest}.`,
+      kept: 'Nothing was built.',
+    })
+  }
+  return {asOf, knownAt: asked.knownAt ?? known_at}
+}
+
+const count = z.coerce.number()
+const bridgeRow = z.object({
+  walk_id: z.string(),
+  business_date: z.string(),
+  is_complete: z.boolean(),
+  records: count,
+  distinct_records: count,
+  amount_total: z.string(),
+  duplicates: count,
+  quarantined: count,
+  kept_quarantined_deals: count,
+  kept_quarantined_amount: z.string(),
+  kept_missing_deals: count,
+  kept_missing_amount: z.string(),
+  adjusted_deals: count,
+  adjusted_amount: z.string(),
+  present_deals: count,
+  present_amount: z.string(),
+})
+
+/** The certificate of the last walk that counts at a moment, with its bridge to the deals that are present. */
+export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
+  const row = await db.first(
+    bridgeRow,
+    `from history.raw.walk
+     where state = 'applied' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
+     order by recorded_at desc
+     limit 1`,
+    [moment.asOf, moment.knownAt],
+  )
+  if (!row) {
+    throw new ConfigError({
+      code: 'KNOWN_AT_RANGE',
+      problem: `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+      kept: 'Nothing was built.',
+    })
+  }
+  return {
+    walk_id: row.walk_id,
+    business_date: row.business_date,
+    complete: row.is_complete,
+    records: row.records,
+    distinct: row.distinct_records,
+    amount_total: row.amount_total,
+    duplicates: row.duplicates,
+    quarantined: row.quarantined,
+    kept_quarantined: {deals: row.kept_quarantined_deals, amount: row.kept_quarantined_amount},
+    kept_missing: {deals: row.kept_missing_deals, amount: row.kept_missing_amount},
+    adjusted: {deals: row.adjusted_deals, amount: row.adjusted_amount},
+    present: {deals: row.present_deals, amount: row.present_amount},
+  }
+}

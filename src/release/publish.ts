@@ -1,0 +1,106 @@
+import {hash} from 'node:crypto'
+import {readdirSync, renameSync, rmSync, statSync, symlinkSync} from 'node:fs'
+import {chmod, mkdir, writeFile} from 'node:fs/promises'
+import {dirname, join, relative} from 'node:path'
+import {z} from 'zod'
+import type {ReleaseManifest, ReleaseTable} from '../types.ts'
+import {GENERATOR} from '../version.ts'
+import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+
+/** Everything a release is a function of. */
+export interface ReleaseInputs {
+  /** `YYYY-MM-DD` */
+  asOf: string
+  /** ISO 8601 with microseconds, UTC. */
+  knownAt: string
+  /** Digest of models, checks and seeds. */
+  fingerprint: string
+  /** Version of DuckDB. */
+  engine: string
+}
+
+/** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
+export function releaseIdOf({asOf, knownAt, fingerprint, engine}: ReleaseInputs): string {
+  const digest = hash('sha256', [asOf, knownAt, fingerprint, engine, GENERATOR].join('\n'))
+  return `${asOf}-${digest.slice(0, 12)}`
+}
+
+/** Schemas whose tables are published; what stands in others serves the build. */
+const PUBLISHED_SCHEMAS = ['core', 'mart', 'accounting']
+
+/** The tables of the database attached as `release` that are published, in order. */
+export async function listPublishedTables(db: Database): Promise<string[]> {
+  const rows = await db.all(
+    z.object({name: z.string()}),
+    `select schema_name || '.' || table_name as name from duckdb_tables()
+     where database_name = 'release' and schema_name in (${PUBLISHED_SCHEMAS.map(quoteLiteral).join(', ')})
+     order by name`,
+  )
+  return rows.map(({name}) => name)
+}
+
+/** Writes each published table as `<schema>.<table>.parquet` beside the database, the release id in its metadata. */
+export async function writeParquetFiles(
+  db: Database,
+  dir: string,
+  releaseId: string,
+): Promise<ReleaseTable[]> {
+  const tables: ReleaseTable[] = []
+  for (const name of await listPublishedTables(db)) {
+    const file = `${name}.parquet`
+    const path = join(dir, file)
+    await db.run(
+      `copy release.${name} to ${quoteLiteral(path)}
+       (format parquet, compression zstd, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
+    )
+    const {rows} = await db.one(
+      z.object({rows: z.coerce.number()}),
+      `select count(*) as rows from release.${name}`,
+    )
+    tables.push({name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)})
+  }
+  return tables
+}
+
+/** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */
+export async function createBuildFolder(folder: DataFolder, releaseId: string): Promise<string> {
+  await mkdir(folder.releases, {recursive: true})
+  const dir = join(folder.releases, `.building-${releaseId}-${process.pid}`)
+  rmSync(dir, {recursive: true, force: true})
+  await mkdir(dir)
+  return dir
+}
+
+/** Writes the manifest last, makes every file read-only and gives the folder its final name. */
+export async function publishRelease(
+  folder: DataFolder,
+  buildDir: string,
+  manifest: ReleaseManifest,
+): Promise<string> {
+  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(buildDir)) {
+    await chmod(join(buildDir, file), 0o444)
+    syncToDisk(join(buildDir, file))
+  }
+  const final = join(folder.releases, manifest.release_id)
+  // Only a folder without a manifest can stand here: a finished release would have been used as it is.
+  rmSync(final, {recursive: true, force: true})
+  moveIntoPlace(buildDir, final)
+  return final
+}
+
+/** Points `current` at a release, in one step. */
+export function moveCurrent(folder: DataFolder, releaseDir: string): void {
+  const temporary = `${folder.current}.tmp-${process.pid}`
+  rmSync(temporary, {force: true})
+  symlinkSync(relative(dirname(folder.current), releaseDir), temporary)
+  renameSync(temporary, folder.current)
+  syncToDisk(folder.root)
+}
+
+/** Removes a build that failed. */
+export function discardBuild(buildDir: string): void {
+  rmSync(buildDir, {recursive: true, force: true})
+}

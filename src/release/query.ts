@@ -1,0 +1,15 @@
+import {type Database, openDatabase} from '../warehouse/database.ts'
+import type {Release} from './manifest.ts'
+
+/**
+ * Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … .
+ * Nothing outside it can be read or written, and no statement can change that.
+ */
+export async function openRelease(release: Release): Promise<Database> {
+  const db = await openDatabase({
+    attach: [{path: release.database, alias: 'release', readOnly: true}],
+    searchPath: 'release.main',
+  })
+  await db.run('set enable_external_access = false; set lock_configuration = true')
+  return db
+}
