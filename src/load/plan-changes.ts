@@ -115,7 +115,7 @@ function buildChangeSql(stream: Stream): string {
       left join ${head} h on h.${idColumn} = i.${idColumn}
     ),
     hashed as (
-      select *, ${buildRowHashSql(stream, ({name}) => name)} as row_hash
+      select *, ${buildRowHashSql(stream)} as row_hash
       from joined
     ),
     classified as (

@@ -105,7 +105,7 @@ export function toGoneRow(
 }
 
 /** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */
-export function buildRowHashSql(stream: Stream, valueOf: (column: Column) => string): string {
-  const parts = stream.columns.map((column) => `coalesce(cast(${valueOf(column)} as varchar), chr(0))`)
+export function buildRowHashSql(stream: Stream): string {
+  const parts = stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
   return `md5(concat_ws(chr(31), ${parts.join(', ')}))`
 }
