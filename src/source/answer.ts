@@ -1,0 +1,74 @@
+import {AuthError, ContractError} from '../errors.ts'
+import type {ResponseHeaders} from './limit-headers.ts'
+import type {LimitedAnswer} from './rate-limit.ts'
+import {createFailing, createNotJson, type Target} from './retry.ts'
+
+/** A 2xx answer, or a 4xx one that its caller must judge. */
+export interface JsonAnswer {
+  status: number
+  /** The parsed body; null for a 4xx answer that is not JSON. */
+  body: unknown
+  /** Business instant at which the request that succeeded began, microseconds since the epoch. */
+  observedAt: bigint
+  /** Real instant at which the whole answer was there, ms since the epoch. */
+  receivedAt: number
+}
+
+/** One request and its whole answer. */
+export interface Exchange extends LimitedAnswer {
+  text: string
+  observedAt: bigint
+  receivedAt: number
+}
+
+/**
+ * Judges a whole answer.
+ *
+ * @param base the base URL, against which a `Location` is read
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx and on what is not JSON
+ */
+export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
+  const {status, headers, text, observedAt, receivedAt} = exchange
+  if (status === 401 || status === 403) throw createUnauthorized(status, target)
+  if (status >= 500) throw createFailing(status)
+  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  const body = parseBody(text)
+  if (body instanceof SyntaxError) {
+    if (status < 300) throw createNotJson(headers, body)
+    return {status, body: null, observedAt, receivedAt}
+  }
+  return {status, body, observedAt, receivedAt}
+}
+
+function parseBody(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch (error) {
+    return error
+  }
+}
+
+function createUnauthorized(status: number, {host, path}: Target): AuthError {
+  return new AuthError({
+    code: 'SOURCE_UNAUTHORIZED',
+    problem: `API key refused with status ${status} by source '${host}' at GET ${path}: expected a key that may read it.`,
+    kept: 'Everything read so far is kept.',
+    next: 'Check LOANTAPE_API_KEY (or LOANTAPE_API_KEY_FILE) and what the key may read.',
+  })
+}
+
+/** A redirect could lead the key to another origin, so that none is followed. */
+function createRedirected(
+  status: number,
+  headers: ResponseHeaders,
+  {target, base}: {target: Target; base: URL},
+): ContractError {
+  const location = String(headers.location ?? '')
+  const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
+  return new ContractError({
+    code: 'SOURCE_REDIRECTED',
+    problem: `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
+    kept: 'Everything read so far is kept.',
+    next: 'Set LOANTAPE_BASE_URL to the address that answers itself.',
+  })
+}

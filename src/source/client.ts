@@ -1,0 +1,163 @@
+import {Pool} from 'undici'
+import type {SourceConfig} from '../config.ts'
+import {DeferredError, LoantapeError} from '../errors.ts'
+import type {World} from '../types.ts'
+import {VERSION} from '../version.ts'
+import {type Exchange, type JsonAnswer, parseAnswer} from './answer.ts'
+import {createRateLimiter} from './rate-limit.ts'
+import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts'
+
+/** The settings of a client. */
+export type ClientConfig = Pick<
+  SourceConfig,
+  | 'baseUrl'
+  | 'apiKey'
+  | 'ratePerSecond'
+  | 'rateBurst'
+  | 'maxWaitMinutes'
+  | 'requestTimeoutSeconds'
+  | 'retries'
+> & {
+  /** Requests a second that an earlier run had arrived at. */
+  learntRate?: number | undefined
+}
+
+/** Query parameters by name; an absent one is not sent. */
+type Query = Record<string, string | number | undefined>
+
+/** What a progress line wants to know. */
+interface ClientStats {
+  /** Requests sent so far, those tried again included. */
+  requests: number
+  /** Time spent waiting because the source asked for it, ms. */
+  waitedMs: number
+  /** Real instant since which the source makes us wait, ms; null when it does not. */
+  waitingSince: number | null
+  /** Requests a second at present: the learnt rate. */
+  ratePerSecond: number
+}
+
+/** Speaks HTTP to the source: one key, one rate, one retry policy. */
+export interface SourceClient extends AsyncDisposable {
+  /**
+   * Asks for one resource.
+   *
+   * @param path relative to the base URL
+   * @param signal cancels this request alone, which then throws the signal's reason
+   * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
+   * `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+   */
+  getJson(path: string, query?: Query, signal?: AbortSignal): Promise<JsonAnswer>
+  readonly waitedMs: number
+  readonly stats: ClientStats
+}
+
+const LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+/** A body that drips never times out between two parts: the whole of it may take this many timeouts. */
+const TIMEOUTS_PER_ANSWER = 10
+
+/** Creates the client of one run; disposing it cancels what is under way and closes its connections. */
+export function createClient(config: ClientConfig, world: World): SourceClient {
+  const base = new URL(config.baseUrl)
+  const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
+  const pool = new Pool(base.origin, {
+    headersTimeout: timeoutMs,
+    bodyTimeout: timeoutMs,
+    connect: {timeout: timeoutMs},
+    maxResponseSize: LARGEST_ANSWER_BYTES,
+  })
+  const limiter = createRateLimiter(
+    {
+      ratePerSecond: config.ratePerSecond,
+      burst: config.rateBurst,
+      learntRate: config.learntRate,
+      maxWaitMs: config.maxWaitMinutes * 60_000,
+      host: base.host,
+    },
+    world,
+  )
+  const headers = {
+    authorization: `Bearer ${config.apiKey}`,
+    accept: 'application/json',
+    'user-agent': `loantape/${VERSION}`,
+  }
+  let requests = 0
+
+  async function exchange(target: Target, query: Query, signal: AbortSignal): Promise<Exchange> {
+    requests += 1
+    const overdue = new AbortController()
+    const timer = setTimeout(() => overdue.abort(), timeoutMs * TIMEOUTS_PER_ANSWER)
+    const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
+    const startedAt = world.realClock.now()
+    try {
+      const answer = await pool.request({
+        method: 'GET',
+        path: buildPath(base, target.path, query),
+        headers,
+        signal: AbortSignal.any([signal, overdue.signal]),
+      })
+      const text = await answer.body.text()
+      const receivedAt = world.realClock.now()
+      return {status: answer.statusCode, headers: answer.headers, text, observedAt, startedAt, receivedAt}
+    } catch (error) {
+      if (signal.aborted) throw error
+      if (overdue.signal.aborted) throw createOverdue(error)
+      throw classifyFault(error, target)
+    } finally {
+      clearTimeout(timer)
+    }
+  }
+
+  return {
+    get waitedMs() {
+      return limiter.waitedMs
+    },
+    get stats() {
+      return {
+        requests,
+        waitedMs: limiter.waitedMs,
+        waitingSince: limiter.waitingSince,
+        ratePerSecond: limiter.ratePerSecond,
+      }
+    },
+    async getJson(path, query = {}, cancelled) {
+      const target = {host: base.host, path}
+      const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
+      try {
+        return await withRetries(
+          async () => {
+            const answer = await limiter.send(() => exchange(target, query, signal), signal)
+            return parseAnswer(answer, target, base)
+          },
+          {retries: config.retries, target},
+          {...world, signal},
+        )
+      } catch (error) {
+        if (!signal.aborted || error instanceof LoantapeError) throw error
+        throw world.signal.aborted ? createInterrupted(target, error) : signal.reason
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      await pool.destroy()
+    },
+  }
+}
+
+/** A path may hold what must be escaped, or a query of its own. */
+function buildPath(base: URL, path: string, query: Query): string {
+  const url = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
+  for (const [name, value] of [...base.searchParams, ...Object.entries(query)]) {
+    if (value !== undefined) url.searchParams.set(name, String(value))
+  }
+  return `${url.pathname}${url.search}`
+}
+
+function createInterrupted({host, path}: Target, cause: unknown): DeferredError {
+  return new DeferredError({
+    code: 'INTERRUPTED',
+    problem: `Asked to stop during GET ${path} of source '${host}'.`,
+    kept: 'Everything read so far is kept.',
+    next: 'The next run continues from there.',
+    cause,
+  })
+}

@@ -1,0 +1,159 @@
+import {ContractError} from '../errors.ts'
+import type {WireRecord} from '../types.ts'
+
+/** Where a list response keeps its records and its position. */
+export interface Envelope {
+  /** Path of the array: `data`, or `data.deals`. */
+  records: string
+  /** The object that holds `has_more` and `next_cursor`: `top level`, or its path. */
+  position: string
+}
+
+/** What one list response says. */
+export interface PageBody {
+  records: unknown[]
+  /** Null exactly when `has_more` is false. */
+  nextCursor: string | null
+}
+
+/** An object of the response, named by its path. */
+interface Place {
+  name: string
+  fields: WireRecord
+}
+
+/** A response, looked through. */
+interface Finding {
+  records: {name: string; items: unknown[]}
+  /** Every place that has `has_more`; they agree. */
+  positions: Place[]
+  hasMore: boolean
+}
+
+const TOP_LEVEL = 'top level'
+const SEPARATOR = ' | '
+
+/** The envelope as text, to be stored and compared: `data | top level`. */
+export function formatEnvelope(envelope: Envelope): string {
+  return `${envelope.records}${SEPARATOR}${envelope.position}`
+}
+
+/** Reads what {@link formatEnvelope} wrote. */
+export function parseEnvelope(text: string): Envelope {
+  const [records = '', position = ''] = text.split(SEPARATOR, 2)
+  return {records, position}
+}
+
+/**
+ * Finds where a response keeps its records and its position: at the top level, in one object of it, or in `data`.
+ *
+ * @throws ContractError `SOURCE_ENVELOPE` when there are no records or no boolean `has_more`, or when they contradict
+ * each other
+ */
+export function findEnvelope(body: unknown): Envelope {
+  const {records, positions} = inspectBody(body)
+  const position = positions.find((place) => 'next_cursor' in place.fields) ?? positions[0]
+  return {records: records.name, position: position?.name ?? TOP_LEVEL}
+}
+
+/**
+ * Reads a response that is expected to have this envelope.
+ *
+ * @throws ContractError `SOURCE_ENVELOPE` as {@link findEnvelope}; `SOURCE_ENVELOPE_CHANGED` when it has another one;
+ * `SOURCE_CURSOR_MISSING` when more records are announced without a cursor
+ */
+export function readPage(body: unknown, envelope: Envelope): PageBody {
+  const {records, positions, hasMore} = inspectBody(body)
+  const isPinned = positions.some((place) => place.name === envelope.position)
+  if (records.name !== envelope.records || !isPinned) throw createChanged(envelope, findEnvelope(body))
+  return {records: records.items, nextCursor: hasMore ? readCursor(positions) : null}
+}
+
+function inspectBody(body: unknown): Finding {
+  if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
+  const records = findRecords(body)
+  const positions = listPlaces(body).filter((place) => 'has_more' in place.fields)
+  const [first] = positions
+  if (!first)
+    throw createBroken("expected a boolean 'has_more' at the top level or in one object, found none")
+  const hasMore = first.fields.has_more
+  const other = positions.find((place) => place.fields.has_more !== hasMore)
+  if (other) {
+    throw createBroken(`expected one 'has_more', found two that differ: ${first.name} and ${other.name}`)
+  }
+  if (typeof hasMore !== 'boolean') {
+    throw createBroken(`expected 'has_more' (${first.name}) to be a boolean, found ${kindOf(hasMore)}`)
+  }
+  return {records, positions, hasMore}
+}
+
+function findRecords(body: WireRecord): Finding['records'] {
+  const {data} = body
+  if (Array.isArray(data)) return {name: 'data', items: data}
+  if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)
+  const arrays = Object.entries(data).flatMap(([name, items]) =>
+    Array.isArray(items) ? [{name, items}] : [],
+  )
+  const [only] = arrays
+  if (!only || arrays.length > 1) {
+    throw createBroken(`expected one array of records in 'data', found ${arrays.length}`)
+  }
+  return {name: `data.${only.name}`, items: only.items}
+}
+
+/** In an order that does not depend on the order of the fields. */
+function listPlaces(body: WireRecord): Place[] {
+  const places = [{name: TOP_LEVEL, fields: body}, ...listObjects(body, '')]
+  return isObject(body.data) ? [...places, ...listObjects(body.data, 'data.')] : places
+}
+
+function listObjects(fields: WireRecord, prefix: string): Place[] {
+  return Object.entries(fields)
+    .flatMap(([name, value]) => (isObject(value) ? [{name: `${prefix}${name}`, fields: value}] : []))
+    .sort((left, right) => (left.name < right.name ? -1 : 1))
+}
+
+function readCursor(positions: Place[]): string {
+  const given = positions.map((place) => place.fields.next_cursor)
+  const cursors = new Set(given.filter((cursor) => typeof cursor === 'string' && cursor !== ''))
+  const [cursor] = cursors
+  if (cursors.size > 1) throw createBroken("expected one 'next_cursor', found several that differ")
+  if (typeof cursor === 'string') return cursor
+  throw new ContractError({
+    code: 'SOURCE_CURSOR_MISSING',
+    problem: `Page of the source with has_more true: expected 'next_cursor' to be a text that is not empty, found ${kindOf(given[0])}.`,
+    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+    next: 'Report this to whoever runs the source, then run again.',
+  })
+}
+
+function isObject(value: unknown): value is WireRecord {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+/** What a value is, in words that never repeat it. */
+function kindOf(value: unknown): string {
+  if (value === undefined) return 'none'
+  if (value === null) return 'null'
+  if (value === '') return 'an empty text'
+  if (Array.isArray(value)) return 'an array'
+  return typeof value === 'object' ? 'an object' : `a ${typeof value}`
+}
+
+function createBroken(expectation: string): ContractError {
+  return new ContractError({
+    code: 'SOURCE_ENVELOPE',
+    problem: `Page of the source: ${expectation}.`,
+    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+    next: 'Check that LOANTAPE_BASE_URL is a Deal Financing Service; report this to whoever runs the source.',
+  })
+}
+
+function createChanged(pinned: Envelope, found: Envelope): ContractError {
+  return new ContractError({
+    code: 'SOURCE_ENVELOPE_CHANGED',
+    problem: `Envelope '${formatEnvelope(found)}' in a page of the source: expected the pinned '${formatEnvelope(pinned)}'.`,
+    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+    next: 'If the change is meant, run again with `--accept envelope`.',
+  })
+}

@@ -1,0 +1,130 @@
+import {errors} from 'undici'
+import {ContractError, codeOf, DeferredError, type LoantapeError, RetryableError} from '../errors.ts'
+import type {World} from '../types.ts'
+import {backoffMs} from './backoff.ts'
+import type {ResponseHeaders} from './limit-headers.ts'
+
+/** What is asked, for words in errors and logs. */
+export interface Target {
+  host: string
+  /** Relative to the base URL, without the query. */
+  path: string
+}
+
+/** How often one request is tried again. */
+export interface RetryPolicy {
+  retries: number
+  target: Target
+}
+
+/** Faults of this program, not of the network: trying again cannot mend them. */
+const OWN_FAULTS = new Set([
+  'UND_ERR_ABORTED',
+  'UND_ERR_CLOSED',
+  'UND_ERR_DESTROYED',
+  'UND_ERR_INVALID_ARG',
+  'UND_ERR_INVALID_RETURN_VALUE',
+  'UND_ERR_NOT_SUPPORTED',
+])
+
+/**
+ * What a failed exchange means: a reset, a failed connect, a timeout or a truncated body is worth trying again, an
+ * answer beyond the size cap is a broken contract, anything else stays what it is.
+ */
+export function classifyFault(error: unknown, target: Target): unknown {
+  const code = codeOf(error)
+  if (code === 'UND_ERR_RES_EXCEEDED_MAX_SIZE') {
+    return new ContractError({
+      code: 'SOURCE_TOO_LARGE',
+      problem: `Answer of source '${target.host}' to GET ${target.path}: expected at most 64 MiB.`,
+      kept: 'Everything read so far is kept.',
+      next: 'Lower LOANTAPE_PAGE_SIZE.',
+      cause: error,
+    })
+  }
+  if (error instanceof errors.HTTPParserError) {
+    // Its `data` is what the source sent: never kept as a cause.
+    return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'HTTP_UNREADABLE'})
+  }
+  if (code === 'UNEXPECTED' || code.startsWith('ERR_INVALID_') || OWN_FAULTS.has(code)) return error
+  return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})
+}
+
+/** The failure of an exchange that took longer than all its parts may. */
+export function createOverdue(cause: unknown): RetryableError {
+  return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time', cause})
+}
+
+/** A 5xx answer, worth trying again. */
+export function createFailing(status: number): RetryableError {
+  return new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
+}
+
+/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
+export function createNotJson(headers: ResponseHeaders, cause: unknown): RetryableError {
+  const given = String(headers['content-type'] ?? '')
+  const contentType = /^[\w.+-]{1,40}\/[\w.+-]{1,40}/.exec(given)?.[0] ?? 'unknown'
+  // The parser's own message quotes the body.
+  const reason = cause instanceof SyntaxError ? undefined : cause
+  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType, cause: reason})
+}
+
+/** What a failure becomes once the retries are used up. */
+function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
+  const {host, path} = policy.target
+  const tries = policy.retries === 0 ? 'once' : `${policy.retries + 1} times in a row`
+  if (failure.code === 'SOURCE_NOT_JSON') {
+    return new ContractError({
+      code: 'SOURCE_NOT_JSON',
+      problem: `Answer of content type '${failure.problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
+      kept: 'Everything read so far is kept.',
+      next: 'LOANTAPE_BASE_URL may point at the wrong place: check it, its path prefix included.',
+      cause: failure,
+    })
+  }
+  const isFailing = failure.code === 'SOURCE_FAILING'
+  return new DeferredError({
+    code: failure.code,
+    problem: isFailing
+      ? `Source '${host}' failed at GET ${path}, ${tries}, at last with ${failure.problem}: expected an answer.`
+      : `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${failure.problem}': expected an answer.`,
+    kept: 'Everything read so far is kept.',
+    next: isFailing
+      ? 'The next run continues from there.'
+      : 'The next run continues from there; check LOANTAPE_BASE_URL and the network if this goes on.',
+    cause: failure,
+  })
+}
+
+/**
+ * Tries until the attempt returns, throws something that is not retryable, or the retries are used up.
+ *
+ * @throws DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`; ContractError `SOURCE_NOT_JSON`; whatever else the
+ * attempt throws
+ */
+export async function withRetries<T>(
+  attempt: () => Promise<T>,
+  policy: RetryPolicy,
+  world: Pick<World, 'realClock' | 'random' | 'log' | 'signal'>,
+): Promise<T> {
+  for (let failures = 0; ; failures += 1) {
+    try {
+      return await attempt()
+    } catch (error) {
+      if (!(error instanceof RetryableError)) throw error
+      if (failures >= policy.retries) throw giveUp(error, policy)
+      const waitMs = backoffMs(failures, world.random)
+      world.log.info(
+        {
+          ...policy.target,
+          code: error.code,
+          reason: error.problem,
+          attempt: failures + 1,
+          retry_in_ms: waitMs,
+        },
+        'trying again',
+      )
+      await world.realClock.sleep(waitMs, world.signal)
+    }
+  }
+}

@@ -1,0 +1,156 @@
+import {ContractError, codeOf, messageOf} from '../errors.ts'
+import {scrubSecrets} from '../log.ts'
+import type {Page, World} from '../types.ts'
+import type {JsonAnswer} from './answer.ts'
+import type {SourceClient} from './client.ts'
+import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from './envelope.ts'
+import {holdOutcome, readOutcome} from './read-ahead.ts'
+
+/** One walk, from its start or from where an earlier run got to. */
+export interface WalkRequest {
+  /** Path of the list endpoint, relative to the base URL. */
+  path: string
+  /** Where to go on; null to start. */
+  cursor: string | null
+  /** Every cursor this walk has met, when it is resumed. */
+  seenCursors: Iterable<string>
+  /** Records asked for per page. */
+  pageSize: number
+  filter?: {param: string; value: string} | undefined
+  /** The pinned envelope as {@link formatEnvelope} writes it; null to find it on the first page. */
+  envelope: string | null
+}
+
+const MOST_EMPTY_PAGES = 3
+/** What a source answers with when it does not know a cursor, or no longer. */
+const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
+
+/**
+ * Walks through the pages of a list, each in the order of the source, one page being fetched ahead while the consumer
+ * handles the last. A page already received is handed out even after the world's signal has aborted.
+ *
+ * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
+ * `SOURCE_REQUEST_REFUSED`, and those of the envelope; DeferredError `INTERRUPTED`; whatever the client throws
+ */
+export async function* walkPages(
+  request: WalkRequest,
+  client: Pick<SourceClient, 'getJson'>,
+  world: Pick<World, 'log'>,
+): AsyncGenerator<Page, void, undefined> {
+  const consumer = new AbortController()
+  const seen = new Set(request.seenCursors)
+  if (request.cursor !== null) seen.add(request.cursor)
+  let envelope = request.envelope === null ? null : parseEnvelope(request.envelope)
+  let emptyPages = 0
+
+  const fetchPage = (cursor: string | null): Promise<PromiseSettledResult<JsonAnswer>> =>
+    holdOutcome(askForPage({...request, cursor}, client, consumer.signal))
+
+  let cursor = request.cursor
+  let ahead: ReturnType<typeof fetchPage> | null = fetchPage(cursor)
+  try {
+    while (ahead) {
+      const outcome: Awaited<typeof ahead> = await ahead
+      ahead = null
+      const {body, observedAt, receivedAt} = readOutcome(outcome)
+      envelope ??= findEnvelope(body)
+      const page = createPage({cursor, observedAt, receivedAt}, body, envelope)
+      const {nextCursor} = page
+      emptyPages = page.records.length === 0 ? emptyPages + 1 : 0
+      if (nextCursor !== null) {
+        if (seen.has(nextCursor)) throw createLoop(request.path, seen.size)
+        if (emptyPages === MOST_EMPTY_PAGES) throw createEmptyPages(request.path)
+        seen.add(nextCursor)
+        cursor = nextCursor
+        ahead = fetchPage(cursor)
+      }
+      yield page
+    }
+  } finally {
+    consumer.abort()
+    const left = await ahead
+    if (left?.status === 'rejected' && left.reason !== consumer.signal.reason) {
+      world.log.warn(
+        {path: request.path, code: codeOf(left.reason), reason: messageOf(left.reason)},
+        'the page fetched ahead failed after the walk was given up',
+      )
+    }
+  }
+}
+
+function createPage(
+  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt'>,
+  body: unknown,
+  envelope: Envelope,
+): Page {
+  return {...request, ...readPage(body, envelope), envelope: formatEnvelope(envelope)}
+}
+
+async function askForPage(
+  {path, pageSize, filter, cursor}: WalkRequest,
+  client: Pick<SourceClient, 'getJson'>,
+  signal: AbortSignal,
+): Promise<JsonAnswer> {
+  const query = {
+    limit: pageSize,
+    ...(filter && {[filter.param]: filter.value}),
+    cursor: cursor ?? undefined,
+  }
+  const answer = await client.getJson(path, query, signal)
+  if (answer.status >= 400) throw createRefused(path, answer, cursor !== null)
+  return answer
+}
+
+/** `code` or `title` of problem details (RFC 9457), where it is short and plain enough to be shown. */
+function reasonOf(body: unknown): string {
+  if (typeof body !== 'object' || body === null) return ''
+  const given = ['code' in body ? body.code : undefined, 'title' in body ? body.title : undefined].find(
+    (text): text is string => typeof text === 'string' && /^[A-Za-z][\w .,'-]{0,60}$/.test(text),
+  )
+  return given === undefined ? '' : ` (${scrubSecrets(given)})`
+}
+
+function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): ContractError {
+  const kept = 'Everything read so far is kept.'
+  const answered = `Status ${status}${reasonOf(body)} from the source`
+  if (hasCursor && CURSOR_REFUSALS.has(status)) {
+    return new ContractError({
+      code: 'SOURCE_CURSOR_REFUSED',
+      problem: `${answered} at GET ${path} with a cursor it gave out: expected the next page.`,
+      kept,
+      next: 'A new walk from the start is needed; the next run makes it.',
+    })
+  }
+  if (status === 404) {
+    return new ContractError({
+      code: 'SOURCE_NOT_FOUND',
+      problem: `${answered} at GET ${path}: expected a list.`,
+      kept,
+      next: 'Check LOANTAPE_BASE_URL, its path prefix included.',
+    })
+  }
+  return new ContractError({
+    code: 'SOURCE_REQUEST_REFUSED',
+    problem: `${answered} at GET ${path}: expected a list.`,
+    kept,
+    next: 'Check LOANTAPE_PAGE_SIZE, LOANTAPE_STAGE and LOANTAPE_STAGE_PARAM.',
+  })
+}
+
+function createLoop(path: string, cursors: number): ContractError {
+  return new ContractError({
+    code: 'SOURCE_CURSOR_LOOP',
+    problem: `Next cursor of GET ${path} was met before among the ${cursors} of this walk: expected one that leads on.`,
+    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+    next: 'Report this to whoever runs the source, then run again.',
+  })
+}
+
+function createEmptyPages(path: string): ContractError {
+  return new ContractError({
+    code: 'SOURCE_EMPTY_PAGES',
+    problem: `${MOST_EMPTY_PAGES} empty pages in a row with has_more true at GET ${path}: expected records or an end.`,
+    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+    next: 'Report this to whoever runs the source, then run again.',
+  })
+}

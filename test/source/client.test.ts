@@ -1,0 +1,290 @@
+import type {ServerResponse} from 'node:http'
+import {expect, test} from 'vitest'
+import type {JsonAnswer} from '../../src/source/answer.ts'
+import {type ClientConfig, createClient} from '../../src/source/client.ts'
+import {VERSION} from '../../src/version.ts'
+import {createGate, type Handler, sendJson, startTestServer, type TestServer} from './test-server.ts'
+import {aClientConfig, createTestWorld, failureOf, START, TEST_KEY, type TestWorld} from './test-world.ts'
+
+/** Asks a server once, through a client of its own. */
+async function ask(
+  server: TestServer,
+  changes: Partial<ClientConfig> = {},
+  world: TestWorld = createTestWorld(),
+): Promise<JsonAnswer> {
+  await using client = createClient(aClientConfig({baseUrl: server.url, ...changes}), world)
+  return await client.getJson('/deals', {limit: 2})
+}
+
+/** Misbehaves on the first requests, then answers. */
+function faulty(times: number, fault: (response: ServerResponse) => void): Handler {
+  return (_request, response, turn) => (turn < times ? fault(response) : sendJson(response, {turn}))
+}
+
+const HALF = '{"data":[{"id":"deal_1"}'
+
+const FAULTS: Record<string, (response: ServerResponse) => void> = {
+  'closed before the headers': (response) => response.socket?.destroy(),
+  'reset before the headers': (response) => response.socket?.resetAndDestroy(),
+  'reset after the headers': (response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).flushHeaders()
+    setImmediate(() => response.socket?.resetAndDestroy())
+  },
+  'reset in the middle of the body': (response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).write(HALF)
+    setImmediate(() => response.socket?.resetAndDestroy())
+  },
+  'closed in the middle of a chunked body': (response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).write(HALF)
+    setImmediate(() => response.socket?.end())
+  },
+  'shorter than its content length': (response) => {
+    response.writeHead(200, {'content-type': 'application/json', 'content-length': '500'}).write(HALF)
+    setImmediate(() => response.socket?.end())
+  },
+  'no HTTP': (response) => {
+    response.socket?.end('hello\r\n\r\n')
+  },
+}
+
+test.each(Object.entries(FAULTS))('tries an answer again that is %s', async (_name, fault) => {
+  await using server = await startTestServer(faulty(2, fault))
+  const answer = await ask(server)
+  expect(answer).toMatchObject({status: 200, body: {turn: 2}})
+  expect(server.requests).toHaveLength(3)
+})
+
+test.each(Object.entries(FAULTS))('gives up with exit 6 when every answer is %s', async (_name, fault) => {
+  await using server = await startTestServer(faulty(99, fault))
+  const error = await failureOf(ask(server, {retries: 2}))
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(error.message).toContain(`'${new URL(server.url).host}'`)
+  expect(error.message).toContain('The next run continues')
+  expect(server.requests).toHaveLength(3)
+})
+
+test('gives up with exit 6 when nothing listens', async () => {
+  const server = await startTestServer(() => undefined)
+  await server[Symbol.asyncDispose]()
+  const error = await failureOf(ask(server))
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(error.message).toContain("'ECONNREFUSED'")
+})
+
+// undici counts its timeouts in half seconds.
+test('a source that never answers times out', async () => {
+  await using server = await startTestServer(() => undefined)
+  const error = await failureOf(ask(server, {requestTimeoutSeconds: 0.2, retries: 0}))
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(error.message).toContain("'UND_ERR_HEADERS_TIMEOUT'")
+})
+
+test('a body that stops coming times out and is tried again', async () => {
+  await using server = await startTestServer(
+    faulty(1, (response) => void response.writeHead(200, {'content-type': 'application/json'}).write(HALF)),
+  )
+  const world = createTestWorld()
+  const reasons: unknown[] = []
+  world.log.info = (fields: unknown) => void reasons.push(fields)
+  expect((await ask(server, {requestTimeoutSeconds: 0.2}, world)).body).toEqual({turn: 1})
+  expect(reasons).toMatchObject([{reason: 'UND_ERR_BODY_TIMEOUT', attempt: 1}])
+})
+
+test('a body that drips for ever times out as a whole', async () => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).write(HALF)
+    const dripping = setInterval(() => response.write(' '), 5)
+    response.on('close', () => clearInterval(dripping))
+  })
+  const error = await failureOf(ask(server, {requestTimeoutSeconds: 0.025, retries: 0}))
+  expect(error).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(error.message).toContain('not complete in time')
+})
+
+test.each([500, 502, 503, 504])('tries %d again, and gives up with exit 6', async (status) => {
+  const fail = (response: ServerResponse): void => sendJson(response, {title: 'secret detail'}, {status})
+  await using mending = await startTestServer(faulty(2, fail))
+  expect((await ask(mending)).body).toEqual({turn: 2})
+  await using failing = await startTestServer(faulty(99, fail))
+  const error = await failureOf(ask(failing))
+  expect(error).toMatchObject({code: 'SOURCE_FAILING', exitCode: 6})
+  expect(error.message).toContain(`status ${status}`)
+  expect(error.message).not.toContain('secret')
+})
+
+test.each([
+  ['HTML', 'text/html; charset=utf-8', '<html>Jane Roe, sk_live_abc</html>'],
+  ['half of a JSON text', 'application/json', HALF],
+  ['empty', 'unknown', ''],
+])('a 200 that is %s is tried again, then exit 7 without quoting it', async (_name, contentType, body) => {
+  const answer = (response: ServerResponse): void => {
+    response.writeHead(200, contentType === 'unknown' ? {} : {'content-type': contentType}).end(body)
+  }
+  await using mending = await startTestServer(faulty(1, answer))
+  expect((await ask(mending)).body).toEqual({turn: 1})
+  await using wrong = await startTestServer(faulty(99, answer))
+  const error = await failureOf(ask(wrong, {retries: 1}))
+  expect(error).toMatchObject({code: 'SOURCE_NOT_JSON', exitCode: 7})
+  expect(error.message).toContain(`'${contentType.split(';')[0]}'`)
+  expect(error.message).toContain('LOANTAPE_BASE_URL')
+  expect(error.message).not.toMatch(/Jane|sk_live|deal_1/)
+  expect(wrong.requests).toHaveLength(2)
+})
+
+test.each([401, 403])('ends at once on %d, without the key in the message', async (status) => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {}, {status}))
+  const error = await failureOf(ask(server))
+  expect(error).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+  expect(error.message).not.toContain(TEST_KEY)
+  expect(server.requests).toHaveLength(1)
+})
+
+test.each([400, 404, 410, 422])('hands a %d to the caller', async (status) => {
+  await using json = await startTestServer((_request, response) =>
+    sendJson(response, {code: 'nope'}, {status}),
+  )
+  expect(await ask(json)).toMatchObject({status, body: {code: 'nope'}})
+  await using html = await startTestServer(
+    (_request, response) => response.writeHead(status).end('<p>') && undefined,
+  )
+  expect(await ask(html)).toMatchObject({status, body: null})
+  expect(html.requests).toHaveLength(1)
+})
+
+test.each([301, 302, 303, 307, 308])('a %d never takes the key to another origin', async (status) => {
+  await using other = await startTestServer((_request, response) => sendJson(response, {}))
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(status, {location: `${other.url}/deals?token=hidden`}).end()
+  })
+  const error = await failureOf(ask(server))
+  expect(error).toMatchObject({code: 'SOURCE_REDIRECTED', exitCode: 7})
+  expect(error.message).toContain(`'${new URL(other.url).origin}'`)
+  expect(error.message).not.toContain('hidden')
+  expect(other.requests).toHaveLength(0)
+  expect(server.requests).toHaveLength(1)
+})
+
+test('refuses an answer of more than 64 MiB at once', async () => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'})
+    const chunk = Buffer.alloc(1024 * 1024, ' ')
+    for (let count = 0; count < 66; count += 1) response.write(chunk)
+    response.end('{}')
+  })
+  expect(await failureOf(ask(server))).toMatchObject({code: 'SOURCE_TOO_LARGE', exitCode: 7})
+  expect(server.requests).toHaveLength(1)
+})
+
+test('sends key, version and query under the prefix of the base URL', async () => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {}))
+  await using client = createClient(aClientConfig({baseUrl: server.url}), createTestWorld())
+  await client.getJson('/deals', {limit: 100, status: 'funded & closed', cursor: undefined})
+  const [request] = server.requests
+  expect(request?.path).toBe('/v1/deals')
+  expect(Object.fromEntries(request?.query ?? [])).toEqual({limit: '100', status: 'funded & closed'})
+  expect(request?.headers).toMatchObject({
+    authorization: `Bearer ${TEST_KEY}`,
+    accept: 'application/json',
+    'user-agent': `loantape/${VERSION}`,
+  })
+})
+
+test('keeps its connections for requests that follow each other', async () => {
+  const ports = new Set<number | undefined>()
+  await using server = await startTestServer((_request, response) => {
+    ports.add(response.socket?.remotePort)
+    sendJson(response, {})
+  })
+  await using client = createClient(aClientConfig({baseUrl: server.url}), createTestWorld())
+  for (let count = 0; count < 20; count += 1) await client.getJson('/deals')
+  expect(ports.size).toBeLessThanOrEqual(2)
+})
+
+test('stamps an answer with the start of the request that succeeded', async () => {
+  const world = createTestWorld()
+  let businessNow = 1_000
+  world.clock = {now: () => businessNow}
+  await using server = await startTestServer((_request, response, turn) => {
+    businessNow += 500
+    if (turn === 0) response.socket?.destroy()
+    else sendJson(response, {})
+  })
+  const answer = await ask(server, {}, world)
+  expect(answer.observedAt).toBe(1_500_000n)
+  expect(answer.receivedAt).toBe(START + 250)
+})
+
+test('a limit is waited for without spending a retry', async () => {
+  await using server = await startTestServer((_request, response, turn) => {
+    if (turn < 4) sendJson(response, {}, {status: 429, headers: {'retry-after': '3'}})
+    else sendJson(response, {turn})
+  })
+  await using client = createClient(aClientConfig({baseUrl: server.url, retries: 0}), createTestWorld())
+  expect((await client.getJson('/deals')).body).toEqual({turn: 4})
+  expect(client.stats).toMatchObject({requests: 5, waitedMs: client.waitedMs, waitingSince: null})
+  expect(client.waitedMs).toBeGreaterThan(12_000)
+  expect(client.stats.ratePerSecond).toBeLessThan(100)
+})
+
+test('starts from a learnt rate', async () => {
+  await using client = createClient(aClientConfig({ratePerSecond: 5, learntRate: 1.5}), createTestWorld())
+  expect(client.stats.ratePerSecond).toBe(1.5)
+})
+
+test('an abort cancels the request under way', async () => {
+  const arrived = createGate()
+  const closed = createGate()
+  await using server = await startTestServer((_request, response) => {
+    response.on('close', closed.open)
+    arrived.open()
+  })
+  const world = createTestWorld()
+  const asking = failureOf(ask(server, {}, world))
+  await arrived.opened
+  world.abort()
+  const error = await asking
+  expect(error).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(error.message).toContain('The next run continues')
+  await closed.opened
+})
+
+test('an abort ends the wait before a retry', async () => {
+  const world = createTestWorld()
+  await using server = await startTestServer((_request, response) => {
+    world.abort()
+    sendJson(response, {}, {status: 500})
+  })
+  expect(await failureOf(ask(server, {}, world))).toMatchObject({code: 'INTERRUPTED'})
+  expect(server.requests).toHaveLength(1)
+})
+
+test('asks nothing after an abort', async () => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {}))
+  const world = createTestWorld()
+  world.abort()
+  expect(await failureOf(ask(server, {}, world))).toMatchObject({code: 'INTERRUPTED'})
+  expect(server.requests).toHaveLength(0)
+})
+
+test('a caller can cancel its own request alone', async () => {
+  const arrived = createGate()
+  await using server = await startTestServer((_request, response, turn) =>
+    turn === 0 ? arrived.open() : sendJson(response, {turn}),
+  )
+  await using client = createClient(aClientConfig({baseUrl: server.url}), createTestWorld())
+  const caller = new AbortController()
+  const asking = failureOf(client.getJson('/deals', {}, caller.signal))
+  await arrived.opened
+  caller.abort()
+  expect(await asking).toBe(caller.signal.reason)
+  expect((await client.getJson('/deals')).status).toBe(200)
+})
+
+test('escapes a path and keeps the queries of base URL and path', async () => {
+  await using server = await startTestServer((_request, response) => sendJson(response, {}))
+  await using client = createClient(aClientConfig({baseUrl: `${server.url}/?tenant=7`}), createTestWorld())
+  await client.getJson('/deals/a%2Fb ü?expand=all', {limit: 1})
+  const [request] = server.requests
+  expect(request?.path).toBe('/v1/deals/a%2Fb%20%C3%BC')
+  expect(Object.fromEntries(request?.query ?? [])).toEqual({expand: 'all', tenant: '7', limit: '1'})
+})

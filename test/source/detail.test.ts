@@ -1,0 +1,322 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {createClient} from '../../src/source/client.ts'
+import {
+  type DetailAnswer,
+  type DetailRequest,
+  type DetailSummary,
+  fetchDetails,
+} from '../../src/source/detail.ts'
+import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
+import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+
+interface Fetched {
+  answers: DetailAnswer[]
+  summary: DetailSummary
+  paths: string[]
+}
+
+async function drain(details: AsyncGenerator<DetailAnswer, DetailSummary>): Promise<Omit<Fetched, 'paths'>> {
+  const answers: DetailAnswer[] = []
+  for (;;) {
+    const {done, value} = await details.next()
+    if (done) return {answers, summary: value}
+    answers.push(value)
+  }
+}
+
+/** Fetches details from a server of its own. */
+async function fetchFrom(
+  handler: Handler,
+  ids: Iterable<string> | AsyncIterable<string>,
+  {
+    request = {},
+    world = createTestWorld(),
+    maxWaitMinutes = 60,
+  }: {
+    request?: Partial<DetailRequest>
+    world?: TestWorld
+    maxWaitMinutes?: number
+  } = {},
+): Promise<Fetched> {
+  await using server = await startTestServer(handler)
+  await using client = createClient(aClientConfig({baseUrl: server.url, retries: 1, maxWaitMinutes}), world)
+  const result = await drain(fetchDetails(ids, aRequest(request), client, world))
+  return {...result, paths: server.requests.map(({path}) => path)}
+}
+
+function aRequest(changes: Partial<DetailRequest> = {}): DetailRequest {
+  return {path: '/deals/{id}', mode: 'on', concurrency: 2, budgetMs: 60_000, ...changes}
+}
+
+const idOf = (path: string): string => decodeURIComponent(path.split('/').at(-1) ?? '')
+
+/** Answers for every deal, except those that are named. */
+function dealsExcept(faults: Record<string, (...inputs: Parameters<Handler>) => void> = {}): Handler {
+  return (request, response, turn) => {
+    const id = idOf(request.path)
+    const fault = faults[id]
+    if (fault) fault(request, response, turn)
+    else sendJson(response, {data: {id, loan_program: 'bridge_30yr'}})
+  }
+}
+
+const answer =
+  (status: number, body: unknown = {}): Handler =>
+  (_request, response) =>
+    sendJson(response, body, {status})
+
+test('fetches every id, in order, out of the data envelope', async () => {
+  const {answers, summary} = await fetchFrom(dealsExcept(), ['a', 'b', 'c', 'd', 'e', 'f', 'g'])
+  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(
+    ['a', 'b', 'c', 'd', 'e', 'f', 'g'].map((id) => `${id} found`),
+  )
+  expect(answers[0]).toEqual({
+    id: 'a',
+    outcome: 'found',
+    record: {id: 'a', loan_program: 'bridge_30yr'},
+    observedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
+  })
+  expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
+})
+
+test('asks nothing when there are no ids', async () => {
+  const {summary, paths} = await fetchFrom(dealsExcept(), [], {request: {mode: 'auto'}})
+  expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'})
+  expect(paths).toEqual([])
+})
+
+test('any id becomes one segment of the path', async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.string({minLength: 1, unit: 'grapheme'}), {minLength: 1, maxLength: 5}),
+      async (ids) => {
+        const asked: string[] = []
+        const client = {
+          getJson: async (path: string) => {
+            asked.push(path)
+            return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0}
+          },
+        }
+        const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
+        expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(ids.map((id) => `${id} found`))
+        for (const path of asked) expect(path).toMatch(/^\/deals\/[^/?#]+$/)
+      },
+    ),
+    {numRuns: 50},
+  )
+})
+
+test('an id that cannot stand in a URL fails, and the others go on', async () => {
+  const {answers} = await fetchFrom(dealsExcept(), ['a', '\ud800', 'b'])
+  expect(answers.map(({outcome}) => outcome)).toEqual(['found', 'failed', 'found'])
+})
+
+test('auto asks for one deal alone before it asks for more', async () => {
+  const firstAsked = createGate()
+  const release = createGate()
+  const paths: string[] = []
+  const fetching = fetchFrom(
+    async (request, response, turn) => {
+      paths.push(request.path)
+      if (turn === 0) {
+        firstAsked.open()
+        await release.opened
+      }
+      await dealsExcept()(request, response, turn)
+    },
+    ['a', 'b', 'c'],
+    {request: {mode: 'auto'}},
+  )
+  await firstAsked.opened
+  await new Promise((resolve) => setTimeout(resolve, 30))
+  expect(paths).toEqual(['/v1/deals/a'])
+  release.open()
+  expect((await fetching).summary).toMatchObject({proven: true, fetched: 3})
+})
+
+test.each<[string, Handler]>([
+  ['404', answer(404)],
+  ['405', answer(405)],
+  ['500', answer(500)],
+  ['a list', answer(200, {data: [{id: 'a'}], has_more: false})],
+  ['another deal', answer(200, {data: {id: 'z'}})],
+  ['a record without the envelope', answer(200, {id: 'a'})],
+  ['an id of another type', answer(200, {data: {id: 7}})],
+  ['HTML', (_request, response) => void response.writeHead(200).end('<html>')],
+  ['a redirect', (_request, response) => void response.writeHead(302, {location: '/login'}).end()],
+])('auto leaves details off when the first answer is %s', async (_name, handler) => {
+  const {answers, summary, paths} = await fetchFrom(handler, ['a', 'b', 'c'], {request: {mode: 'auto'}})
+  expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 1, ended: 'not_offered'})
+  expect(answers).toMatchObject([{id: 'a', outcome: 'failed'}])
+  expect(new Set(paths)).toEqual(new Set(['/v1/deals/a']))
+})
+
+test.each([404, 410])('a %d is gone once the path has answered for another deal', async (status) => {
+  const {answers, summary} = await fetchFrom(dealsExcept({b: answer(status)}), ['a', 'b', 'c'])
+  expect(answers[1]).toMatchObject({id: 'b', outcome: 'gone', status})
+  expect(summary).toMatchObject({proven: true, fetched: 2, gone: 1, failed: 0, ended: 'done'})
+})
+
+test('a 404 before the path has answered waits for its proof', async () => {
+  const {answers} = await fetchFrom(dealsExcept({a: answer(404), b: answer(404)}), ['a', 'b', 'c', 'd'])
+  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual([
+    'a gone',
+    'b gone',
+    'c found',
+    'd found',
+  ])
+})
+
+test('a 404 from a path that never answered is no proof that a deal is gone', async () => {
+  const {answers, summary} = await fetchFrom(answer(404), ['a', 'b'])
+  expect(answers).toEqual([
+    {id: 'a', outcome: 'failed', reason: 'NOT_PROVEN'},
+    {id: 'b', outcome: 'failed', reason: 'NOT_PROVEN'},
+  ])
+  expect(summary).toEqual({proven: false, fetched: 0, gone: 0, failed: 2, ended: 'done'})
+})
+
+test('names why one failed and goes on', async () => {
+  const faults = {
+    b: answer(422),
+    c: answer(500),
+    d: answer(200, {data: {id: 'z'}}),
+    e: answer(200, {data: null}),
+  }
+  const {answers, summary} = await fetchFrom(dealsExcept(faults), ['a', 'b', 'c', 'd', 'e', 'f'])
+  expect(answers.map((one) => (one.outcome === 'failed' ? one.reason : one.outcome))).toEqual([
+    'found',
+    'HTTP_422',
+    'SOURCE_FAILING',
+    'OTHER_RECORD',
+    'NO_RECORD',
+    'found',
+  ])
+  expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 4, ended: 'done'})
+})
+
+test('stops after five failures in a row', async () => {
+  const ids = ['a', ...Array.from({length: 40}, (_, index) => `bad${index}`)]
+  const handler: Handler = (request, response, turn) =>
+    idOf(request.path) === 'a'
+      ? dealsExcept()(request, response, turn)
+      : sendJson(response, {}, {status: 422})
+  const {answers, summary, paths} = await fetchFrom(handler, ids)
+  expect(answers).toHaveLength(6)
+  expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 5, ended: 'failing'})
+  expect(paths.length).toBeLessThan(12)
+})
+
+test('a deal that is gone interrupts a row of failures', async () => {
+  const faults = Object.fromEntries(['b', 'c', 'd', 'e', 'g', 'h', 'i', 'j'].map((id) => [id, answer(422)]))
+  const ids = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i', 'j', 'k']
+  const {summary} = await fetchFrom(dealsExcept({...faults, f: answer(404)}), ids)
+  expect(summary).toEqual({proven: true, fetched: 2, gone: 1, failed: 8, ended: 'done'})
+})
+
+test.each([401, 403])('a %d stops the details without losing the run', async (status) => {
+  const ids = ['a', 'b', ...Array.from({length: 40}, (_, index) => `c${index}`)]
+  const {answers, summary, paths} = await fetchFrom(dealsExcept({b: answer(status)}), ids)
+  expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(['a found', 'b failed'])
+  expect(summary).toMatchObject({proven: true, fetched: 1, failed: 1, ended: 'refused'})
+  expect(paths.length).toBeLessThan(8)
+})
+
+test('asks nothing without a budget', async () => {
+  const {summary, paths} = await fetchFrom(dealsExcept(), ['a'], {request: {budgetMs: 0}})
+  expect(summary).toMatchObject({fetched: 0, ended: 'budget'})
+  expect(paths).toEqual([])
+})
+
+test('stops when the budget is used up, cancelling what is under way', async () => {
+  const closed = createGate()
+  const hang: Handler = (_request, response) => void response.on('close', closed.open)
+  const {answers, summary} = await fetchFrom(dealsExcept({b: hang}), ['a', 'b', 'c'], {
+    request: {budgetMs: 80},
+  })
+  expect(answers.map(({id}) => id)).toEqual(['a'])
+  expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 0, ended: 'budget'})
+  await closed.opened
+})
+
+test('ends quietly when the run is asked to stop', async () => {
+  const world = createTestWorld()
+  const stop: Handler = () => world.abort()
+  const {answers, summary} = await fetchFrom(dealsExcept({c: stop}), ['a', 'b', 'c', 'd', 'e'], {
+    request: {concurrency: 1},
+    world,
+  })
+  expect(answers.map(({id}) => id)).toEqual(['a', 'b'])
+  expect(summary).toEqual({proven: true, fetched: 2, gone: 0, failed: 0, ended: 'interrupted'})
+})
+
+test('ends quietly when the rate limit would take too long', async () => {
+  const limited: Handler = (_request, response) =>
+    sendJson(response, {}, {status: 429, headers: {'retry-after': '600'}})
+  const {summary} = await fetchFrom(dealsExcept({b: limited}), ['a', 'b', 'c'], {maxWaitMinutes: 5})
+  expect(summary).toEqual({proven: true, fetched: 1, gone: 0, failed: 0, ended: 'rate_limited'})
+})
+
+test('never has more requests under way than allowed, nor pulls ids far ahead', async () => {
+  let underWay = 0
+  let most = 0
+  let pulled = 0
+  let handedOut = 0
+  let furthest = 0
+  function* ids(): Generator<string> {
+    for (; pulled < 60; pulled += 1) {
+      furthest = Math.max(furthest, pulled - handedOut)
+      yield `deal_${pulled}`
+    }
+  }
+  const client = {
+    getJson: async (path: string) => {
+      underWay += 1
+      most = Math.max(most, underWay)
+      await new Promise((resolve) => setImmediate(resolve))
+      underWay -= 1
+      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0}
+    },
+  }
+  for await (const _answer of fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())) {
+    handedOut += 1
+  }
+  expect(handedOut).toBe(60)
+  expect(most).toBe(3)
+  expect(furthest).toBeLessThanOrEqual(6)
+})
+
+test('a consumer that stops cancels what is under way and closes its source of ids', async () => {
+  const asked = createGate()
+  const closed = createGate()
+  let isReturned = false
+  async function* ids(): AsyncGenerator<string> {
+    try {
+      for (let count = 0; ; count += 1) yield `deal_${count}`
+    } finally {
+      isReturned = true
+    }
+  }
+  await using server = await startTestServer((request, response, turn) => {
+    if (turn === 0) return dealsExcept()(request, response, turn)
+    response.on('close', closed.open)
+    asked.open()
+  })
+  const world = createTestWorld()
+  await using client = createClient(aClientConfig({baseUrl: server.url}), world)
+  for await (const _answer of fetchDetails(ids(), aRequest(), client, world)) {
+    await asked.opened
+    break
+  }
+  expect(isReturned).toBe(true)
+  await closed.opened
+})
+
+test('a fault of our own is not taken for a failing source', async () => {
+  const bug = new TypeError('a bug')
+  const client = {getJson: () => Promise.reject(bug)}
+  expect(await failureOf(drain(fetchDetails(['a', 'b', 'c'], aRequest(), client, createTestWorld())))).toBe(
+    bug,
+  )
+})

@@ -1,0 +1,121 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {findEnvelope, formatEnvelope, parseEnvelope, readPage} from '../../src/source/envelope.ts'
+
+const RECORDS = [{id: 'deal_1'}, {id: 'deal_2'}]
+const MORE = {has_more: true, next_cursor: 'c2'}
+const LAST = {has_more: false, next_cursor: null}
+
+const SHAPES: [string, (position: object) => unknown][] = [
+  ['data | top level', (position) => ({data: RECORDS, ...position})],
+  ['data | pagination', (position) => ({data: RECORDS, pagination: position})],
+  ['data | meta', (position) => ({data: RECORDS, meta: position})],
+  ['data | page_info', (position) => ({page_info: position, data: RECORDS})],
+  ['data | paging', (position) => ({data: RECORDS, paging: position, other: {total: 2}})],
+  ['data | page', (position) => ({data: RECORDS, page: position})],
+  ['data | links', (position) => ({data: RECORDS, links: position})],
+  ['data | whatever', (position) => ({data: RECORDS, whatever: position})],
+  ['data.deals | data', (position) => ({data: {deals: RECORDS, ...position}})],
+  ['data.items | data.pagination', (position) => ({data: {items: RECORDS, pagination: position}})],
+  ['data.items | meta', (position) => ({data: {items: RECORDS}, meta: position})],
+]
+
+test.each(SHAPES)('finds and reads %j', (text, build) => {
+  const envelope = findEnvelope(build(MORE))
+  expect(formatEnvelope(envelope)).toBe(text)
+  expect(parseEnvelope(text)).toEqual(envelope)
+  expect(readPage(build(MORE), envelope)).toEqual({records: RECORDS, nextCursor: 'c2'})
+  expect(readPage(build(LAST), envelope)).toEqual({records: RECORDS, nextCursor: null})
+  expect(readPage(build({has_more: false}), envelope).nextCursor).toBeNull()
+})
+
+test('has_more decides alone: a cursor on the last page is not followed', () => {
+  const body = {data: RECORDS, has_more: false, next_cursor: 'c9'}
+  expect(readPage(body, findEnvelope(body)).nextCursor).toBeNull()
+})
+
+test('finds the same envelope whatever the order of the fields', () => {
+  fc.assert(
+    fc.property(
+      fc.shuffledSubarray(['data', 'meta', 'paging', 'extra'], {minLength: 4, maxLength: 4}),
+      (names) => {
+        const fields: Record<string, unknown> = {data: RECORDS, meta: MORE, paging: MORE, extra: {}}
+        const body = Object.fromEntries(names.map((name) => [name, fields[name]]))
+        expect(formatEnvelope(findEnvelope(body))).toBe('data | meta')
+      },
+    ),
+  )
+})
+
+test('takes the cursor from where it stands when has_more stands in two places', () => {
+  const body = {data: RECORDS, has_more: true, pagination: MORE}
+  const envelope = findEnvelope(body)
+  expect(formatEnvelope(envelope)).toBe('data | pagination')
+  expect(readPage(body, envelope).nextCursor).toBe('c2')
+  expect(readPage(body, parseEnvelope('data | top level')).nextCursor).toBe('c2')
+})
+
+test.each([
+  ['no object', RECORDS],
+  ['null', null],
+  ['a text', 'ok'],
+  ['no data', MORE],
+  ['data null', {data: null, ...LAST}],
+  ['two arrays in data', {data: {deals: [], others: [], ...LAST}}],
+  ['no array in data', {data: {...LAST}}],
+  ['no has_more', {data: RECORDS, next_cursor: 'c2'}],
+  ['has_more a text', {data: RECORDS, has_more: 'true', next_cursor: 'c2'}],
+  ['has_more a number', {data: RECORDS, has_more: 0}],
+  ['has_more null', {data: RECORDS, has_more: null}],
+  ['has_more inside a record only', {data: [{id: 'deal_1', has_more: false}]}],
+  ['positions that differ', {data: RECORDS, has_more: false, meta: MORE}],
+  ['positions of two kinds', {data: RECORDS, ...MORE, meta: {has_more: 'true'}}],
+])('refuses a page with %s', (_name, body) => {
+  const refuse = expect.objectContaining({code: 'SOURCE_ENVELOPE', exitCode: 7})
+  expect(() => findEnvelope(body)).toThrow(refuse)
+  expect(() => readPage(body, {records: 'data', position: 'top level'})).toThrow(refuse)
+})
+
+test('refuses two cursors that differ', () => {
+  const body = {data: RECORDS, ...MORE, meta: {has_more: true, next_cursor: 'c3'}}
+  expect(() => readPage(body, findEnvelope(body))).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE'}))
+})
+
+test.each([[undefined], [null], [''], [7], [{}]])('refuses has_more true with next_cursor %j', (cursor) => {
+  const body = {data: RECORDS, has_more: true, next_cursor: cursor}
+  const refuse = expect.objectContaining({code: 'SOURCE_CURSOR_MISSING', exitCode: 7})
+  expect(() => readPage(body, findEnvelope(body))).toThrow(refuse)
+})
+
+test('names the pinned and the found envelope and how to accept it', () => {
+  const body = {data: RECORDS, meta: LAST}
+  const read = (): unknown => readPage(body, parseEnvelope('data | top level'))
+  expect(read).toThrow(expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7}))
+  expect(read).toThrow(/'data \| meta'.*'data \| top level'.*--accept envelope/)
+})
+
+test('notices that the records moved', () => {
+  const body = {data: {deals: RECORDS}, ...LAST}
+  expect(() => readPage(body, parseEnvelope('data | top level'))).toThrow(
+    expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'}),
+  )
+})
+
+test('a pinned text that cannot be read is a changed envelope', () => {
+  const body = {data: RECORDS, ...LAST}
+  expect(() => readPage(body, parseEnvelope('garbage'))).toThrow(
+    expect.objectContaining({code: 'SOURCE_ENVELOPE_CHANGED'}),
+  )
+})
+
+test('reads any JSON or refuses it with an error of its own', () => {
+  fc.assert(
+    fc.property(fc.jsonValue(), (body) => {
+      try {
+        readPage(body, findEnvelope(body))
+      } catch (error) {
+        expect(error).toMatchObject({exitCode: 7})
+      }
+    }),
+  )
+})

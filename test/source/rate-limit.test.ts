@@ -1,0 +1,178 @@
+import {expect, test} from 'vitest'
+import {
+  createRateLimiter,
+  type LimitedAnswer,
+  type RateLimiter,
+  type RateLimitSettings,
+} from '../../src/source/rate-limit.ts'
+import {createGate} from './test-server.ts'
+import {createTestWorld, failureOf, START, type TestWorld} from './test-world.ts'
+
+const SETTINGS = {ratePerSecond: 10, burst: 5, maxWaitMs: 3_600_000, host: 'deals.example.com'}
+
+function setUp(changes: Partial<RateLimitSettings> = {}): {limiter: RateLimiter; world: TestWorld} {
+  const world = createTestWorld()
+  return {limiter: createRateLimiter({...SETTINGS, ...changes}, world), world}
+}
+
+/** A request that gets these answers, one after the other, the last for ever. */
+function answering(
+  world: TestWorld,
+  answers: {status: number; headers?: LimitedAnswer['headers']}[],
+): {send: () => Promise<LimitedAnswer>; sentAt: number[]} {
+  const sentAt: number[] = []
+  const send = async (): Promise<LimitedAnswer> => {
+    const {status, headers = {}} = answers[Math.min(sentAt.length, answers.length - 1)]!
+    sentAt.push(world.realClock.now() - START)
+    return {status, headers, startedAt: world.realClock.now()}
+  }
+  return {send, sentAt}
+}
+
+test('keeps to the rate and does not call that waiting for the source', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [{status: 200}])
+  for (let count = 0; count < 8; count += 1) await limiter.send(send, world.signal)
+  expect(sentAt).toEqual([0, 0, 0, 0, 0, 100, 200, 300])
+  expect(limiter.waitedMs).toBe(0)
+})
+
+test('waits as long as a 429 asks, a little more, and sends again', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '7'}}, {status: 200}])
+  const answer = await limiter.send(send, world.signal)
+  expect(answer.status).toBe(200)
+  expect(sentAt).toHaveLength(2)
+  expect(sentAt[1]).toBeGreaterThan(7000)
+  expect(sentAt[1]).toBeLessThan(7500)
+  expect(limiter.waitedMs).toBe(sentAt[1])
+  expect(limiter.waitingSince).toBeNull()
+})
+
+test.each(['0', '-1', 'Sat, 01 Jan 2000 00:00:00 GMT', 'nonsense'])(
+  'still waits after a 429 with Retry-After %j',
+  async (retryAfter) => {
+    const {limiter, world} = setUp()
+    const {send, sentAt} = answering(world, [
+      {status: 429, headers: {'retry-after': retryAfter}},
+      {status: 200},
+    ])
+    await limiter.send(send, world.signal)
+    expect(sentAt[1]).toBeGreaterThanOrEqual(200)
+  },
+)
+
+test('waits a minute when a 429 asks for thirty years', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [
+    {status: 429, headers: {'retry-after': '1000000000'}},
+    {status: 200},
+  ])
+  await limiter.send(send, world.signal)
+  expect(sentAt[1]).toBeGreaterThanOrEqual(60_000)
+  expect(sentAt[1]).toBeLessThan(61_000)
+})
+
+test('waits longer and longer for a source that refuses without saying how long', async () => {
+  const {limiter, world} = setUp()
+  const refusals = Array.from({length: 6}, () => ({status: 429}))
+  const {send, sentAt} = answering(world, [...refusals, {status: 200}])
+  await limiter.send(send, world.signal)
+  const waits = sentAt.slice(1).map((instant, index) => instant - sentAt[index]!)
+  expect(waits).toEqual(waits.toSorted((left, right) => left - right))
+  expect(waits.at(-1)).toBeGreaterThan(4000)
+})
+
+test('halves the rate on a 429 and raises it again with answers', async () => {
+  const {limiter, world} = setUp()
+  const {send} = answering(world, [{status: 429, headers: {'retry-after': '1'}}, {status: 200}])
+  await limiter.send(send, world.signal)
+  expect(limiter.ratePerSecond).toBeGreaterThan(5)
+  expect(limiter.ratePerSecond).toBeLessThan(6)
+  for (let count = 0; count < 600; count += 1) await limiter.send(send, world.signal)
+  expect(limiter.ratePerSecond).toBe(10)
+})
+
+test('waits for a 503 that names a wait', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [{status: 503, headers: {'retry-after': '2'}}, {status: 200}])
+  expect((await limiter.send(send, world.signal)).status).toBe(200)
+  expect(sentAt[1]).toBeGreaterThan(2000)
+})
+
+test('hands a 503 without a wait back as a failure, and slows down', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [{status: 503}])
+  expect((await limiter.send(send, world.signal)).status).toBe(503)
+  expect(sentAt).toHaveLength(1)
+  expect(limiter.ratePerSecond).toBe(5)
+})
+
+test('holds every request back while the quota of a good answer is exhausted', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [
+    {status: 200, headers: {ratelimit: '"default";r=0;t=3'}},
+    {status: 200},
+  ])
+  await limiter.send(send, world.signal)
+  await Promise.all([limiter.send(send, world.signal), limiter.send(send, world.signal)])
+  expect(sentAt).toEqual([0, 3000, 3000])
+  expect(limiter.waitedMs).toBe(3000)
+})
+
+test('counts the waiting of several requests once', async () => {
+  const {limiter, world} = setUp({burst: 2})
+  const bothSent = createGate()
+  let sent = 0
+  const send = async (): Promise<LimitedAnswer> => {
+    sent += 1
+    const startedAt = world.realClock.now()
+    if (sent === 2) bothSent.open()
+    if (sent > 2) return {status: 200, headers: {}, startedAt}
+    await bothSent.opened
+    return {status: 429, headers: {'retry-after': '10'}, startedAt}
+  }
+  await Promise.all([limiter.send(send, world.signal), limiter.send(send, world.signal)])
+  expect(limiter.waitedMs).toBeGreaterThan(10_000)
+  expect(limiter.waitedMs).toBeLessThan(11_000)
+})
+
+test('gives up before a wait that would pass the most a run may wait', async () => {
+  const {limiter, world} = setUp({maxWaitMs: 60_000})
+  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '25'}}])
+  const error = await failureOf(limiter.send(send, world.signal))
+  expect(error).toMatchObject({code: 'SOURCE_RATE_LIMITED', exitCode: 6})
+  expect(error.message).toContain("'deals.example.com'")
+  expect(error.message).toContain('LOANTAPE_MAX_WAIT_MINUTES')
+  expect(sentAt).toHaveLength(3)
+  expect(limiter.waitedMs).toBeLessThan(60_000)
+})
+
+test('gives up on a source that refuses for ever with Retry-After 0', async () => {
+  const {limiter, world} = setUp({maxWaitMs: 60_000})
+  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '0'}}])
+  await expect(limiter.send(send, world.signal)).rejects.toMatchObject({code: 'SOURCE_RATE_LIMITED'})
+  expect(sentAt.length).toBeLessThan(20)
+})
+
+test('says since when the source makes it wait', async () => {
+  const {limiter, world} = setUp()
+  const {send} = answering(world, [{status: 429, headers: {'retry-after': '5'}}, {status: 200}])
+  const {sleep} = world.realClock
+  const seen: (number | null)[] = []
+  world.realClock.sleep = async (ms, signal) => {
+    seen.push(limiter.waitingSince)
+    await sleep(ms, signal)
+  }
+  await limiter.send(send, world.signal)
+  expect(seen[0]).toBe(START)
+})
+
+test('stops waiting when the signal aborts', async () => {
+  const {limiter, world} = setUp()
+  const {send, sentAt} = answering(world, [{status: 429, headers: {'retry-after': '5'}}])
+  const waiting = failureOf(limiter.send(send, world.signal))
+  world.abort()
+  expect(await waiting).toBe(world.signal.reason)
+  expect(sentAt.length).toBeLessThan(2)
+})

@@ -1,0 +1,56 @@
+import {createServer, type IncomingMessage, type Server, type ServerResponse} from 'node:http'
+import type {AddressInfo} from 'node:net'
+
+/** A request as the server saw it. */
+interface SeenRequest {
+  path: string
+  query: URLSearchParams
+  headers: IncomingMessage['headers']
+}
+
+/** A real HTTP server on loopback. */
+export interface TestServer extends AsyncDisposable {
+  /** With the prefix `/v1`. */
+  readonly url: string
+  readonly requests: SeenRequest[]
+}
+
+/** Answers one request; `turn` counts them from 0. */
+export type Handler = (request: SeenRequest, response: ServerResponse, turn: number) => void | Promise<void>
+
+/** Starts a server on a free port. */
+export async function startTestServer(handler: Handler): Promise<TestServer> {
+  const requests: SeenRequest[] = []
+  const server = createServer((incoming, response) => {
+    const {pathname, searchParams} = new URL(incoming.url ?? '/', 'http://test')
+    const request = {path: pathname, query: searchParams, headers: incoming.headers}
+    requests.push(request)
+    void handler(request, response, requests.length - 1)
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/v1`,
+    requests,
+    [Symbol.asyncDispose]: () => closeServer(server),
+  }
+}
+
+function closeServer(server: Server): Promise<void> {
+  server.closeAllConnections()
+  return new Promise((resolve, reject) => server.close((error) => (error ? reject(error) : resolve())))
+}
+
+/** Answers with JSON. */
+export function sendJson(
+  response: ServerResponse,
+  body: unknown,
+  {status = 200, headers = {}}: {status?: number; headers?: Record<string, string>} = {},
+): void {
+  response.writeHead(status, {'content-type': 'application/json', ...headers}).end(JSON.stringify(body))
+}
+
+/** A promise to be settled from outside, for ordering requests without sleeping. */
+export function createGate(): {opened: Promise<void>; open: () => void} {
+  const {promise, resolve} = Promise.withResolvers<void>()
+  return {opened: promise, open: resolve}
+}

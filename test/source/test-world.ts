@@ -1,0 +1,82 @@
+import {setImmediate} from 'node:timers/promises'
+import type {RealClock} from '../../src/clock.ts'
+import {createSilentLog} from '../../src/log.ts'
+import type {ClientConfig} from '../../src/source/client.ts'
+import type {World} from '../../src/types.ts'
+
+/** A clock on which sleeping takes no time and moves the hands. */
+interface TestClock extends RealClock {
+  /** Every sleep, in ms. */
+  readonly sleeps: number[]
+  advance(ms: number): void
+}
+
+/** Where the real clock of a test world starts. */
+export const START: number = Date.parse('2026-01-31T12:00:00Z')
+
+function createTestClock(): TestClock {
+  let instant = START
+  const sleeps: number[] = []
+  return {
+    sleeps,
+    now: () => instant,
+    advance: (ms) => {
+      instant += ms
+    },
+    sleep: async (ms, signal) => {
+      signal?.throwIfAborted()
+      sleeps.push(ms)
+      instant += ms
+      await setImmediate()
+      signal?.throwIfAborted()
+    },
+  }
+}
+
+export interface TestWorld extends World {
+  realClock: TestClock
+  /** Asks the run to stop. */
+  abort: () => void
+}
+
+/** A world whose waits are instant and whose jitter is always half of the most. */
+export function createTestWorld(changes: Partial<World> = {}): TestWorld {
+  const stop = new AbortController()
+  return {
+    clock: {now: () => Date.parse('2026-01-31T23:00:00Z')},
+    random: () => 0.5,
+    log: createSilentLog(),
+    onProgress: () => undefined,
+    signal: stop.signal,
+    ...changes,
+    realClock: createTestClock(),
+    abort: () => stop.abort(),
+  }
+}
+
+export const TEST_KEY = 'sk_test_source'
+
+/** Settings of a client that is in no hurry to give up, and never slow by itself. */
+export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
+  return {
+    baseUrl: 'http://127.0.0.1:1/v1',
+    apiKey: TEST_KEY,
+    ratePerSecond: 1000,
+    rateBurst: 1000,
+    maxWaitMinutes: 60,
+    requestTimeoutSeconds: 5,
+    retries: 3,
+    ...changes,
+  }
+}
+
+/** What `work` throws; fails when it doesn't. */
+export async function failureOf(work: Promise<unknown>): Promise<Error> {
+  try {
+    await work
+  } catch (error) {
+    if (error instanceof Error) return error
+    throw new Error('something that is no error was thrown', {cause: error})
+  }
+  throw new Error('nothing was thrown')
+}

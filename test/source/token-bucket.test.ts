@@ -1,0 +1,120 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {createTokenBucket, type TokenBucket} from '../../src/source/token-bucket.ts'
+
+/** Spends as soon as allowed; returns the instant. */
+function spendNext(bucket: TokenBucket, now: number): number {
+  const instant = now + bucket.msUntilToken(now)
+  bucket.spend(instant)
+  return instant
+}
+
+test('lets a burst through at once, then keeps to the rate', () => {
+  const bucket = createTokenBucket({ratePerSecond: 5, burst: 3}, 0)
+  const instants: number[] = []
+  let now = 0
+  for (let count = 0; count < 7; count += 1) {
+    now = spendNext(bucket, now)
+    instants.push(now)
+  }
+  expect(instants).toEqual([0, 0, 0, 200, 400, 600, 800])
+})
+
+test('never saves up more than a burst', () => {
+  const bucket = createTokenBucket({ratePerSecond: 5, burst: 2}, 0)
+  bucket.spend(3_600_000)
+  bucket.spend(3_600_000)
+  expect(bucket.msUntilToken(3_600_000)).toBe(200)
+})
+
+test('a clock set back takes no token away and adds none', () => {
+  const bucket = createTokenBucket({ratePerSecond: 1, burst: 2}, 10_000)
+  bucket.spend(10_000)
+  expect(bucket.msUntilToken(0)).toBe(0)
+  bucket.spend(0)
+  expect(bucket.msUntilToken(0)).toBe(1000)
+})
+
+test('halves on a refusal and is empty then', () => {
+  const bucket = createTokenBucket({ratePerSecond: 4, burst: 5}, 0)
+  bucket.cut(1000, 900)
+  expect(bucket.rate).toBe(2)
+  expect(bucket.msUntilToken(1000)).toBe(500)
+})
+
+test('halves once for requests that were under way together', () => {
+  const bucket = createTokenBucket({ratePerSecond: 8, burst: 5}, 0)
+  for (const startedAt of [100, 110, 120]) bucket.cut(200, startedAt)
+  expect(bucket.rate).toBe(4)
+  bucket.cut(400, 300)
+  expect(bucket.rate).toBe(2)
+})
+
+test('never falls under 0.2 a second, nor under a setting that is lower still', () => {
+  const bucket = createTokenBucket({ratePerSecond: 5, burst: 5}, 0)
+  const slow = createTokenBucket({ratePerSecond: 0.05, burst: 5}, 0)
+  for (let now = 1; now < 20; now += 1) {
+    bucket.cut(now, now)
+    slow.cut(now, now)
+  }
+  expect(bucket.rate).toBe(0.2)
+  expect(slow.rate).toBe(0.05)
+})
+
+test('is raised by a hundredth of the setting a second, up to the setting', () => {
+  const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
+  bucket.cut(0, 0)
+  bucket.raise(1000)
+  expect(bucket.rate).toBeCloseTo(5.1)
+  bucket.raise(2000)
+  expect(bucket.rate).toBeCloseTo(5.2)
+  for (let now = 3000; now < 90_000; now += 1000) bucket.raise(now)
+  expect(bucket.rate).toBe(10)
+})
+
+test('counts an answer after a long silence for five seconds at most', () => {
+  const bucket = createTokenBucket({ratePerSecond: 10, burst: 5}, 0)
+  bucket.cut(0, 0)
+  bucket.raise(3_600_000)
+  expect(bucket.rate).toBeCloseTo(5.5)
+})
+
+test.each([
+  [2, 2],
+  [50, 10],
+  [0.001, 0.2],
+  [undefined, 10],
+])('starts from a learnt rate of %j at %j', (learntRate, expected) => {
+  expect(createTokenBucket({ratePerSecond: 10, burst: 5, learntRate}, 0).rate).toBe(expected)
+})
+
+test('never lets more through than burst plus rate times time, whatever happens in between', () => {
+  const step = fc.record({
+    pauseMs: fc.integer({min: 0, max: 3000}),
+    act: fc.constantFrom('spend', 'spend', 'spend', 'cut', 'raise'),
+  })
+  fc.assert(
+    fc.property(
+      fc.integer({min: 1, max: 50}),
+      fc.integer({min: 1, max: 20}),
+      fc.array(step, {maxLength: 60}),
+      (ratePerSecond, burst, steps) => {
+        const bucket = createTokenBucket({ratePerSecond, burst}, 0)
+        let now = 0
+        let spent = 0
+        for (const {pauseMs, act} of steps) {
+          now += pauseMs
+          if (act === 'cut') bucket.cut(now, now)
+          if (act === 'raise') bucket.raise(now)
+          if (act === 'spend') {
+            now = spendNext(bucket, now)
+            spent += 1
+          }
+          expect(spent).toBeLessThanOrEqual(burst + (now / 1000) * ratePerSecond + 1e-6)
+          expect(bucket.rate).toBeGreaterThanOrEqual(0.2)
+          expect(bucket.rate).toBeLessThanOrEqual(ratePerSecond)
+        }
+      },
+    ),
+  )
+})

@@ -1,0 +1,332 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {createClient} from '../../src/source/client.ts'
+import {type WalkRequest, walkPages} from '../../src/source/walk.ts'
+import type {Page} from '../../src/types.ts'
+import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
+import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
+
+function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
+  return {path: '/deals', cursor: null, seenCursors: [], pageSize: 2, envelope: null, ...changes}
+}
+
+/** A walk over a server of its own. */
+async function withWalk<T>(
+  handler: Handler,
+  use: (
+    walk: AsyncGenerator<Page>,
+    tools: {requests: {query: URLSearchParams}[]; world: TestWorld},
+  ) => Promise<T>,
+  {request = {}, world = createTestWorld()}: {request?: Partial<WalkRequest>; world?: TestWorld} = {},
+): Promise<T> {
+  await using server = await startTestServer(handler)
+  await using client = createClient(aClientConfig({baseUrl: server.url}), world)
+  return await use(walkPages(aWalk(request), client, world), {requests: server.requests, world})
+}
+
+/** Pages `c1` → `c2` → … of one record each; page n is asked for with cursor `c<n>`, the first without. */
+function pagesUpTo(count: number): Handler {
+  return (request, response) => {
+    const number = Number((request.query.get('cursor') ?? 'c1').slice(1))
+    const hasMore = number < count
+    sendJson(response, {
+      data: [{id: `deal_${number}`}],
+      has_more: hasMore,
+      next_cursor: hasMore ? `c${number + 1}` : null,
+    })
+  }
+}
+
+async function collect(walk: AsyncGenerator<Page>): Promise<Page[]> {
+  const pages: Page[] = []
+  for await (const page of walk) pages.push(page)
+  return pages
+}
+
+test('hands out every page in order, each with its cursor and envelope', async () => {
+  const pages = await withWalk(pagesUpTo(3), collect)
+  expect(pages.map(({cursor, nextCursor, records}) => ({cursor, nextCursor, records}))).toEqual([
+    {cursor: null, nextCursor: 'c2', records: [{id: 'deal_1'}]},
+    {cursor: 'c2', nextCursor: 'c3', records: [{id: 'deal_2'}]},
+    {cursor: 'c3', nextCursor: null, records: [{id: 'deal_3'}]},
+  ])
+  expect(new Set(pages.map((page) => page.envelope))).toEqual(new Set(['data | top level']))
+})
+
+test('asks with page size and filter on every page', async () => {
+  await withWalk(
+    pagesUpTo(2),
+    async (walk, {requests}) => {
+      await collect(walk)
+      expect(requests.map(({query}) => String(query))).toEqual([
+        'limit=2&status=funded',
+        'limit=2&status=funded&cursor=c2',
+      ])
+    },
+    {request: {filter: {param: 'status', value: 'funded'}}},
+  )
+})
+
+test('goes on from a cursor', async () => {
+  const pages = await withWalk(pagesUpTo(4), collect, {request: {cursor: 'c3', seenCursors: ['c2', 'c3']}})
+  expect(pages.map((page) => page.cursor)).toEqual(['c3', 'c4'])
+})
+
+test('fetches one page ahead, and only one, while the consumer handles the last', async () => {
+  const secondAsked = createGate()
+  const pages = pagesUpTo(4)
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 1) secondAsked.open()
+      return pages(request, response, turn)
+    },
+    async (walk, {requests}) => {
+      await walk.next()
+      await secondAsked.opened
+      await new Promise((resolve) => setTimeout(resolve, 30))
+      expect(requests.map(({query}) => query.get('cursor'))).toEqual([null, 'c2'])
+      await walk.return(undefined)
+    },
+  )
+})
+
+test('cancels the read-ahead when the consumer stops', async () => {
+  const asked = createGate()
+  const cancelled = createGate()
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 0) return pagesUpTo(2)(request, response, turn)
+      response.on('close', cancelled.open)
+      asked.open()
+    },
+    async (walk) => {
+      for await (const page of walk) {
+        expect(page.cursor).toBeNull()
+        await asked.opened
+        break
+      }
+      await cancelled.opened
+    },
+  )
+})
+
+test('a consumer that throws gets its own error, though the read-ahead fails', async () => {
+  const failed = createGate()
+  const fault = new Error('disk full')
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 0) return pagesUpTo(2)(request, response, turn)
+      response.on('finish', failed.open)
+      sendJson(response, {}, {status: 401})
+    },
+    async (walk) => {
+      const consume = async (): Promise<void> => {
+        for await (const _page of walk) {
+          await failed.opened
+          await new Promise((resolve) => setTimeout(resolve, 20))
+          throw fault
+        }
+      }
+      expect(await failureOf(consume())).toBe(fault)
+    },
+  )
+})
+
+test('a failed read-ahead waits until the consumer comes for it', async () => {
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 0) pagesUpTo(2)(request, response, turn)
+      else sendJson(response, {}, {status: 403})
+    },
+    async (walk) => {
+      expect((await walk.next()).value.cursor).toBeNull()
+      await new Promise((resolve) => setTimeout(resolve, 30))
+      expect(await failureOf(walk.next())).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+      expect(await walk.next()).toEqual({done: true, value: undefined})
+    },
+  )
+})
+
+test.each([1, 3])('ends on a loop of %d cursor(s)', async (length) => {
+  const seen: (string | null)[] = []
+  await withWalk(
+    (request, response) => {
+      const number = Number((request.query.get('cursor') ?? 'c0').slice(1))
+      sendJson(response, {data: [{}], has_more: true, next_cursor: `c${(number % length) + 1}`})
+    },
+    async (walk, {requests}) => {
+      const consume = async (): Promise<void> => {
+        for await (const page of walk) seen.push(page.cursor)
+      }
+      expect(await failureOf(consume())).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
+      expect(requests).toHaveLength(length + 1)
+    },
+  )
+  expect(seen).toHaveLength(length)
+})
+
+test('ends on a cursor that an earlier run of the same walk has met', async () => {
+  const error = await withWalk(pagesUpTo(9), (walk) => failureOf(collect(walk)), {
+    request: {cursor: 'c3', seenCursors: ['c4']},
+  })
+  expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP'})
+})
+
+test('ends on three empty pages in a row', async () => {
+  await withWalk(
+    (_request, response, turn) => sendJson(response, {data: [], has_more: true, next_cursor: `c${turn}`}),
+    async (walk, {requests}) => {
+      expect(await failureOf(collect(walk))).toMatchObject({code: 'SOURCE_EMPTY_PAGES', exitCode: 7})
+      expect(requests).toHaveLength(3)
+    },
+  )
+})
+
+test('goes past two empty pages, and past an empty last one', async () => {
+  const sizes = [0, 0, 1, 0, 0, 0]
+  const pages = await withWalk(
+    (_request, response, turn) =>
+      sendJson(response, {
+        data: Array.from({length: sizes[turn]!}, () => ({})),
+        has_more: turn < 5,
+        next_cursor: `c${turn}`,
+      }),
+    collect,
+  )
+  expect(pages.map((page) => page.records.length)).toEqual(sizes)
+})
+
+test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async (status) => {
+  const error = await withWalk(
+    (_request, response) =>
+      sendJson(response, {code: 'invalid_cursor', detail: 'jane@example.com'}, {status}),
+    (walk) => failureOf(collect(walk)),
+    {request: {cursor: 'old'}},
+  )
+  expect(error).toMatchObject({code: 'SOURCE_CURSOR_REFUSED', exitCode: 7})
+  expect(error.message).toContain(`Status ${status} (invalid_cursor)`)
+  expect(error.message).not.toContain('jane')
+})
+
+test('calls a 404 on the first page a wrong address', async () => {
+  const error = await withWalk(
+    (_request, response) => sendJson(response, {}, {status: 404}),
+    (walk) => failureOf(collect(walk)),
+  )
+  expect(error).toMatchObject({code: 'SOURCE_NOT_FOUND', exitCode: 7})
+  expect(error.message).toContain('LOANTAPE_BASE_URL')
+})
+
+test.each([
+  [400, {code: 'bad_limit'}, 'Status 400 (bad_limit)'],
+  [422, {title: 'Validation failed'}, 'Status 422 (Validation failed)'],
+  [409, {code: 'Roe <jane@example.com>'}, 'Status 409 from'],
+  [409, {code: 'x'.repeat(200)}, 'Status 409 from'],
+  [418, {code: 7, title: 'key sk_live_abc is odd'}, 'Status 418 (key sk_live_*** is odd)'],
+  [405, null, 'Status 405 from'],
+])('calls a %d on the first page a refused request', async (status, body, words) => {
+  const error = await withWalk(
+    (_request, response) => sendJson(response, body, {status}),
+    (walk) => failureOf(collect(walk)),
+  )
+  expect(error).toMatchObject({code: 'SOURCE_REQUEST_REFUSED', exitCode: 7})
+  expect(error.message).toContain(words)
+})
+
+test('holds the first page to the pinned envelope', async () => {
+  const error = await withWalk(pagesUpTo(2), (walk) => failureOf(collect(walk)), {
+    request: {envelope: 'data | pagination'},
+  })
+  expect(error).toMatchObject({code: 'SOURCE_ENVELOPE_CHANGED', exitCode: 7})
+})
+
+test('holds later pages to the envelope of the first', async () => {
+  await withWalk(
+    (_request, response, turn) => {
+      const position = {has_more: turn === 0, next_cursor: 'c2'}
+      sendJson(response, turn === 0 ? {data: [{}], ...position} : {data: [{}], meta: position})
+    },
+    async (walk) => {
+      await walk.next()
+      expect(await failureOf(walk.next())).toMatchObject({code: 'SOURCE_ENVELOPE_CHANGED'})
+    },
+  )
+})
+
+test('an abort ends the walk, but only after the page already received', async () => {
+  const secondSent = createGate()
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 1) response.on('close', secondSent.open)
+      return pagesUpTo(9)(request, response, turn)
+    },
+    async (walk, {requests, world}) => {
+      await walk.next()
+      await secondSent.opened
+      await new Promise((resolve) => setTimeout(resolve, 30))
+      world.abort()
+      expect((await walk.next()).value.cursor).toBe('c2')
+      expect(await failureOf(walk.next())).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+      expect(requests).toHaveLength(2)
+    },
+  )
+})
+
+test('an abort cancels the page that is being fetched', async () => {
+  const secondAsked = createGate()
+  const secondClosed = createGate()
+  await withWalk(
+    (request, response, turn) => {
+      if (turn === 0) return pagesUpTo(9)(request, response, turn)
+      response.on('close', secondClosed.open)
+      secondAsked.open()
+    },
+    async (walk, {world}) => {
+      await walk.next()
+      await secondAsked.opened
+      world.abort()
+      expect(await failureOf(walk.next())).toMatchObject({code: 'INTERRUPTED'})
+      await secondClosed.opened
+    },
+  )
+})
+
+test('sees every record once, in order, however many there are and wherever the walk is resumed', async () => {
+  const world = createTestWorld()
+  let records: number[] = []
+  await using server = await startTestServer((request, response) => {
+    const start = Number(request.query.get('cursor') ?? '0')
+    const end = start + Number(request.query.get('limit'))
+    const hasMore = end < records.length
+    sendJson(response, {
+      data: records.slice(start, end),
+      pagination: {has_more: hasMore, ...(hasMore && {next_cursor: String(end)})},
+    })
+  })
+  await using client = createClient(aClientConfig({baseUrl: server.url}), world)
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(fc.integer(), {maxLength: 40}),
+      fc.integer({min: 1, max: 10}),
+      fc.integer({min: 1, max: 5}),
+      async (given, pageSize, pagesPerRun) => {
+        records = given
+        const seen: unknown[] = []
+        const seenCursors: string[] = []
+        let cursor: string | null = null
+        do {
+          let pages = 0
+          for await (const page of walkPages(aWalk({cursor, seenCursors, pageSize}), client, world)) {
+            seen.push(...page.records)
+            cursor = page.nextCursor
+            if (cursor !== null) seenCursors.push(cursor)
+            pages += 1
+            if (pages === pagesPerRun) break
+          }
+        } while (cursor !== null)
+        expect(seen).toEqual(given)
+      },
+    ),
+    {numRuns: 40},
+  )
+})
