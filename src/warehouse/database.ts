@@ -82,12 +82,18 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     close()
     throw error
   }
-  const read = async (sql: string, params?: DuckDBValue[]) =>
-    (await connection.runAndReadAll(sql, params)).getRowObjectsJson()
+  // Closing under a running statement crashes the process: closing waits for it.
+  let underWay: Promise<unknown> = Promise.resolve()
+  const execute = (sql: string, params?: DuckDBValue[]) => {
+    const work = connection.runAndReadAll(sql, params)
+    underWay = Promise.allSettled([underWay, work])
+    return work
+  }
+  const read = async (sql: string, params?: DuckDBValue[]) => (await execute(sql, params)).getRowObjectsJson()
   return {
     connection,
     async run(sql, params) {
-      await connection.run(sql, params)
+      await execute(sql, params)
     },
     async all(row, sql, params) {
       return (await read(sql, params)).map((values) => row.parse(values))
@@ -100,6 +106,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
       return row.parse((await read(sql, params))[0])
     },
     async [Symbol.asyncDispose]() {
+      await underWay
       close()
     },
   }

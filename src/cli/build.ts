@@ -1,0 +1,50 @@
+import type {Command} from 'commander'
+import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
+import {parseDateOption} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {buildPortfolio} from '../pipeline.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface BuildOptions extends CommonOptions {
+  asOf?: string
+  knownAt?: string
+  out?: string
+}
+
+/** `loantape build`. */
+export function addBuild(program: Command, cli: Cli): void {
+  program
+    .command('build')
+    .description('build and check a release without walking; only a plain build moves `current`')
+    .option('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD')
+    .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601')
+    .option('--out <file>', 'also write the DuckDB file here')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<BuildOptions>()
+      const config = cli.readConfig(options)
+      const request = {
+        asOf: options.asOf === undefined ? undefined : parseDateOption('--as-of', options.asOf),
+        knownAt: options.knownAt === undefined ? undefined : parseKnownAt(options.knownAt),
+        out: options.out,
+      }
+      const result = await buildPortfolio(config, request, cli.createWorld(config))
+      cli.printResult(options, result, ({outcome, release_id, dir, checks, is_current}) => {
+        const words = outcome === 'released' ? 'Built' : 'Nothing new:'
+        const standing = is_current ? 'current' : 'beside the current one'
+        return `${words} release ${release_id} (${standing}): ${checks.passed} checks passed, ${checks.warned} warned.\n${dir}`
+      })
+    })
+}
+
+/** An instant, as DuckDB reads it in UTC. */
+function parseKnownAt(text: string): string {
+  const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
+  if (micros === null) {
+    throw new ConfigError({
+      code: 'USAGE_KNOWN_AT',
+      problem: `Instant '${text}' in --known-at: expected ISO 8601 with an offset, such as 2026-01-31T23:00:00Z.`,
+      kept: 'Nothing was started.',
+    })
+  }
+  return formatInstant(micros).replace('T', ' ').replace('Z', '')
+}

@@ -1,0 +1,90 @@
+import {readFileSync} from 'node:fs'
+import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
+import {type Config, parseConfig} from '../config.ts'
+import {createLog, type Log} from '../log.ts'
+import type {Progress, World} from '../types.ts'
+import {createProgressLine} from './progress.ts'
+
+/** Where a command's words go, and what they depend on; made once, in `main.ts`. */
+export interface Surroundings {
+  env: Record<string, string | undefined>
+  stdout: {write: (text: string) => unknown}
+  stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
+  /** Registers what happens when the process is asked to stop. */
+  onStop: (stop: (signal: string) => void) => void
+}
+
+/** The options every command has. */
+export interface CommonOptions {
+  data?: string
+  json?: boolean
+}
+
+/** What commands are given. */
+export interface Cli {
+  /** The effective settings: `--data` goes over the environment. */
+  readConfig(options: CommonOptions): Config
+  createWorld(config: Config): World
+  /** Writes lines for people to stdout. */
+  print(text: string): void
+  /** Writes the one JSON object of `--json`. */
+  printJson(value: unknown): void
+  /** Writes a result as JSON or, without `--json`, as `render` words it. */
+  printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void
+}
+
+/** Creates what commands are given. */
+export function createCli(surroundings: Surroundings): Cli {
+  const {env, stdout, stderr, onStop} = surroundings
+  const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
+  const print = (text: string) => {
+    progressLine?.clear()
+    stdout.write(text.endsWith('\n') ? text : `${text}\n`)
+  }
+  const printJson = (value: unknown) => print(JSON.stringify(value))
+  return {
+    readConfig(options) {
+      const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
+      return parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
+    },
+    createWorld(config) {
+      const log = createLog({level: config.logLevel ?? (progressLine ? 'warn' : 'info')}, stderr)
+      const stopping = new AbortController()
+      onStop((signal) => {
+        log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
+        stopping.abort(new Error(`stopped by ${signal}`))
+      })
+      return {
+        clock: createBusinessClock(config),
+        realClock,
+        random: Math.random,
+        log,
+        signal: stopping.signal,
+        onProgress: progressLine?.draw ?? createProgressLog(log),
+      }
+    },
+    print,
+    printJson,
+    printResult(options, value, render) {
+      if (options.json) printJson(value)
+      else print(render(value))
+    },
+  }
+}
+
+function createBusinessClock({now}: Config): Clock {
+  const instant = now === undefined ? null : parseInstant(now)
+  return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
+}
+
+const LOG_EVERY_MS = 5_000
+
+function createProgressLog(log: Log): (progress: Progress) => void {
+  let loggedAt = 0
+  return ({step, pages, records, waitedMs}) => {
+    const now = realClock.now()
+    if (now - loggedAt < LOG_EVERY_MS) return
+    loggedAt = now
+    log.info({step, pages, records, waited_ms: waitedMs}, 'progress')
+  }
+}

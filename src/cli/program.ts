@@ -1,0 +1,73 @@
+import {Command, CommanderError} from 'commander'
+import {explainError} from '../errors.ts'
+import {scrubSecrets} from '../log.ts'
+import {VERSION} from '../version.ts'
+import {addBuild} from './build.ts'
+import {addConfig} from './config.ts'
+import type {Cli} from './context.ts'
+import {addDemo} from './demo.ts'
+import {addDoctor} from './doctor.ts'
+import {addExport} from './export.ts'
+import {addQuery} from './query.ts'
+import {addRun} from './run.ts'
+import {addService} from './service.ts'
+import {addStatus} from './status.ts'
+import {addSync} from './sync.ts'
+
+/** The command line, every command on it. */
+export function createProgram(cli: Cli): Command {
+  const program = new Command('loantape')
+    .description('Reporting and data-sync pipeline for real-estate loan deals.')
+    .version(VERSION)
+    .option('--data <dir>', 'folder that holds everything loantape writes (LOANTAPE_DATA_DIR, ./data)')
+    .option('--json', 'print exactly one JSON object on stdout')
+    .showSuggestionAfterError()
+    .exitOverride()
+    .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
+  for (const add of [
+    addDemo,
+    addSync,
+    addBuild,
+    addExport,
+    addRun,
+    addQuery,
+    addStatus,
+    addDoctor,
+    addConfig,
+    addService,
+  ]) {
+    add(program, cli)
+  }
+  return program
+}
+
+/**
+ * Runs one command line.
+ *
+ * @returns the exit code: that of the error, or what the command set
+ */
+export async function runProgram(
+  program: Command,
+  args: readonly string[],
+  io: {
+    stdout: {write: (text: string) => unknown}
+    stderr: {write: (text: string) => unknown}
+    exitCode?: number | string | null | undefined
+  },
+): Promise<number> {
+  try {
+    await program.parseAsync(args, {from: 'user'})
+    return Number(io.exitCode ?? 0)
+  } catch (error) {
+    // Commander has printed its own words already; 0 is --help and --version.
+    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
+    const failure = explainError(error)
+    const message = scrubSecrets(failure.message)
+    if (args.includes('--json')) {
+      const {code, exitCode: exit_code} = failure
+      io.stdout.write(`${JSON.stringify({error: {code, exit_code, message}})}\n`)
+    }
+    io.stderr.write(`loantape: ${message} [${failure.code}]\n`)
+    return failure.exitCode
+  }
+}

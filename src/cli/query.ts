@@ -1,0 +1,105 @@
+import {type Command, Option} from 'commander'
+import {stringify} from 'csv-stringify/sync'
+import {parseDateOption} from '../config.ts'
+import {ConfigError, messageOf} from '../errors.ts'
+import {buildPortfolio} from '../pipeline.ts'
+import {requireRelease} from '../release/manifest.ts'
+import {openRelease} from '../release/query.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {renderTable} from './table.ts'
+
+interface QueryOptions extends CommonOptions {
+  format: 'table' | 'csv' | 'json'
+  release?: string
+  asOf?: string
+}
+
+/** A query's result; decimals are exact text. */
+interface QueryResult {
+  columns: {name: string; type: string}[]
+  rows: unknown[][]
+}
+
+/** `loantape query`. */
+export function addQuery(program: Command, cli: Cli): void {
+  program
+    .command('query')
+    .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
+    .argument('<sql>', 'one statement')
+    .addOption(
+      new Option('--format <format>', 'how rows are printed')
+        .choices(['table', 'csv', 'json'])
+        .default('table'),
+    )
+    .option('--release <id>', 'of this release; the current one by default')
+    .option('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD')
+    .action(async (sql: string, _options, command: Command) => {
+      const options = command.optsWithGlobals<QueryOptions>()
+      const config = cli.readConfig(options)
+      const folder = dataFolderAt(config.dataDir)
+      const releaseId =
+        options.asOf === undefined
+          ? options.release
+          : (
+              await buildPortfolio(
+                config,
+                {asOf: parseDateOption('--as-of', options.asOf)},
+                cli.createWorld(config),
+              )
+            ).release_id
+      await using db = await openRelease(requireRelease(folder, releaseId))
+      const result = await runQuery(db.connection, sql)
+      cli.print(renderResult(result, options.json ? 'json' : options.format))
+    })
+}
+
+async function runQuery(
+  connection: Awaited<ReturnType<typeof openRelease>>['connection'],
+  sql: string,
+): Promise<QueryResult> {
+  try {
+    const reader = await connection.runAndReadAll(sql)
+    const types = reader.columnTypes()
+    const columns = reader
+      .deduplicatedColumnNames()
+      .map((name, index) => ({name, type: String(types[index])}))
+    return {columns, rows: reader.getRowsJson()}
+  } catch (error) {
+    throw new ConfigError({
+      code: 'QUERY_FAILED',
+      problem: `Query refused: ${messageOf(error)}`,
+      kept: 'The release is read-only; nothing was changed.',
+      cause: error,
+    })
+  }
+}
+
+const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
+const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
+
+function renderResult({columns, rows}: QueryResult, format: QueryOptions['format']): string {
+  const texts = () => rows.map((row) => row.map(renderCell))
+  if (format === 'csv') return stringify([columns.map(({name}) => name), ...texts()])
+  if (format === 'json') {
+    const objects = rows.map((row) =>
+      Object.fromEntries(columns.map(({name, type}, index) => [name, toJson(row[index], type)])),
+    )
+    return JSON.stringify({rows: objects})
+  }
+  return renderTable(
+    columns.map(({name, type}) => ({title: name, isNumber: numeric.test(type)})),
+    texts(),
+  )
+}
+
+function renderCell(value: unknown): string {
+  if (value === null || value === undefined) return ''
+  return typeof value === 'object' ? JSON.stringify(value) : String(value)
+}
+
+/** Counts become numbers where they fit; decimals stay text, which is exact. */
+function toJson(value: unknown, type: string): unknown {
+  const count = counted.test(type) && typeof value === 'string' ? Number(value) : Number.NaN
+  return Number.isSafeInteger(count) ? count : value
+}

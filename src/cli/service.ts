@@ -1,0 +1,73 @@
+import {randomBytes} from 'node:crypto'
+import {once} from 'node:events'
+import type {Command} from 'commander'
+import {businessDateOf} from '../clock.ts'
+import {ConfigError} from '../errors.ts'
+import {seedPortfolio} from '../service/portfolio.ts'
+import {startService} from '../service/server.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface ServiceOptions extends CommonOptions {
+  port: number
+  deals: number
+  seed: string
+  db?: string
+  apiKey?: string
+  rate?: number
+}
+
+/** `loantape service`. */
+export function addService(program: Command, cli: Cli): void {
+  program
+    .command('service')
+    .description('run the local Deal Financing Service with a synthetic portfolio')
+    .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
+    .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
+    .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
+    .option('--db <file>', 'keep the deals in this SQLite file; in memory by default')
+    .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
+    .option(
+      '--rate <per-second>',
+      'answer 429 above this many requests a second',
+      parseCount('--rate', 100_000),
+    )
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<ServiceOptions>()
+      const config = cli.readConfig(options)
+      const world = cli.createWorld(config)
+      const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
+      await using service = await startService({
+        port: options.port,
+        apiKeys: [apiKey],
+        clock: world.clock,
+        log: world.log,
+        ...(options.db !== undefined && {dbPath: options.db}),
+        ...(options.rate !== undefined && {rateLimit: {perSecond: options.rate, burst: options.rate}}),
+      })
+      if (service.store.count() === 0) {
+        const today = businessDateOf(world.clock.now(), config)
+        seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today})
+      }
+      cli.printResult(
+        options,
+        {url: service.url, api_key: apiKey},
+        ({url, api_key}) =>
+          `Deal Financing Service with ${service.store.count()} deals, until Ctrl-C:\n` +
+          `  LOANTAPE_BASE_URL=${url}\n  LOANTAPE_API_KEY=${api_key}`,
+      )
+      if (!world.signal.aborted) await once(world.signal, 'abort')
+    })
+}
+
+/** Reads a whole number from 0 to `most` given as an option. */
+export function parseCount(name: string, most: number): (text: string) => number {
+  return (text) => {
+    const count = Number(text)
+    if (/^\d+$/.test(text) && count <= most) return count
+    throw new ConfigError({
+      code: 'USAGE_NUMBER',
+      problem: `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`,
+      kept: 'Nothing was started.',
+    })
+  }
+}

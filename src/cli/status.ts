@@ -1,0 +1,133 @@
+import {existsSync} from 'node:fs'
+import type {Command} from 'commander'
+import {ConfigError} from '../errors.ts'
+import {findLearntRate} from '../ledger/learnt-rate.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
+import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {groupThousands} from '../money.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import type {ReleaseManifest, World} from '../types.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {renderTable} from './table.ts'
+
+interface StatusOptions extends CommonOptions {
+  maxAge: string
+}
+
+interface Status {
+  healthy: boolean
+  max_age_hours: number
+  last_success: {run_id: string; ended_at: string | null; age_hours: number} | null
+  running: LockHolder | null
+  release: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at' | 'source' | 'checks'> | null
+  learnt_rate_per_second: number | null
+  runs: Run[]
+}
+
+/** `loantape status`. */
+export function addStatus(program: Command, cli: Cli): void {
+  program
+    .command('status')
+    .description('last runs, last certificate and current release; exit 1 when the last success is too old')
+    .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
+    .action((_options, command: Command) => {
+      const options = command.optsWithGlobals<StatusOptions>()
+      const config = cli.readConfig(options)
+      const status = readStatus(config, parseHours(options.maxAge), cli.createWorld(config))
+      cli.printResult(options, status, renderStatus)
+      if (!status.healthy) process.exitCode = 1
+    })
+}
+
+function parseHours(text: string): number {
+  const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
+  if (hours !== undefined) return Number(hours)
+  throw new ConfigError({
+    code: 'USAGE_MAX_AGE',
+    problem: `Value '${text}' in --max-age: expected hours, such as 26h.`,
+  })
+}
+
+function readStatus(
+  config: {dataDir: string; baseUrl?: string | undefined},
+  maxAgeHours: number,
+  world: World,
+): Status {
+  const folder = dataFolderAt(config.dataDir)
+  const release = findCurrentRelease(folder)?.manifest
+  const empty: Status = {
+    healthy: false,
+    max_age_hours: maxAgeHours,
+    last_success: null,
+    running: null,
+    release: release ?? null,
+    learnt_rate_per_second: null,
+    runs: [],
+  }
+  if (!existsSync(folder.ledger)) return empty
+  using ledger = openLedger(folder.ledger)
+  const success = findLastSuccess(ledger, 'sync')
+  const ageHours = success?.ended_at
+    ? (world.realClock.now() - Date.parse(success.ended_at)) / 3_600_000
+    : null
+  return {
+    ...empty,
+    healthy: ageHours !== null && ageHours <= maxAgeHours,
+    last_success:
+      success && ageHours !== null
+        ? {run_id: success.run_id, ended_at: success.ended_at, age_hours: Math.round(ageHours * 100) / 100}
+        : null,
+    running: findLockHolder(ledger, world) ?? null,
+    learnt_rate_per_second:
+      config.baseUrl === undefined ? null : (findLearntRate(ledger, config.baseUrl, world) ?? null),
+    runs: listRuns(ledger, 5),
+  }
+}
+
+function renderStatus(status: Status): string {
+  const {last_success, running, release, runs} = status
+  const lines = [
+    last_success
+      ? `Last success ${last_success.ended_at} (${last_success.age_hours} h ago): ${status.healthy ? 'healthy' : `older than ${status.max_age_hours} h`}.`
+      : 'No sync has succeeded here yet.',
+  ]
+  if (running) {
+    lines.push(
+      `Running: ${running.command}, pid ${running.pid}, since ${running.started_at}, ${running.progress}.`,
+    )
+  }
+  if (release) {
+    const {source, checks} = release
+    lines.push(
+      `Release ${release.release_id}: as of ${release.as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
+      `Walk ${source.walk_id}: ${source.records} records, ${source.distinct} distinct, ${source.quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${source.present.deals} deals, ${groupThousands(source.present.amount)}.`,
+    )
+  }
+  if (status.learnt_rate_per_second !== null) {
+    lines.push(`Learnt rate: ${status.learnt_rate_per_second.toFixed(2)} requests a second.`)
+  }
+  if (runs.length > 0) {
+    lines.push(
+      '',
+      renderTable(
+        [
+          {title: 'run'},
+          {title: 'command'},
+          {title: 'started'},
+          {title: 'outcome'},
+          {title: 'exit', isNumber: true},
+        ],
+        runs.map((run) => [
+          run.run_id,
+          run.command,
+          run.started_at,
+          run.error_code ?? run.outcome ?? (run.run_id === running?.run_id ? 'running' : 'died'),
+          run.exit_code === null ? '' : String(run.exit_code),
+        ]),
+      ),
+    )
+  }
+  return lines.join('\n')
+}

@@ -1,0 +1,74 @@
+import {type Command, Option} from 'commander'
+import {ConfigError} from '../errors.ts'
+import type {Acceptance} from '../load/guard.ts'
+import {type SyncResult, syncDeals} from '../pipeline.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface SyncOptions extends CommonOptions {
+  accept?: string
+  acceptShrink?: boolean
+  dryRun?: boolean
+  detail: boolean
+}
+
+const ACCEPTABLE: readonly Acceptance[] = ['shrink', 'change', 'envelope', 'source']
+
+/** `loantape sync`. */
+export function addSync(program: Command, cli: Cli): void {
+  program
+    .command('sync')
+    .description('walk the source, load what changed, build, check and release the portfolio tables')
+    .option('--accept <what>', `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`)
+    .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
+    .option('--dry-run', 'walk and compare, but store and release nothing')
+    .option('--no-detail', 'do not fetch single deals')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<SyncOptions>()
+      const config = cli.readConfig(options)
+      const accept = parseAcceptances(options.accept ?? '')
+      if (options.acceptShrink) accept.push('shrink')
+      const result = await syncDeals(
+        options.detail ? config : {...config, detail: 'off'},
+        {accept, isDryRun: options.dryRun ?? false},
+        cli.createWorld(config),
+      )
+      cli.printResult(options, result, renderSync)
+    })
+}
+
+function parseAcceptances(text: string): Acceptance[] {
+  return text
+    .split(',')
+    .map((word) => word.trim())
+    .filter((word) => word !== '')
+    .map((word) => {
+      const known = ACCEPTABLE.find((acceptance) => acceptance === word)
+      if (known) return known
+      throw new ConfigError({
+        code: 'USAGE_ACCEPT',
+        problem: `Value '${word}' in --accept: expected one or more of ${ACCEPTABLE.join(', ')}.`,
+        kept: 'Nothing was started.',
+      })
+    })
+}
+
+/** The result of a sync, for people. */
+export function renderSync(result: SyncResult): string {
+  const {walk, changes, outcome} = result
+  const moved = Object.entries(changes)
+    .filter(([, count]) => count > 0)
+    .map(([kind, count]) => `${count} ${kind}`)
+  const resumed = walk.resumed > 0 ? `, resumed ${walk.resumed}×` : ''
+  const quarantined = walk.quarantined > 0 ? `, ${walk.quarantined} quarantined` : ''
+  const lines = [
+    `Walk of ${walk.business_date} complete: ${walk.pages} pages, ${walk.distinct} deals${quarantined}${resumed}.`,
+    `Changes: ${moved.join(', ') || 'none'}.`,
+  ]
+  if (outcome === 'dry_run') lines.push('Dry run: nothing was stored.')
+  else if (outcome === 'unchanged') lines.push(`Nothing new: release ${result.release_id} stays current.`)
+  else
+    lines.push(
+      `Released ${result.release_id}: ${result.checks.passed} checks passed, ${result.checks.warned} warned.`,
+    )
+  return lines.join('\n')
+}

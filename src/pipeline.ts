@@ -1,0 +1,171 @@
+import {type Config, requireSource, type SourceConfig} from './config.ts'
+import {dealStream} from './contract/deal.ts'
+import {type BatchResult, writeBatch} from './export/batch.ts'
+import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
+import {type CurrentRun, withRun} from './ledger/runs.ts'
+import {applyObservations} from './load/apply.ts'
+import {certifyWalk} from './load/certify.ts'
+import {type Acceptance, guardChanges} from './load/guard.ts'
+import {planChanges} from './load/plan-changes.ts'
+import {dropWalk} from './load/walk-state.ts'
+import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
+import {fetchMissingDetails} from './pipeline/detail.ts'
+import {requireBoundedQuarantine} from './pipeline/quarantine.ts'
+import {pinSource, readToEnd} from './pipeline/walk.ts'
+import {requireRelease} from './release/manifest.ts'
+import {createClient} from './source/client.ts'
+import type {Certificate, ChangeCounts, World} from './types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
+import {openWarehouse, refreshHistory} from './warehouse/warehouse.ts'
+
+/** How a sync is asked for. */
+export interface SyncRequest {
+  accept?: readonly Acceptance[]
+  /** Walk and compare, but store nothing but the walk itself. */
+  isDryRun?: boolean
+  /** Name of the run in the ledger; `sync` by default. */
+  command?: string
+}
+
+/** What a sync came to; `sync --json` prints it. */
+export interface SyncResult {
+  run_id: string
+  outcome: 'released' | 'unchanged' | 'dry_run'
+  walk: {
+    walk_id: string
+    business_date: string
+    pages: number
+    records: number
+    distinct: number
+    duplicates: number
+    quarantined: number
+    resumed: number
+  }
+  changes: ChangeCounts
+  release_id: string | null
+  checks: {passed: number; warned: number}
+  duration_ms: number
+  waited_ms: number
+}
+
+/**
+ * One run, from the source to a release: walk every page, prove it complete, guard it, append what changed, and build
+ * the portfolio tables. Whatever stops it, what was stored stays, and the next run goes on from there.
+ *
+ * @throws one of the errors of src/errors.ts, each with its exit code
+ */
+export async function syncDeals(config: Config, request: SyncRequest, world: World): Promise<SyncResult> {
+  const source = requireSource(config)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const startedAt = world.realClock.now()
+  return withRun(folder.ledger, request.command ?? 'sync', world, async (run) => {
+    const walked = await walkAndApply(folder, source, request, watchRun(run, world))
+    const build = request.isDryRun ? undefined : await buildRelease(folder, config, {}, world)
+    const {certificate} = walked
+    return {
+      run_id: run.runId,
+      outcome: build === undefined ? 'dry_run' : build.outcome,
+      walk: {
+        walk_id: certificate.walkId,
+        business_date: certificate.businessDate,
+        pages: certificate.pages,
+        records: certificate.records,
+        distinct: certificate.distinct,
+        duplicates: certificate.duplicates,
+        quarantined: certificate.quarantined,
+        resumed: certificate.resumed,
+      },
+      changes: walked.changes,
+      release_id: build?.release_id ?? null,
+      checks: build?.checks ?? {passed: 0, warned: 0},
+      duration_ms: world.realClock.now() - startedAt,
+      waited_ms: walked.waitedMs,
+    }
+  })
+}
+
+/** The part of a run that writes the warehouse; it is closed again before the release is built. */
+async function walkAndApply(
+  folder: DataFolder,
+  config: SourceConfig,
+  request: SyncRequest,
+  {run, world}: {run: CurrentRun; world: World},
+): Promise<{certificate: Certificate; changes: ChangeCounts; waitedMs: number}> {
+  const stream = dealStream
+  const accepted = new Set(request.accept)
+  await using db = await openWarehouse(folder)
+  await pinSource(db, stream, config.baseUrl, accepted)
+  const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
+  await using client = createClient({...config, learntRate}, world)
+  try {
+    const walk = await readToEnd({db, stream, client, config, accepted, runId: run.runId}, world)
+    const certificate = await certifyWalk(db, stream, walk)
+    await requireBoundedQuarantine(db, stream, walk)
+    const details = await fetchMissingDetails({db, stream, client, config}, walk, world)
+    const plan = await planChanges(db, stream, walk)
+    if (request.isDryRun) {
+      await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
+      return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
+    }
+    try {
+      guardChanges(plan, config, accepted)
+    } catch (refusal) {
+      await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
+      throw refusal
+    }
+    const now = BigInt(world.clock.now()) * 1000n
+    await applyObservations(db, stream, walk, {plan, now, details})
+    await refreshHistory(db, folder)
+    return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
+  } finally {
+    storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)
+  }
+}
+
+/** Lets other processes see how the run gets on, too. */
+function watchRun(run: CurrentRun, world: World): {run: CurrentRun; world: World} {
+  const onProgress: World['onProgress'] = (progress) => {
+    run.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} deals`)
+    world.onProgress(progress)
+  }
+  return {run, world: {...world, onProgress}}
+}
+
+/** Builds and checks a release without walking. */
+export async function buildPortfolio(
+  config: Config,
+  request: BuildRequest,
+  world: World,
+): Promise<BuildResult> {
+  const folder = dataFolderAt(config.dataDir)
+  return buildRelease(folder, config, request, world)
+}
+
+/** Which batches to write. */
+export interface ExportRequest {
+  profiles: readonly string[]
+  tables?: readonly string[]
+  /** The release to read; the current one by default. */
+  releaseId?: string
+  /** Or the release of this date, built when it is not there. */
+  asOf?: string
+}
+
+/** Writes one batch per profile from a release. */
+export async function exportRelease(
+  config: Config,
+  request: ExportRequest,
+  world: World,
+): Promise<BatchResult[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const {asOf, tables} = request
+  const releaseId =
+    asOf === undefined ? request.releaseId : (await buildRelease(folder, config, {asOf}, world)).release_id
+  const release = requireRelease(folder, releaseId)
+  const batches: BatchResult[] = []
+  for (const profile of request.profiles) {
+    batches.push(await writeBatch(folder, release, {profile, ...(tables && {tables})}))
+  }
+  return batches
+}

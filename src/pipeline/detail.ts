@@ -1,0 +1,88 @@
+import type {SourceConfig} from '../config.ts'
+import type {Stream} from '../contract/stream.ts'
+import {type DetailCandidate, listDetailCandidates, type StagedDetail, storeDetails} from '../load/details.ts'
+import {planChanges} from '../load/plan-changes.ts'
+import type {OpenWalk} from '../load/walk-state.ts'
+import {createNormaliser} from '../normalise/record.ts'
+import type {SourceClient} from '../source/client.ts'
+import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
+import type {World} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+
+/** Details are stored together up to this many. */
+const GROUP_DETAILS = 200
+
+/**
+ * Fetches, within the budget, the records whose own page says more than the list does, and stages what they say.
+ * A detail path that fails or is not there costs nothing but the fields it would have brought.
+ */
+export async function fetchMissingDetails(
+  tools: {db: Database; stream: Stream; client: SourceClient; config: SourceConfig},
+  walk: OpenWalk,
+  world: World,
+): Promise<{fetched: number; failed: number}> {
+  const {db, stream, client, config} = tools
+  if (config.detail === 'off') return {fetched: 0, failed: 0}
+  await planChanges(db, stream, walk)
+  const budgetMs = config.detailBudgetMinutes * 60_000
+  const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
+  const candidates = await listDetailCandidates(db, stream, {
+    now: BigInt(world.clock.now()) * 1000n,
+    limit: most,
+  })
+  const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
+  const toStaged = createStager(stream, byId)
+  const request = {
+    path: config.detailPath,
+    mode: config.detail,
+    concurrency: config.detailConcurrency,
+    budgetMs,
+  }
+  let group: StagedDetail[] = []
+  let fetched = 0
+  const answers = fetchDetails(byId.keys(), request, client, world)
+  for (let next = await answers.next(); ; next = await answers.next()) {
+    if (next.done) {
+      await storeDetails(db, stream, walk, group)
+      const {ended, proven, failed} = next.value
+      world.log.info(
+        {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
+        'details ended',
+      )
+      return {fetched, failed}
+    }
+    const staged = toStaged(next.value)
+    if (staged) group.push(staged)
+    if (next.value.outcome === 'found') fetched += 1
+    if (group.length < GROUP_DETAILS) continue
+    await storeDetails(db, stream, walk, group)
+    group = []
+    world.onProgress({
+      step: 'details',
+      pages: walk.pages,
+      records: fetched,
+      expected: candidates.length,
+      waitedMs: client.stats.waitedMs,
+      isWaiting: client.stats.waitingSince !== null,
+    })
+  }
+}
+
+/** A fetched record is one observation: the fields of its own page over those of its list row. */
+function createStager(
+  stream: Stream,
+  candidates: ReadonlyMap<string, DetailCandidate>,
+): (answer: DetailAnswer) => StagedDetail | undefined {
+  const normalise = createNormaliser(stream)
+  return (answer) => {
+    const candidate = candidates.get(answer.id)
+    if (!candidate || answer.outcome === 'failed') return undefined
+    if (answer.outcome === 'gone') return {candidate, gone: answer}
+    const merged = {...candidate.known, ...answer.record}
+    const {observations, quarantined} = normalise([merged], answer.observedAt)
+    const [observation] = observations
+    const [rejected] = quarantined
+    if (observation) return {candidate, observation}
+    return rejected && {candidate, rejected}
+  }
+}

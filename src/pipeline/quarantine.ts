@@ -1,0 +1,33 @@
+import {z} from 'zod'
+import type {Stream} from '../contract/stream.ts'
+import {ContractError} from '../errors.ts'
+import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
+import type {Database} from '../warehouse/database.ts'
+
+/** A walk may have this many bad records whatever their share. */
+const TOLERATED_RECORDS = 3
+const TOLERATED_PCT = 5
+
+/**
+ * Refuses a walk too many of whose records could not be read: then the source changed, not the records.
+ *
+ * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
+ */
+export async function requireBoundedQuarantine(db: Database, stream: Stream, walk: OpenWalk): Promise<void> {
+  const {quarantined, records} = walk
+  if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
+  const places = await db.all(
+    z.object({path: z.string(), reason: z.string(), records: z.string()}),
+    `select path, any_value(reason) as reason, count(*) as records from warehouse.raw.quarantine
+     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
+    [walk.walkId],
+  )
+  await dropWalk(db, stream, walk.walkId, {state: 'refused', how: 'too many quarantined'})
+  const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
+  throw new ContractError({
+    code: 'SOURCE_QUARANTINE',
+    problem: `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+    kept: 'Nothing was applied; the records are kept whole in raw.quarantine, warehouse and current release are as before.',
+    next: 'Ask the service what changed in these fields, then run again.',
+  })
+}

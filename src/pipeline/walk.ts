@@ -1,0 +1,202 @@
+import {businessDateOf} from '../clock.ts'
+import type {SourceConfig} from '../config.ts'
+import type {Stream} from '../contract/stream.ts'
+import {ConfigError, ContractError} from '../errors.ts'
+import {applyObservations} from '../load/apply.ts'
+import {certifyWalk} from '../load/certify.ts'
+import {type Acceptance, guardChanges} from '../load/guard.ts'
+import {planChanges} from '../load/plan-changes.ts'
+import {
+  dropWalk,
+  findOpenWalk,
+  findPast,
+  type OpenWalk,
+  type ReadPage,
+  readCursors,
+  resumeWalk,
+  startWalk,
+  storePages,
+  type WalkRequest,
+} from '../load/walk-state.ts'
+import {createNormaliser} from '../normalise/record.ts'
+import type {SourceClient} from '../source/client.ts'
+import {walkPages} from '../source/walk.ts'
+import type {World} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+import {readSetting, writeSetting} from '../warehouse/settings.ts'
+
+/** Pages are stored together up to this many, or as many as arrive in this time. */
+const GROUP_PAGES = 20
+const GROUP_MS = 1000
+
+/** What a walk works with. */
+export interface WalkTools {
+  db: Database
+  stream: Stream
+  client: SourceClient
+  config: SourceConfig
+  accepted: ReadonlySet<Acceptance>
+  runId: string
+}
+
+/**
+ * Makes sure that a data folder reads the source it belongs to.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+export async function pinSource(
+  db: Database,
+  stream: Stream,
+  baseUrl: string,
+  accepted: ReadonlySet<Acceptance>,
+): Promise<void> {
+  const pinned = await readSetting(db, 'source_base_url')
+  if (pinned === baseUrl) return
+  if (pinned !== undefined && !accepted.has('source')) {
+    throw new ConfigError({
+      code: 'SOURCE_PINNED',
+      problem: `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`,
+      kept: 'Nothing was changed.',
+      next: 'Use another folder with --data. If the service has moved, run `loantape sync --accept source` once.',
+    })
+  }
+  const open = await findOpenWalk(db, stream)
+  if (open) await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
+  await writeSetting(db, 'source_base_url', baseUrl)
+}
+
+/**
+ * Reads the list to its end, from where an interrupted walk got to or from the start, storing pages as they come.
+ * A cursor that the source no longer takes starts the walk anew, once.
+ */
+export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWalk> {
+  const walk = await beginWalk(tools, world)
+  if (walk.isComplete) return walk
+  try {
+    return await readPages(tools, walk, world)
+  } catch (error) {
+    const isCursorRefused = error instanceof ContractError && error.code === 'SOURCE_CURSOR_REFUSED'
+    const stored = await findOpenWalk(tools.db, tools.stream)
+    const isExcusable = stored !== undefined && (stored.resumed > 0 || !isYoung(stored, tools.config, world))
+    if (!isCursorRefused || !isExcusable) throw error
+    world.log.warn({walk_id: walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
+    await dropWalk(tools.db, tools.stream, walk.walkId, {state: 'abandoned', how: 'cursor refused'})
+    return readPages(tools, await startAnew(tools, world), world)
+  }
+}
+
+async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
+  const {db, stream, config} = tools
+  const open = await findOpenWalk(db, stream)
+  if (!open) return startAnew(tools, world)
+  const request = requestOf(config)
+  const isSame =
+    open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
+  if (open.isComplete && isYoung(open, config, world)) return open
+  if (open.isComplete) {
+    await applyLeftover(tools, open, world)
+    return startAnew(tools, world)
+  }
+  if (isSame && open.nextCursor !== null && isYoung(open, config, world)) return resumeWalk(db, open)
+  const how = isSame ? 'cursor too old' : 'another page size or filter'
+  await dropWalk(db, stream, open.walkId, {state: 'abandoned', how})
+  return startAnew(tools, world)
+}
+
+/** Whether the walk's last cursor may still be good. */
+function isYoung(walk: OpenWalk, config: SourceConfig, world: World): boolean {
+  const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
+  return ageMs <= config.cursorTtlMinutes * 60_000
+}
+
+/** A walk that was complete when its run died long ago is still an observation of its day. */
+async function applyLeftover(
+  {db, stream, config, accepted}: WalkTools,
+  walk: OpenWalk,
+  world: World,
+): Promise<void> {
+  await certifyWalk(db, stream, walk)
+  const plan = await planChanges(db, stream, walk)
+  try {
+    guardChanges(plan, config, accepted)
+  } catch (refusal) {
+    await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
+    throw refusal
+  }
+  const now = BigInt(world.clock.now()) * 1000n
+  await applyObservations(db, stream, walk, {plan, now, details: {fetched: 0, failed: 0}})
+}
+
+function requestOf(config: SourceConfig): WalkRequest {
+  const filter = config.stage === undefined ? '' : `${config.stageParam}=${config.stage}`
+  return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
+}
+
+async function startAnew({db, stream, config, runId}: WalkTools, world: World): Promise<OpenWalk> {
+  const past = await findPast(db, stream)
+  const now = world.clock.now()
+  const startedAt = BigInt(now) * 1000n
+  if (past && startedAt < past.startedAt) {
+    throw new ConfigError({
+      code: 'CLOCK_BACKWARDS',
+      problem: `Clock '${new Date(now).toISOString()}'${config.now ? ' in LOANTAPE_NOW' : ''}: earlier than the last walk, ${new Date(Number(past.startedAt / 1000n)).toISOString()}.`,
+      kept: 'Nothing was changed.',
+      next: 'Set the clock right: history only goes forward.',
+    })
+  }
+  const today = businessDateOf(now, config)
+  const businessDate = past && past.businessDate > today ? past.businessDate : today
+  const attempt = Math.floor(world.random() * 0x1000000)
+  const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
+  return startWalk(db, stream, {...requestOf(config), walkId, businessDate, startedAt})
+}
+
+async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promise<OpenWalk> {
+  const {db, stream, client, config, accepted} = tools
+  const normalise = createNormaliser(stream)
+  const expected = (await findPast(db, stream))?.records ?? null
+  const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
+  let walk = start
+  let waitedBefore = client.waitedMs
+  let group: ReadPage[] = []
+  let groupStartedAt = world.realClock.now()
+
+  async function storeGroup(): Promise<void> {
+    const last = group.at(-1)
+    if (!last) return
+    walk = await storePages(db, stream, walk, group, client.waitedMs - waitedBefore)
+    if (walk.isComplete && last.page.envelope !== envelope)
+      await writeSetting(db, 'envelope', last.page.envelope)
+    waitedBefore = client.waitedMs
+    group = []
+    groupStartedAt = world.realClock.now()
+    world.onProgress({
+      step: 'walking',
+      pages: walk.pages,
+      records: walk.records,
+      expected,
+      waitedMs: client.stats.waitedMs,
+      isWaiting: client.stats.waitingSince !== null,
+    })
+  }
+
+  const request = {
+    path: stream.listPath,
+    cursor: walk.nextCursor,
+    seenCursors: await readCursors(db, walk),
+    pageSize: config.pageSize,
+    filter: config.stage === undefined ? undefined : {param: config.stageParam, value: config.stage},
+    envelope,
+  }
+  try {
+    for await (const page of walkPages(request, client, world)) {
+      group.push({page, normalised: normalise(page.records, page.observedAt)})
+      const isDue = group.length >= GROUP_PAGES || world.realClock.now() - groupStartedAt >= GROUP_MS
+      if (isDue || page.nextCursor === null) await storeGroup()
+    }
+  } catch (error) {
+    await storeGroup()
+    throw error
+  }
+  return walk
+}

@@ -1,0 +1,157 @@
+import {spawn} from 'node:child_process'
+import {mkdtempSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {realClock} from '../../src/clock.ts'
+import {type Config, parseConfig} from '../../src/config.ts'
+import type {Failure} from '../../src/errors.ts'
+import {createSilentLog} from '../../src/log.ts'
+import {type SyncRequest, type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
+import type {StoredDeal} from '../../src/service/store.ts'
+import type {World} from '../../src/types.ts'
+import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {openHistory} from '../../src/warehouse/warehouse.ts'
+
+const API_KEY = 'sk_test_lab'
+
+/** The program's entry, for tests that start it as a process. */
+export const MAIN: string = join(import.meta.dirname, '../../src/main.ts')
+
+/** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
+export type Row = Record<string, unknown>
+
+/** What a process left behind. */
+export interface Ended {
+  code: number | null
+  signal: NodeJS.Signals | null
+  stdout: string
+  stderr: string
+}
+
+/** A local service and a data folder of their own; disposing it ends the one and removes the other. */
+export interface Lab extends AsyncDisposable {
+  service: RunningService
+  folder: DataFolder
+  config: Config
+  /** The environment a process needs to read this service into this folder. */
+  env: Record<string, string>
+  /** Syncs in this process, the business clock standing at `now` (ISO 8601). */
+  sync(
+    now: string,
+    request?: SyncRequest & {config?: Partial<Config>; signal?: AbortSignal},
+  ): Promise<SyncResult>
+  createWorld(now?: string): World
+  /** SQL over a release; the current one by default. */
+  query(sql: string, releaseId?: string): Promise<Row[]>
+  /** SQL over `history.duckdb`, tables named `raw.…`. */
+  queryHistory(sql: string): Promise<Row[]>
+  currentReleaseId(): string | undefined
+  /** Runs the program as a process of its own. */
+  run(args: readonly string[], env?: Record<string, string>): Promise<Ended>
+}
+
+/** Starts a lab; its service holds no deals. */
+export async function createLab(options: Partial<ServiceOptions> = {}): Promise<Lab> {
+  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
+  const folder = dataFolderAt(join(root, 'data'))
+  const service = await startService({apiKeys: [API_KEY], clock: realClock, ...options})
+  const env = {
+    LOANTAPE_BASE_URL: service.url,
+    LOANTAPE_API_KEY: API_KEY,
+    LOANTAPE_DATA_DIR: folder.root,
+    LOANTAPE_RATE_PER_SECOND: '5000',
+    LOANTAPE_RATE_BURST: '1000',
+    LOANTAPE_RETRIES: '2',
+    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
+  }
+  const config = parseConfig(env, {readFile: () => ''})
+  const createWorld = (now?: string): World => ({
+    clock: now === undefined ? realClock : {now: () => Date.parse(now)},
+    realClock,
+    random: Math.random,
+    log: createSilentLog(),
+    signal: new AbortController().signal,
+    onProgress: () => undefined,
+  })
+  return {
+    service,
+    folder,
+    config,
+    env,
+    createWorld,
+    sync(now, {config: changes, signal, ...request} = {}) {
+      const world = {...createWorld(now), ...(signal && {signal})}
+      return syncDeals({...config, ...changes}, request, world)
+    },
+    async query(sql, releaseId) {
+      await using db = await openRelease(requireRelease(folder, releaseId))
+      return await db.all(z.record(z.string(), z.unknown()), sql)
+    },
+    async queryHistory(sql) {
+      await using db = await openHistory(folder, {searchPath: 'history.raw'})
+      return await db.all(z.record(z.string(), z.unknown()), sql)
+    },
+    currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
+    run: (args, changes) => runProgram(args, {...env, ...changes}, root),
+    async [Symbol.asyncDispose]() {
+      await service.close()
+      rmSync(root, {recursive: true, force: true})
+    },
+  }
+}
+
+/** Runs the program to its end, with no other settings than `env`. */
+export function runProgram(
+  args: readonly string[],
+  env: Record<string, string>,
+  cwd: string = tmpdir(),
+): Promise<Ended> {
+  const {promise, resolve, reject} = Promise.withResolvers<Ended>()
+  const child = spawn(process.execPath, [MAIN, ...args], {cwd, env: {PATH: process.env.PATH, ...env}})
+  let [stdout, stderr] = ['', '']
+  child.stdout.on('data', (chunk: Buffer) => {
+    stdout += chunk.toString()
+  })
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString()
+  })
+  child.on('error', reject)
+  child.on('close', (code, signal) => resolve({code, signal, stdout, stderr}))
+  return promise
+}
+
+/** A stored deal; the number gives its id and its place in the list. */
+export function aDeal(number: number, fields: Partial<StoredDeal> = {}): StoredDeal {
+  return {
+    id: `deal_${String(number).padStart(6, '0')}`,
+    propertyAddress: `${number} Main St, Austin, TX 78701`,
+    loanAmountCents: 350_000_00n,
+    propertyValueCents: 500_000_00n,
+    loanProgram: 'bridge_30yr',
+    status: 'draft',
+    createdAt: Date.parse('2026-01-05T15:00:00Z') + number * 1000,
+    ...fields,
+  }
+}
+
+/** Deals 1 to `count`. */
+export function someDeals(count: number, fields: Partial<StoredDeal> = {}): StoredDeal[] {
+  return Array.from({length: count}, (_, index) => aDeal(index + 1, fields))
+}
+
+/** What `work` throws; fails when it does not. */
+export async function failureOf(
+  work: Promise<unknown>,
+): Promise<Error & Partial<Failure> & {exitCode?: number}> {
+  try {
+    await work
+  } catch (error) {
+    if (error instanceof Error) return error
+    throw new Error('something that is no error was thrown', {cause: error})
+  }
+  throw new Error('nothing was thrown')
+}
