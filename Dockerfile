@@ -1,0 +1,17 @@
+FROM node:24-slim
+ENV NODE_ENV=production
+WORKDIR /app
+COPY package.json package-lock.json .npmrc ./
+# The image brings Node: the pinned runtime of development is a devDependency.
+RUN npm ci --omit=dev && npm cache clean --force
+COPY src ./src
+COPY sql ./sql
+COPY jobs ./jobs
+RUN mkdir /data && chown node:node /data
+USER node
+# The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data).
+VOLUME /data
+ENV LOANTAPE_DATA_DIR=/data
+# Node itself is process 1, so that it gets SIGTERM.
+ENTRYPOINT ["node", "/app/src/main.ts"]
+CMD ["status"]

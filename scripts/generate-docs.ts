@@ -1,0 +1,7 @@
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {renderConfigurationPage, renderEnvExample} from './config-docs.ts'
+
+const root = join(import.meta.dirname, '..')
+writeFileSync(join(root, 'docs/configuration.md'), renderConfigurationPage())
+writeFileSync(join(root, '.env.example'), renderEnvExample())

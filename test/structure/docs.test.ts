@@ -1,0 +1,67 @@
+import {execFileSync} from 'node:child_process'
+import {existsSync, readFileSync, readdirSync} from 'node:fs'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {createCli} from '../../src/cli/context.ts'
+import {createProgram} from '../../src/cli/program.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const PAGES = [
+  'README.md',
+  'ARCHITECTURE.md',
+  'CONTRIBUTING.md',
+  'CHANGELOG.md',
+  ...readdirSync(join(ROOT, 'docs')).map((file) => `docs/${file}`),
+]
+
+const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
+
+test('the configuration page and .env.example are what the settings say: npm run docs', () => {
+  expect(readPage('docs/configuration.md')).toBe(renderConfigurationPage())
+  expect(readPage('.env.example')).toBe(renderEnvExample())
+})
+
+test.each(PAGES)('every path that %s names exists', (page) => {
+  const named = [...readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|\.ci)\/[\w./*-]*)`/g)]
+  const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, path = '']) =>
+    page.startsWith('docs/') ? join('docs', path) : path,
+  )
+  const paths = [...named.map(([, path = '']) => path), ...links]
+  expect(paths.filter((path) => !path.includes('*') && !existsSync(join(ROOT, path)))).toEqual([])
+})
+
+test.each(PAGES)('every loantape command that %s shows exists, with its options', (page) => {
+  const quiet = {write: () => true}
+  const program = createProgram(createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}))
+  const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(([, words = '']) => words)
+  const unknown = shown.filter((words) => {
+    const command = program.commands.find((known) => known.name() === words.split(' ')[0])
+    const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
+    const known = [...(command?.options ?? []), ...program.options].map(({long}) => long)
+    return !command || options.some((option) => !known.includes(option))
+  })
+  expect(unknown).toEqual([])
+})
+
+test('every npm script that a page names exists', () => {
+  const scripts = Object.keys((JSON.parse(readPage('package.json')) as {scripts: object}).scripts)
+  const named = PAGES.flatMap((page) => [...readPage(page).matchAll(/npm run ([\w:]+)/g)].map(([, name = '']) => name))
+  expect(named.filter((name) => !scripts.includes(name))).toEqual([])
+})
+
+test('the README stays under 120 lines', () => {
+  expect(readPage('README.md').split('\n').length).toBeLessThanOrEqual(120)
+})
+
+test('the lockfile names no registry', () => {
+  expect(readPage('package-lock.json')).not.toContain('"resolved": "http')
+})
+
+test('no file that git tracks names a path of one machine', () => {
+  const tracked = execFileSync('git', ['ls-files', 'src', 'sql', 'jobs', 'scripts'], {cwd: ROOT, encoding: 'utf8'})
+  const offenders = tracked
+    .split('\n')
+    .filter((file) => file !== '' && /["'`]\/(tmp|root|home|work)\//.test(readPage(file)))
+  expect(offenders).toEqual([])
+})
