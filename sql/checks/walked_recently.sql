@@ -1,0 +1,19 @@
+-- The last complete walk is no more than one day older than as_of. A walk that changed nothing does not move known_at,
+-- and still proves the portfolio fresh: known_at is not asked.
+-- severity: warn
+with
+last_walk as (
+  select max(business_date) as observed_until
+  from raw.walk
+  where
+    stream = 'deal'
+    and state = 'applied'
+    and is_complete
+    and business_date <= cast(getvariable('as_of') as date)
+)
+
+select
+  cast(getvariable('as_of') as date) as as_of,
+  observed_until
+from last_walk
+where coalesce(cast(getvariable('as_of') as date) - observed_until > 1, true)

@@ -1,0 +1,122 @@
+-- The portfolio at as_of by six dimensions; the buckets of each add up to mart.portfolio_summary.
+-- grain: dimension, sort_order
+-- check: unique(dimension, sort_order)
+-- check: unique(dimension, bucket)
+-- check: not_null(dimension, bucket, sort_order, deals, amount, funded_deals, funded_amount)
+-- check: accepted(dimension, status, loan_program, state, size_band, ltv_band, created_month)
+--
+-- dimension: status, loan_program, state, size_band, ltv_band or created_month
+-- bucket: a status, program, state code, band or month (YYYY-MM); `unknown` where there is none
+-- sort_order: place of the bucket within its dimension, from 1
+-- deals: deals of every status
+-- amount: sum of loan_amount, USD
+-- share_pct: share of the whole portfolio's amount, in percent
+-- funded_deals: deals whose status is of class funded
+-- funded_amount: their sum, USD
+-- funded_share_pct: share of the whole funded amount, in percent
+-- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
+-- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
+with
+-- The upper edge of an LTV band and the lower edge of a size band belong to it; DECIMAL keeps 65 % exactly 65 %.
+bucketed as (
+  select
+    loan_amount,
+    property_value,
+    ltv,
+    status_class = 'funded' as is_funded,
+    status,
+    coalesce(loan_program, 'unknown') as loan_program,
+    state,
+    case
+      when loan_amount < 250000 then '<250k'
+      when loan_amount < 500000 then '250–500k'
+      when loan_amount < 1000000 then '500k–1m'
+      when loan_amount < 2500000 then '1–2.5m'
+      when loan_amount < 5000000 then '2.5–5m'
+      when loan_amount < 10000000 then '5–10m'
+      else '≥10m'
+    end as size_band,
+    cast(loan_amount as decimal(28, 2)) * 100 as scaled_amount,
+    cast(property_value as decimal(28, 2)) as wide_value,
+    case
+      when ltv is null then 'unknown'
+      when scaled_amount <= wide_value * 50 then '≤50'
+      when scaled_amount <= wide_value * 60 then '50–60'
+      when scaled_amount <= wide_value * 65 then '60–65'
+      when scaled_amount <= wide_value * 70 then '65–70'
+      when scaled_amount <= wide_value * 75 then '70–75'
+      when scaled_amount <= wide_value * 80 then '75–80'
+      when scaled_amount <= wide_value * 85 then '80–85'
+      when scaled_amount <= wide_value * 90 then '85–90'
+      else '>90'
+    end as ltv_band,
+    strftime(created_on, '%Y-%m') as created_month
+  from core.deal
+),
+
+totals as (
+  select
+    case
+      when grouping(status) = 0 then 'status'
+      when grouping(loan_program) = 0 then 'loan_program'
+      when grouping(state) = 0 then 'state'
+      when grouping(size_band) = 0 then 'size_band'
+      when grouping(ltv_band) = 0 then 'ltv_band'
+      else 'created_month'
+    end as dimension,
+    coalesce(status, loan_program, state, size_band, ltv_band, created_month) as bucket,
+    count(*) as deals,
+    sum(loan_amount) as amount,
+    count(*) filter (where is_funded) as funded_deals,
+    coalesce(sum(loan_amount) filter (where is_funded), 0) as funded_amount,
+    sum(cast(loan_amount as decimal(28, 2)) * ltv) as weighted_ltv,
+    sum(loan_amount) filter (where ltv is not null) as valued_amount,
+    sum(property_value) filter (where ltv is not null) as value
+  from bucketed
+  group by grouping sets ((status), (loan_program), (state), (size_band), (ltv_band), (created_month))
+),
+
+ranks as (
+  select
+    'status' as dimension,
+    status as bucket,
+    sort_order as place
+  from seed.status
+  union all
+  select
+    'size_band' as dimension,
+    unnest(['<250k', '250–500k', '500k–1m', '1–2.5m', '2.5–5m', '5–10m', '≥10m']) as bucket,
+    unnest(range(7)) as place
+  union all
+  select
+    'ltv_band' as dimension,
+    unnest(['≤50', '50–60', '60–65', '65–70', '70–75', '75–80', '80–85', '85–90', '>90', 'unknown']) as bucket,
+    unnest(range(10)) as place
+),
+
+-- What has no rank of its own stands in alphabetical order behind what has, `unknown` last.
+ordered as (
+  select
+    totals.*,
+    row_number() over (
+      partition by totals.dimension
+      order by ranks.place nulls last, totals.bucket = 'unknown', totals.bucket
+    ) as sort_order
+  from totals
+  left join ranks on ranks.dimension = totals.dimension and ranks.bucket = totals.bucket
+)
+
+select
+  ordered.dimension,
+  ordered.bucket,
+  ordered.sort_order,
+  ordered.deals,
+  cast(ordered.amount as decimal(38, 2)) as amount,
+  round(ordered.amount / nullif(summary.amount, 0) * 100, 6) as share_pct,
+  ordered.funded_deals,
+  cast(ordered.funded_amount as decimal(38, 2)) as funded_amount,
+  round(ordered.funded_amount / nullif(summary.funded_amount, 0) * 100, 6) as funded_share_pct,
+  round(ordered.weighted_ltv / nullif(ordered.valued_amount, 0), 9) as wa_ltv,
+  round(ordered.valued_amount / nullif(ordered.value, 0), 9) as pooled_ltv
+from ordered
+cross join mart.portfolio_summary as summary

@@ -1,0 +1,82 @@
+-- The certificates: every applied walk that as_of and known_at let count, with what it changed and the exact bridge to
+-- the deals that were present after it.
+-- grain: recorded_at
+-- check: unique(walk_id)
+-- check: not_null(walk_id, stream, business_date, started_at, recorded_at, is_complete)
+--
+-- walk_id: names the walk
+-- stream: the kind of record that was walked
+-- business_date: the day it counts for
+-- started_at: start of its first request, UTC
+-- ended_at: when its last page was stored, UTC
+-- recorded_at: when its changes were applied, UTC
+-- is_complete: it saw the last page
+-- pages: responses
+-- records: records in them
+-- distinct_records: different ids that were read
+-- duplicates: records whose id came again
+-- quarantined: records that failed normalisation
+-- amount_total: sum of loan_amount over distinct_records, USD
+-- is_shifted: the list moved while it was walked
+-- resumed: how often it was taken up again
+-- waited_ms: time spent waiting for rate limits
+-- envelope: where the paging fields stood
+-- cursor_digest: sha256 over the cursors in order
+-- ended_how: how it ended
+-- created: deals seen for the first time
+-- updated: deals that changed
+-- missing: deals newly absent
+-- vanished: deals confirmed gone
+-- restored: vanished deals that came back
+-- unchanged: deals seen as they were
+-- present_deals: deals present after it
+-- present_amount: their sum, USD
+-- kept_quarantined_deals: of these, kept because their record was in quarantine
+-- kept_quarantined_amount: their sum, USD
+-- kept_missing_deals: of these, kept because absence was not confirmed
+-- kept_missing_amount: their sum, USD
+-- adjusted_deals: deals that observations outside the walk added
+-- adjusted_amount: amount that observations outside the walk added, USD
+-- details_fetched: deals whose own page was fetched
+-- details_failed: deals whose own page could not be fetched
+select
+  walk_id,
+  stream,
+  business_date,
+  started_at,
+  ended_at,
+  recorded_at,
+  is_complete,
+  pages,
+  records,
+  distinct_records,
+  duplicates,
+  quarantined,
+  amount_total,
+  is_shifted,
+  resumed,
+  waited_ms,
+  envelope,
+  cursor_digest,
+  ended_how,
+  created,
+  updated,
+  missing,
+  vanished,
+  restored,
+  unchanged,
+  present_deals,
+  present_amount,
+  kept_quarantined_deals,
+  kept_quarantined_amount,
+  kept_missing_deals,
+  kept_missing_amount,
+  adjusted_deals,
+  adjusted_amount,
+  details_fetched,
+  details_failed
+from raw.walk
+where
+  state = 'applied'
+  and business_date <= cast(getvariable('as_of') as date)
+  and recorded_at <= cast(getvariable('known_at') as timestamp)

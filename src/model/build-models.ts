@@ -1,0 +1,120 @@
+import {hash} from 'node:crypto'
+import {z} from 'zod'
+import type {Check, Model} from '../types.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {requireDescribedColumns} from './model-columns.ts'
+import {createSqlError} from './model-error.ts'
+import {WORK_SCHEMA} from './read-models.ts'
+import {loadSeed, type Seed} from './seeds.ts'
+
+/** What a release is built from: models in the order of their dependencies, and seeds. */
+export interface BuildPlan {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+}
+
+/** A model that was built. */
+export interface BuiltModel {
+  name: string
+  rows: number
+  duration_ms: number
+}
+
+const countRow = z.object({rows: z.coerce.number()})
+
+/**
+ * Builds every model into the empty database attached as `release`, from the one attached as `history`. Tables are
+ * written ordered by their grain, with comments on tables and columns. Models of the schema `work` live in memory
+ * while the others are built. Afterwards the search path is `release.main,history.raw`. Not to be called within a
+ * transaction.
+ *
+ * @param counted `asOf` as `YYYY-MM-DD`, `knownAt` as `YYYY-MM-DD HH:MM:SS[.ssssss]` in UTC
+ * @returns the published models in the order they were built
+ * @throws CheckError `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE` or `SEED_…`, with file and line
+ */
+export async function buildModels(
+  db: Database,
+  plan: BuildPlan,
+  counted: {asOf: string; knownAt: string},
+): Promise<BuiltModel[]> {
+  await db.run(`set variable as_of = cast(${quoteLiteral(counted.asOf)} as date)`)
+  await db.run(`set variable known_at = cast(${quoteLiteral(counted.knownAt)} as timestamp)`)
+  await db.run('create schema release.seed')
+  for (const seed of plan.seeds) await loadSeed(db, seed)
+  const schemas = new Set(plan.models.filter((model) => model.isPublished).map((model) => model.schema))
+  for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
+  await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
+  try {
+    await db.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
+    const built: BuiltModel[] = []
+    for (const model of plan.models) {
+      const result = await buildModel(db, model)
+      if (model.isPublished) built.push(result)
+    }
+    return built
+  } finally {
+    await db.run(`set search_path = 'release.main,history.raw'`)
+    await db.run('detach scratch')
+  }
+}
+
+/** The fully qualified table that a model becomes during a build. */
+function tableOf(model: Model): string {
+  const catalog = model.isPublished ? 'release' : 'scratch'
+  return [catalog, ...model.name.split('.').map(quoteName)].join('.')
+}
+
+async function buildModel(db: Database, model: Model): Promise<BuiltModel> {
+  const startedAt = performance.now()
+  const table = tableOf(model)
+  const order = model.grain.map(quoteName).join(', ')
+  try {
+    // The file begins on the statement's first line: the engine's line numbers are the file's.
+    await db.run(`create table ${table} as select * from (${model.sql}\n) order by ${order}`)
+  } catch (error) {
+    throw createSqlError(
+      'MODEL_BUILD',
+      `Model '${model.name}' did not build`,
+      {file: model.file, line: 1},
+      error,
+    )
+  }
+  await requireDescribedColumns(db, model)
+  if (model.isPublished) await commentOn(db, model)
+  const count = await db.first(countRow, `select count(*) as rows from ${table}`)
+  return {
+    name: model.name,
+    rows: count?.rows ?? 0,
+    duration_ms: Math.round(performance.now() - startedAt),
+  }
+}
+
+async function commentOn(db: Database, model: Model): Promise<void> {
+  const table = tableOf(model)
+  const comments = [
+    `comment on table ${table} is ${quoteLiteral(model.description)}`,
+    ...model.columns.map(
+      ({name, meaning}) => `comment on column ${table}.${quoteName(name)} is ${quoteLiteral(meaning)}`,
+    ),
+  ]
+  await db.run(comments.join(';\n'))
+}
+
+/**
+ * What a release is built from, as one digest: it changes with a name or a content, and with nothing else.
+ *
+ * @returns sha256 as 64 hex digits
+ */
+export function fingerprintModels(
+  models: readonly Model[],
+  checks: readonly Check[],
+  seeds: readonly Seed[],
+): string {
+  const parts = [
+    ...models.map(({name, sql}) => ['model', name, sql]),
+    ...checks.map(({name, sql}) => ['check', name, sql]),
+    ...seeds.map(({name, text, types}) => ['seed', name, text, JSON.stringify(Object.entries(types).sort())]),
+  ]
+  const texts = parts.map((part) => JSON.stringify(part)).sort()
+  return hash('sha256', texts.join('\n'))
+}

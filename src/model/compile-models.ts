@@ -1,0 +1,52 @@
+import {z} from 'zod'
+import type {Check, Model} from '../types.ts'
+import {type Database, openDatabase} from '../warehouse/database.ts'
+import {migrate} from '../warehouse/migrate.ts'
+import {type BuildPlan, buildModels} from './build-models.ts'
+import {createSqlError} from './model-error.ts'
+import {orderModels} from './order-models.ts'
+import type {Seed} from './seeds.ts'
+
+const nameRow = z.object({name: z.string()})
+
+/**
+ * Builds every model and binds every check on an empty warehouse in memory, so that a wrong name fails in
+ * milliseconds and before anything is written.
+ *
+ * @returns the plan for `buildModels`, models in the order of their dependencies
+ * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
+ * `CHECK_SQL` or `SEED_…`, with file and line
+ */
+export async function compileModels(source: {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+  checks: readonly Check[]
+}): Promise<BuildPlan> {
+  await using db = await openDatabase({
+    attach: [
+      {path: ':memory:', alias: 'release'},
+      {path: ':memory:', alias: 'history'},
+    ],
+  })
+  await migrate(db, 'history')
+  const rawTables = await db.all(
+    nameRow,
+    `select schema_name || '.' || table_name as name from duckdb_tables()
+     where database_name = 'history' and schema_name = 'raw'`,
+  )
+  const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
+  const plan = {models: await orderModels(db, source.models, given), seeds: source.seeds}
+  await buildModels(db, plan, {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'})
+  for (const check of source.checks) await bindCheck(db, check)
+  return plan
+}
+
+async function bindCheck(db: Database, check: Check): Promise<void> {
+  try {
+    // As a subquery only a SELECT is accepted, as when it runs.
+    await db.run(`explain select * from (${check.sql}\n)`)
+  } catch (error) {
+    const place = {file: check.file, line: check.line ?? 1}
+    throw createSqlError('CHECK_SQL', `Check '${check.name}' is not a valid SELECT`, place, error)
+  }
+}

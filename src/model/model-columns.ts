@@ -1,0 +1,49 @@
+import {z} from 'zod'
+import type {Model} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+import {createModelError} from './model-error.ts'
+
+/** Types that every tool reading a release understands. */
+const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
+
+const columnRow = z.object({name: z.string(), type: z.string()})
+
+/**
+ * Holds a built model against its header: every column is described, every description has its column, and published
+ * types are plain.
+ *
+ * @throws CheckError `MODEL_COLUMNS` or `MODEL_TYPE`, with file and line
+ */
+export async function requireDescribedColumns(db: Database, model: Model): Promise<void> {
+  const columns = await db.all(
+    columnRow,
+    `select column_name as name, data_type as type from duckdb_columns()
+     where database_name = $1 and schema_name || '.' || table_name = $2 order by column_index`,
+    [model.isPublished ? 'release' : 'scratch', model.name],
+  )
+  const headerEnd = model.columns.at(-1)?.line ?? 1
+  for (const {name, type} of columns) {
+    const described = model.columns.find((column) => column.name === name)
+    const place = {file: model.file, line: described?.line ?? headerEnd}
+    if (!described) {
+      throw createModelError('MODEL_COLUMNS', place, {
+        problem: `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
+      })
+    }
+    if (model.isPublished && !PLAIN_TYPES.test(type)) {
+      throw createModelError('MODEL_TYPE', place, {
+        problem: `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
+      })
+    }
+  }
+  const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
+  if (stray) {
+    throw createModelError(
+      'MODEL_COLUMNS',
+      {file: model.file, line: stray.line},
+      {
+        problem: `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
+      },
+    )
+  }
+}

@@ -1,0 +1,168 @@
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {basename, join} from 'node:path'
+import type {CheckTag, Model} from '../types.ts'
+import {createModelError} from './model-error.ts'
+
+/** The models, seeds and checks that loantape ships. */
+export const BUILT_IN_SQL: string = join(import.meta.dirname, '../../sql')
+
+/** Folders beside the models that hold something else. */
+const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks'])
+
+/** Schemas that belong to the pipeline or to the engine. */
+const RESERVED_SCHEMAS = new Set(['raw', 'seed', 'main', 'temp', 'pg_catalog', 'information_schema'])
+
+/** Models of this schema are built for other models and dropped before the release is checked. */
+export const WORK_SCHEMA = 'work'
+
+const namePattern = /^[a-z][a-z0-9_]*$/
+const fieldLine = /^-- ([a-z][a-z0-9_]*): (.*\S)\s*$/
+const checkTag = /^([a-z_]+)\((.*)\)$/
+
+const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
+
+/**
+ * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
+ * earlier one of the same name.
+ *
+ * @returns models by name
+ * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
+ */
+export function readModels(folders: readonly string[]): Model[] {
+  const models = new Map<string, Model>()
+  for (const folder of folders) {
+    for (const schema of listSchemas(folder)) {
+      for (const file of listSqlFiles(join(folder, schema))) {
+        const model = readModel(schema, file)
+        models.set(model.name, model)
+      }
+    }
+  }
+  return [...models.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function listSchemas(folder: string): string[] {
+  return readdirSync(folder, {withFileTypes: true})
+    .filter((entry) => entry.isDirectory() && !OTHER_FOLDERS.has(entry.name) && !entry.name.startsWith('.'))
+    .map((entry) => entry.name)
+    .sort()
+}
+
+/** The `.sql` files of a folder in name order; none when there is no such folder. */
+function listSqlFiles(folder: string): string[] {
+  if (!existsSync(folder)) return []
+  const names = readdirSync(folder).filter((name) => name.endsWith('.sql'))
+  return names.sort().map((name) => join(folder, name))
+}
+
+function readModel(schema: string, file: string): Model {
+  const name = basename(file, '.sql')
+  if (!namePattern.test(schema) || !namePattern.test(name) || RESERVED_SCHEMAS.has(schema)) {
+    throw createModelError(
+      'MODEL_NAME',
+      {file, line: 1},
+      {
+        problem: `Model name '${schema}.${name}': expected lower-case words in a schema that is not ${[...RESERVED_SCHEMAS].join(', ')},`,
+      },
+    )
+  }
+  return parseModel({schema, name: `${schema}.${name}`, file, text: readFileSync(file, 'utf8')})
+}
+
+/**
+ * Reads a model's header: the comment lines at the top of the file.
+ *
+ * ```sql
+ * -- What the table is, in one line or more.
+ * -- grain: deal_id
+ * -- check: unique(deal_id)
+ * -- depends_on: core.deal
+ * -- deal_id: the service's id
+ * -- status: as the service says it;
+ * --   a line indented by two more spaces continues the one above
+ * ```
+ *
+ * @throws CheckError `MODEL_HEADER`, with file and line
+ */
+function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
+  const {schema, name, file, text} = source
+  const model: Model = {
+    name,
+    schema,
+    file,
+    sql: text.replace(/;\s*$/, '\n'),
+    description: '',
+    grain: [],
+    columns: [],
+    checks: [],
+    declaredDependencies: [],
+    isPublished: schema !== WORK_SCHEMA,
+  }
+  const lines = text.split('\n')
+  const end = lines.findIndex((line) => !line.startsWith('--'))
+  const header = end === -1 ? lines : lines.slice(0, end)
+  header.forEach((line, index) => {
+    readHeaderLine(model, line.trimEnd(), index + 1)
+  })
+  const last = {file, line: Math.max(1, header.length)}
+  if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
+  if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
+  for (const column of model.grain) {
+    if (!model.columns.some((known) => known.name === column)) {
+      throw headerError(last, `grain column '${column}' is not described: expected \`-- ${column}: meaning\``)
+    }
+  }
+  return {...model, checks: model.checks.map((check) => ({...check, grain: model.grain}))}
+}
+
+function readHeaderLine(model: Model, line: string, lineNo: number): void {
+  if (line === '--') return
+  const place = {file: model.file, line: lineNo}
+  const field = fieldLine.exec(line)
+  if (field) {
+    const [, key = '', value = ''] = field
+    if (key === 'grain') model.grain.push(...splitList(value))
+    else if (key === 'check') model.checks.push(parseCheckTag(model, value, lineNo))
+    else if (key === 'depends_on') {
+      model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
+    } else if (model.columns.some(({name}) => name === key)) {
+      throw headerError(place, `column '${key}' is described twice: expected one line for each column`)
+    } else model.columns.push({name: key, meaning: value, line: lineNo})
+    return
+  }
+  const words = /^--(\s+)(.*)$/.exec(line)
+  const column = model.columns.at(-1)
+  if (words?.[2] && model.grain.length === 0 && !column) {
+    model.description = [model.description, words[2]].filter(Boolean).join(' ')
+  } else if (words?.[2] && words[1] === '   ' && column) {
+    column.meaning = `${column.meaning} ${words[2]}`
+  } else {
+    throw headerError(
+      place,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- check:\` or \`-- depends_on:\``,
+    )
+  }
+}
+
+function parseCheckTag(model: Model, text: string, line: number): CheckTag {
+  const match = checkTag.exec(text)
+  const [, rule = '', args = ''] = match ?? []
+  if (!CHECK_RULES.includes(rule)) {
+    throw headerError(
+      {file: model.file, line},
+      `check '${text}': expected ${CHECK_RULES.map((known) => `${known}(…)`).join(', ')}`,
+    )
+  }
+  return {model: model.name, grain: [], rule, args: splitList(args), file: model.file, line}
+}
+
+function splitList(text: string): string[] {
+  return text
+    .split(',')
+    .map((part) => part.trim())
+    .filter((part) => part !== '')
+}
+
+function headerError(place: {file: string; line: number}, problem: string): Error {
+  return createModelError('MODEL_HEADER', place, {problem: `Model header: ${problem},`})
+}

@@ -1,0 +1,136 @@
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {createModelError, createSqlError} from './model-error.ts'
+
+/** One CSV of reference data that becomes the table `seed.<name>`. */
+export interface Seed {
+  name: string
+  file: string
+  text: string
+  /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
+  types: Record<string, string>
+}
+
+const SEED_TYPES = ['varchar', 'bigint', 'date', 'boolean', 'decimal(18,2)']
+
+/**
+ * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
+ * (`deal_id,funded_on:date`); the first column is the key. A later folder's file replaces an earlier one of the same
+ * name and may leave the types out: those of the replaced file hold.
+ *
+ * @returns seeds by name
+ * @throws CheckError `SEED_HEADER`
+ */
+export function readSeeds(folders: readonly string[]): Seed[] {
+  const seeds = new Map<string, Seed>()
+  for (const folder of folders.map((root) => join(root, 'seeds')).filter((path) => existsSync(path))) {
+    for (const name of readdirSync(folder).filter((entry) => entry.endsWith('.csv'))) {
+      const seed = parseSeed(name.slice(0, -'.csv'.length), join(folder, name))
+      const replaced = seeds.get(seed.name)
+      seeds.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
+    }
+  }
+  return [...seeds.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function parseSeed(name: string, file: string): Seed {
+  const text = readFileSync(file, 'utf8')
+  const header = text.replace(/^\uFEFF/, '').split(/\r?\n/)[0] ?? ''
+  const types: Record<string, string> = {}
+  for (const field of header.split(',')) {
+    const [column = '', type] = field
+      .replaceAll('"', '')
+      .split(':')
+      .map((part) => part.trim())
+    const isKnown = type === undefined || SEED_TYPES.includes(type)
+    if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
+      throw createModelError(
+        'SEED_HEADER',
+        {file, line: 1},
+        {
+          problem: `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')},`,
+        },
+      )
+    }
+    if (type !== undefined) types[column] = type
+  }
+  return {name, file, text, types}
+}
+
+const columnRow = z.object({name: z.string()})
+const wrongRow = z.object({line: z.coerce.number(), value: z.string().nullable()})
+
+/**
+ * Writes a seed into `release.seed.<name>`, ordered by its key.
+ *
+ * @throws CheckError `SEED_VALUE` or `SEED_KEY`, with file and line
+ */
+export async function loadSeed(db: Database, seed: Seed): Promise<void> {
+  const rows = quoteName(`seed_${seed.name}`)
+  try {
+    await db.run(
+      `create or replace temp table ${rows} as
+       select row_number() over () + 1 as line, columns(*)
+       from read_csv(${quoteLiteral(seed.file)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`,
+    )
+  } catch (error) {
+    throw createSqlError('SEED_CSV', `Seed '${seed.name}' is not a CSV`, {file: seed.file, line: 1}, error)
+  }
+  const found = await db.all(
+    columnRow,
+    `select column_name as name from duckdb_columns()
+     where database_name = 'temp' and table_name = $1 and column_name <> 'line' order by column_index`,
+    [`seed_${seed.name}`],
+  )
+  const columns = found.map(({name: header}) => {
+    const name = header.split(':')[0]?.trim() ?? header
+    return {header, name, type: seed.types[name] ?? 'varchar'}
+  })
+  for (const {header, name, type} of columns) {
+    await requireNoRow(db, seed, 'SEED_VALUE', `'${name}': expected ${type}`, {
+      value: quoteName(header),
+      sql: `from ${rows} where ${quoteName(header)} is not null and try_cast(trim(${quoteName(header)}) as ${type}) is null`,
+    })
+  }
+  const key = columns[0]?.header ?? 'line'
+  await requireNoRow(
+    db,
+    seed,
+    'SEED_KEY',
+    `'${columns[0]?.name}': expected a key that is given and stands once`,
+    {
+      value: quoteName(key),
+      sql: `from ${rows} qualify ${quoteName(key)} is null or row_number() over (partition by trim(${quoteName(key)}) order by line) > 1`,
+    },
+  )
+  const typed = columns.map(
+    ({header, name, type}) => `cast(trim(${quoteName(header)}) as ${type}) as ${quoteName(name)}`,
+  )
+  await db.run(
+    `create table release.seed.${quoteName(seed.name)} as select ${typed.join(', ')} from ${rows} order by 1`,
+  )
+  await db.run(`drop table ${rows}`)
+}
+
+async function requireNoRow(
+  db: Database,
+  seed: Seed,
+  code: string,
+  expected: string,
+  wrong: {value: string; sql: string},
+): Promise<void> {
+  const row = await db.first(
+    wrongRow,
+    `select line, ${wrong.value} as value ${wrong.sql} order by line limit 1`,
+  )
+  if (!row) return
+  throw createModelError(
+    code,
+    {file: seed.file, line: row.line},
+    {
+      problem: `Value '${row.value ?? ''}' of seed column ${expected},`,
+    },
+  )
+}

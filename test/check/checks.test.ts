@@ -1,0 +1,200 @@
+import {expect, test} from 'vitest'
+import {readChecks} from '../../src/check/read-checks.ts'
+import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
+import type {CheckResult, CheckTag} from '../../src/types.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {writeSqlFolder} from '../model/folder.ts'
+import {
+  aVersion,
+  aWalk,
+  buildRelease,
+  builtInPlan,
+  type Counted,
+  type History,
+  type Row,
+} from '../model/history.ts'
+
+const tag = (rule: string, ...args: string[]): CheckTag => ({
+  model: 'core.deal',
+  grain: ['deal_id'],
+  rule,
+  args,
+  file: 'sql/core/deal.sql',
+  line: 4,
+})
+
+async function checkTag(tested: CheckTag): Promise<CheckResult | undefined> {
+  await using db = await openDatabase()
+  await db.run(`
+    create schema core;
+    create table core.deal as
+      select * from (values ('a', 1.00, 'draft', 'p'), ('b', 2.00, 'funded', 'q'), ('b', null, 'x', null)) t(deal_id, amount, status, parent);
+    create table core.parent as select 'p' as id;
+  `)
+  const [result] = await runChecks(db, readChecks([tested], []))
+  return result
+}
+
+test.each([
+  [tag('unique', 'deal_id'), ['b (copies=2)']],
+  [tag('unique', 'deal_id', 'status'), []],
+  [tag('not_null', 'deal_id', 'amount'), ['b (amount=null)']],
+  [tag('accepted', 'status', 'draft', 'funded'), ['b (status=x)']],
+  [tag('references', 'parent', 'core.parent.id'), ['b (parent=q)']],
+  [tag('between', 'amount', '1', '1.50'), ['b (amount=2.00)']],
+])('a header check finds the rows that break it: %j', async (tested, samples) => {
+  expect(await checkTag(tested)).toMatchObject({severity: 'error', failures: samples.length, samples})
+})
+
+test.each([
+  tag('unique'),
+  tag('accepted', 'status'),
+  tag('references', 'parent', 'core.parent'),
+  tag('between', 'amount', '1'),
+])('refuses a header check whose arguments do not fit: %j', (tested) => {
+  expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
+})
+
+test.each([
+  ['no severity', '-- Demands.\nselect 1', /no severity.*odd\.sql:1/],
+  ['no description', '-- severity: error\nselect 1', /no description.*odd\.sql:1/],
+])('refuses a check file with %s', (_, text, message) => {
+  using folder = writeSqlFolder({'checks/odd.sql': text})
+  expect(() => readChecks([], [folder.path])).toThrow(message)
+})
+
+test('shows five rows and counts all', async () => {
+  using folder = writeSqlFolder({
+    'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(9);\n`,
+  })
+  await using db = await openDatabase()
+  expect(await runChecks(db, readChecks([], [folder.path]))).toEqual([
+    {
+      name: 'many',
+      severity: 'warn',
+      failures: 9,
+      samples: ['deal_0', 'deal_1', 'deal_2', 'deal_3', 'deal_4'],
+    },
+  ])
+})
+
+test('a failing check stops the build with its ids; a warning does not', () => {
+  const warning: CheckResult = {name: 'odd', severity: 'warn', failures: 1, samples: ['a']}
+  const failure: CheckResult = {
+    name: 'sums',
+    severity: 'error',
+    failures: 7,
+    samples: ['deal_7 (amount=1.00)'],
+  }
+  expect(() => requirePassed([warning])).not.toThrow()
+  expect(() => requirePassed([warning, failure])).toThrow(
+    expect.objectContaining({
+      code: 'CHECK_FAILED',
+      exitCode: 3,
+      message:
+        "A check failed: 'sums' found 7 wrong rows: deal_7 (amount=1.00), …. " +
+        'Nothing was released; current still points to the release before. ' +
+        'Look at these rows in the source or correct the model, then run `loantape build`.',
+    }),
+  )
+})
+
+/** The results of the built-in checks that found rows. */
+async function findings(history: History, counted?: Counted, spoil?: string): Promise<CheckResult[]> {
+  const {checks} = await builtInPlan()
+  await using db = await buildRelease(history, counted)
+  if (spoil) await db.run(spoil)
+  const results = await runChecks(db, checks)
+  return results.filter(({failures}) => failures > 0)
+}
+
+const bridge = (row: Row): Row => ({
+  distinct_records: 1,
+  amount_total: '100000.00',
+  kept_quarantined_deals: 0,
+  kept_quarantined_amount: '0',
+  kept_missing_deals: 0,
+  kept_missing_amount: '0',
+  adjusted_deals: 0,
+  adjusted_amount: '0',
+  present_deals: 1,
+  present_amount: '100000.00',
+  ...row,
+})
+const sound: History = {versions: [aVersion()], walks: [aWalk(bridge({}))]}
+const soon: Counted = {asOf: '2026-03-03'}
+
+test('a sound release passes every check', async () => {
+  expect(await findings(sound, soon)).toEqual([])
+})
+
+test.each([
+  [
+    'portfolio_totals_agree',
+    'update release.mart.portfolio_summary set amount = amount + 0.01',
+    'mart.portfolio_summary',
+  ],
+  [
+    'portfolio_totals_agree',
+    `delete from release.mart.portfolio_breakdown where dimension = 'state'`,
+    'mart.portfolio_breakdown state',
+  ],
+  ['portfolio_totals_agree', 'update release.mart.position_daily set deals = 2', 'mart.position_daily'],
+  ['history_is_gapless', 'update release.core.deal_history set version = 2', 'deal_1'],
+  ['history_is_gapless', `update release.core.deal_history set valid_to = timestamp '2026-03-03'`, 'deal_1'],
+])('%s notices: %s', async (name, spoil, id) => {
+  const found = (await findings(sound, soon, spoil)).find((result) => result.name === name)
+  expect(found).toMatchObject({severity: 'error', samples: [expect.stringContaining(id)]})
+})
+
+test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
+  const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
+  expect(await findings(off, soon)).toMatchObject([
+    {name: 'certificate_bridge_holds', severity: 'error', failures: 1},
+  ])
+  const wrong = {...sound, walks: [aWalk(bridge({distinct_records: 2, present_deals: 2}))]}
+  expect(await findings(wrong, soon)).toMatchObject([{name: 'certificate_bridge_holds'}])
+  const webhook = aVersion({
+    deal_id: 'deal_2',
+    observed_at: '2026-03-02 15:00:00',
+    recorded_at: '2026-03-02 15:00:01',
+  })
+  expect(await findings({...sound, versions: [aVersion(), webhook]}, soon)).toEqual([])
+})
+
+test('warns of statuses nobody classified', async () => {
+  const history = {...sound, versions: [aVersion({status: 'on_the_moon'})]}
+  expect(await findings(history, soon)).toEqual([
+    {
+      name: 'status_is_classified',
+      severity: 'warn',
+      failures: 1,
+      samples: ['on_the_moon (deals=1, amount=100000.00)'],
+    },
+  ])
+})
+
+test('warns of a funding date that is uncertain across a month end', async () => {
+  const history = {
+    versions: [aVersion({day: '2026-02-26'}), aVersion({day: '2026-03-03', status: 'funded'})],
+    walks: [aWalk({day: '2026-02-26'}), aWalk({day: '2026-03-03', ...bridge({})})],
+  }
+  expect(await findings(history, soon)).toMatchObject([
+    {
+      name: 'funded_month_is_certain',
+      severity: 'warn',
+      samples: ['deal_1 (funded_after=2026-02-26, funded_on=2026-03-03, loan_amount=100000.00)'],
+    },
+  ])
+})
+
+test('warns when the last walk is more than a day older than as_of', async () => {
+  expect(await findings(sound, {asOf: '2026-03-04'})).toEqual([
+    {
+      name: 'walked_recently',
+      severity: 'warn',
+      failures: 1,
+      samples: ['2026-03-04 (observed_until=2026-03-02)'],
+    },
+  ])
+})

@@ -1,0 +1,222 @@
+import {expect, test} from 'vitest'
+import {fingerprintModels} from '../../src/model/build-models.ts'
+import {compileModels} from '../../src/model/compile-models.ts'
+import {readModels} from '../../src/model/read-models.ts'
+import {readSeeds} from '../../src/model/seeds.ts'
+import type {Check} from '../../src/types.ts'
+import {writeSqlFolder} from './folder.ts'
+import {buildRelease, builtInPlan, noRow} from './history.ts'
+
+const HEADER = '-- Deals.\n-- grain: deal_id\n-- deal_id: the id\n'
+const DEAL = `${HEADER}select deal_id\nfrom raw.deal_version\n`
+
+async function compile(files: Record<string, string>, checks: Check[] = []): Promise<string[]> {
+  using folder = writeSqlFolder(files)
+  const source = {models: readModels([folder.path]), seeds: readSeeds([folder.path]), checks}
+  const plan = await compileModels(source)
+  return plan.models.map(({name}) => name)
+}
+
+test('the built-in models compile', async () => {
+  const {plan, checks} = await builtInPlan()
+  expect(plan.models.map(({name}) => name)).toContain('mart.portfolio_summary')
+  expect(checks.map(({name}) => name)).toContain('core.deal unique(deal_id)')
+})
+
+test.each([
+  [
+    'no description',
+    '-- grain: deal_id\n-- deal_id: the id\nselect 1 as deal_id',
+    /no description.*deal\.sql:1\./,
+  ],
+  ['no grain', '-- Deals.\nselect 1 as deal_id', /no grain.*deal\.sql:1\./],
+  ['an unknown header line', `-- Deals.\n-- grain: deal_id\n-- what\nselect 1`, /'-- what'.*deal\.sql:3\./],
+  [
+    'a column described twice',
+    `${HEADER}-- deal_id: again\nselect 1 as deal_id`,
+    /described twice.*deal\.sql:4\./,
+  ],
+  [
+    'a grain that is no column',
+    '-- Deals.\n-- grain: id\n-- deal_id: x\nselect 1',
+    /'id' is not described.*:3\./,
+  ],
+  [
+    'an unknown check',
+    `${HEADER}-- check: perfect(deal_id)\nselect 1`,
+    /'perfect\(deal_id\)'.*unique\(…\).*:4\./,
+  ],
+])('refuses a header with %s, at its line', async (_, text, message) => {
+  await expect(compile({'core/deal.sql': text})).rejects.toMatchObject({
+    code: 'MODEL_HEADER',
+    exitCode: 3,
+    message: expect.stringMatching(message),
+  })
+})
+
+test('says that nothing was released', async () => {
+  await expect(compile({'core/deal.sql': 'select 1'})).rejects.toThrow(
+    'Nothing was released; current still points to the release before.',
+  )
+})
+
+test.each([
+  [
+    'an undescribed column',
+    `${HEADER}select deal_id, status from raw.deal_version`,
+    'MODEL_COLUMNS',
+    /'status'.*:3\./,
+  ],
+  [
+    'a description without column',
+    `${HEADER}-- gone: x\nselect 'a' as deal_id`,
+    'MODEL_COLUMNS',
+    /'gone'.*:4\./,
+  ],
+  [
+    'a type few tools read',
+    `${HEADER}select 1::hugeint as deal_id`,
+    'MODEL_TYPE',
+    /'deal_id'.*HUGEINT.*:3\./,
+  ],
+  [
+    'an unknown table',
+    `${HEADER}select deal_id\nfrom core.nothing`,
+    'MODEL_UNKNOWN_TABLE',
+    /'core.nothing'.*:5\./,
+  ],
+  [
+    'a table without schema',
+    `${HEADER}select deal_id\nfrom deal_version`,
+    'MODEL_UNKNOWN_TABLE',
+    /'deal_version'.*:5\./,
+  ],
+  [
+    'an unknown column',
+    `${HEADER}select\n  deal_idd as deal_id\nfrom raw.deal_version`,
+    'MODEL_BUILD',
+    /"deal_idd" not found.*:5\./,
+  ],
+  ['a syntax error', `${HEADER}select deal_id\nfrom from raw.x`, 'MODEL_SQL', /syntax error.*:5\./],
+  ['another statement', `${HEADER}drop table raw.deal_version`, 'MODEL_SQL', /Only SELECT/],
+  ['two statements', `${HEADER}select 'a' as deal_id; select 2`, 'MODEL_SQL', /2 statements/],
+])('refuses %s, naming file and line', async (_, text, code, message) => {
+  await expect(compile({'core/deal.sql': text})).rejects.toMatchObject({
+    code,
+    exitCode: 3,
+    message: expect.stringMatching(message),
+  })
+})
+
+test('orders models by what they read, inside joins, subqueries and CTEs', async () => {
+  const names = await compile({
+    'core/a.sql': `${HEADER}with deal as (select * from mart.z) select deal.deal_id from deal join core.b using (deal_id)`,
+    'core/b.sql': `${HEADER}select deal_id from raw.deal_version where exists (select 1 from mart.z) -- end\n;\n`,
+    'core/c.sql': `${HEADER}-- depends_on: core.d\nselect 'x' as deal_id`,
+    'core/d.sql': DEAL,
+    'mart/z.sql': DEAL,
+  })
+  expect(names).toEqual(['mart.z', 'core.b', 'core.a', 'core.d', 'core.c'])
+})
+
+test('names the cycle and where it closes', async () => {
+  const files = {
+    'core/a.sql': `${HEADER}select deal_id from core.b`,
+    'core/b.sql': `${HEADER}select deal_id\nfrom core.a`,
+  }
+  await expect(compile(files)).rejects.toMatchObject({
+    code: 'MODEL_CYCLE',
+    message: expect.stringMatching(/core\.a → core\.b → core\.a.*b\.sql:5\./),
+  })
+})
+
+test('refuses a schema that belongs to the pipeline', async () => {
+  await expect(compile({'raw/deal.sql': DEAL})).rejects.toMatchObject({code: 'MODEL_NAME'})
+})
+
+test('binds checks, at the line of the file or of the tag', async () => {
+  const check: Check = {
+    name: 'typo',
+    severity: 'error',
+    description: '',
+    file: 'checks/typo.sql',
+    line: null,
+    sql: '-- x\n-- severity: error\nselect nothing\nfrom core.deal',
+  }
+  await expect(compile({'core/deal.sql': DEAL}, [check])).rejects.toMatchObject({
+    code: 'CHECK_SQL',
+    message: expect.stringMatching(/"nothing" not found.*checks\/typo\.sql:3\./),
+  })
+  const tag = {...check, line: 7, sql: 'select nothing from core.deal'}
+  await expect(compile({'core/deal.sql': DEAL}, [tag])).rejects.toThrow(/checks\/typo\.sql:7\./)
+})
+
+test("a user's file replaces the built-in one of the same name", async () => {
+  using first = writeSqlFolder({'core/deal.sql': DEAL, 'seeds/kind.csv': 'code,since:date\na,2026-01-01\n'})
+  using second = writeSqlFolder({
+    'core/deal.sql': `${HEADER}select 'mine' as deal_id`,
+    'seeds/kind.csv': 'code,since\nb,2026-02-01\n',
+  })
+  const folders = [first.path, second.path]
+  const plan = await compileModels({models: readModels(folders), seeds: readSeeds(folders), checks: []})
+  await using db = await buildRelease({}, {}, plan)
+  expect(await db.all(noRow, 'select deal_id from core.deal')).toEqual([{deal_id: 'mine'}])
+  expect(await db.all(noRow, 'select code, since, typeof(since) as type from seed.kind')).toEqual([
+    {code: 'b', since: '2026-02-01', type: 'DATE'},
+  ])
+})
+
+test.each([
+  [
+    'a value of another type',
+    'code,since:date\na,2026-01-01\nb,soon\n',
+    'SEED_VALUE',
+    /'soon'.*'since'.*date.*kind\.csv:3/,
+  ],
+  ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3/],
+  ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /''.*kind\.csv:3/],
+  ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1/],
+])('refuses a seed with %s, naming file and line', async (_, text, code, message) => {
+  await expect(compile({'seeds/kind.csv': text})).rejects.toMatchObject({
+    code,
+    exitCode: 3,
+    message: expect.stringMatching(message),
+  })
+})
+
+test('writes what tables and columns mean into the release', async () => {
+  await using db = await buildRelease({})
+  const comments = await db.all(
+    noRow,
+    `select comment from duckdb_columns() where schema_name = 'core' and table_name = 'deal' and column_name = 'zip'
+     union all select comment from duckdb_tables() where schema_name = 'core' and table_name = 'deal'`,
+  )
+  expect(comments).toMatchObject([
+    {comment: expect.stringContaining('five digits')},
+    {comment: expect.stringContaining('Deals present at as_of')},
+  ])
+})
+
+test('keeps no work table in the release', async () => {
+  await using db = await buildRelease({})
+  const schemas = `select distinct schema_name as name from duckdb_tables() where database_name = 'release' order by 1`
+  const names = (await db.all(noRow, schemas)).map(({name}) => name)
+  expect(names).toContain('core')
+  expect(names).not.toContain('work')
+})
+
+test('the fingerprint changes with a name or a content, and with nothing else', async () => {
+  const {plan, checks} = await builtInPlan()
+  const fingerprint = fingerprintModels(plan.models, checks, plan.seeds)
+  const [model, ...others] = plan.models
+  expect(fingerprint).toMatch(/^[0-9a-f]{64}$/)
+  expect(fingerprintModels([...others, {...model!, file: '/elsewhere.sql'}], checks, plan.seeds)).toBe(
+    fingerprint,
+  )
+  expect(fingerprintModels([...others, {...model!, name: 'core.x'}], checks, plan.seeds)).not.toBe(
+    fingerprint,
+  )
+  expect(fingerprintModels(plan.models, checks.slice(1), plan.seeds)).not.toBe(fingerprint)
+  const seeds = plan.seeds.map((seed) => ({...seed, text: `${seed.text}\n`}))
+  expect(fingerprintModels(plan.models, checks, seeds)).not.toBe(fingerprint)
+})

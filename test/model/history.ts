@@ -1,0 +1,161 @@
+import {z} from 'zod'
+import {readChecks} from '../../src/check/read-checks.ts'
+import {type BuildPlan, buildModels} from '../../src/model/build-models.ts'
+import {compileModels} from '../../src/model/compile-models.ts'
+import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
+import {readSeeds} from '../../src/model/seeds.ts'
+import type {Check} from '../../src/types.ts'
+import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {migrate} from '../../src/warehouse/migrate.ts'
+
+type Value = string | number | boolean | null
+
+/** One row of a raw table. */
+export type Row = Record<string, Value>
+
+/** A row of `raw.deal_version` on a business day; optional fields are present exactly when they are given. */
+export function aVersion({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    deal_id: 'deal_1',
+    kind: 'seen',
+    source: 'list',
+    walk_id: `walk ${day}`,
+    observed_at: `${day} 02:05:00`,
+    business_date: day,
+    recorded_at: `${day} 02:30:00`,
+    row_hash: '',
+    list_hash: '',
+    property_address: '12 Main St, Austin, TX 78701',
+    loan_amount: '100000.00',
+    property_value_present: 'property_value' in row,
+    loan_program_present: 'loan_program' in row,
+    status: 'draft',
+    created_at: '2026-02-10 12:00:00',
+    created_at_precision: 'instant',
+    ...row,
+  }
+}
+
+/** A row of `raw.walk`: the certificate of an applied, complete walk on a business day. */
+export function aWalk({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    walk_id: `walk ${day}`,
+    stream: 'deal',
+    state: 'applied',
+    base_url: 'http://localhost/v1',
+    page_size: 100,
+    filter: '',
+    business_date: day,
+    started_at: `${day} 02:00:00`,
+    ended_at: `${day} 02:10:00`,
+    is_complete: true,
+    resumed: 0,
+    waited_ms: 0,
+    pages: 1,
+    records: 0,
+    quarantined: 0,
+    unreadable_ids: 0,
+    recorded_at: `${day} 02:30:00`,
+    ...row,
+  }
+}
+
+/** A row of `raw.quarantine` on a business day. */
+export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    quarantine_id: `q ${day}`,
+    stream: 'deal',
+    source: 'list',
+    record_id: 'deal_1',
+    path: 'loan_amount',
+    reason: 'expected a number',
+    record: '{}',
+    observed_at: `${day} 02:05:00`,
+    business_date: day,
+    ...row,
+  }
+}
+
+/** The raw rows of a history, in the order they were stored. */
+export interface History {
+  versions?: Row[]
+  walks?: Row[]
+  quarantine?: Row[]
+}
+
+/** What a release counts; by default everything until the end of March 2026. */
+export interface Counted {
+  asOf?: string
+  knownAt?: string
+}
+
+export const noRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
+
+let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
+
+/** The built-in models and checks, compiled once for each test file. */
+export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
+  builtIn ??= (async () => {
+    const models = readModels([BUILT_IN_SQL])
+    const checks = readChecks(
+      models.flatMap((model) => model.checks),
+      [BUILT_IN_SQL],
+    )
+    return {plan: await compileModels({models, seeds: readSeeds([BUILT_IN_SQL]), checks}), checks}
+  })()
+  return builtIn
+}
+
+/** An empty release beside a history with these rows, both in memory. */
+async function openHistoryOf(history: History): Promise<Database> {
+  const db = await openDatabase({
+    attach: [
+      {path: ':memory:', alias: 'release'},
+      {path: ':memory:', alias: 'history'},
+    ],
+  })
+  await migrate(db, 'history')
+  await insertRows(
+    db,
+    'deal_version',
+    (history.versions ?? []).map((row, index) => ({seq: index + 1, ...row})),
+  )
+  await insertRows(db, 'walk', history.walks ?? [])
+  await insertRows(db, 'quarantine', history.quarantine ?? [])
+  return db
+}
+
+/** Builds a release in memory from a history with these rows. */
+export async function buildRelease(
+  history: History,
+  {asOf = '2026-03-31', knownAt = '2026-12-31 00:00:00'}: Counted = {},
+  plan?: BuildPlan,
+): Promise<Database> {
+  const db = await openHistoryOf(history)
+  await buildModels(db, plan ?? (await builtInPlan()).plan, {asOf, knownAt})
+  return db
+}
+
+/** Builds a release and returns one query's rows. */
+export async function query(history: History, sql: string, counted: Counted = {}): Promise<unknown[]> {
+  await using db = await buildRelease(history, counted)
+  // Without the await the database would close under its query.
+  return await db.all(noRow, sql)
+}
+
+/** The built-in plan with one seed's CSV replaced. */
+export async function withSeed(name: string, file: string): Promise<BuildPlan> {
+  const {plan} = await builtInPlan()
+  return {...plan, seeds: plan.seeds.map((seed) => (seed.name === name ? {...seed, file} : seed))}
+}
+
+async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
+  if (rows.length === 0) return
+  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))]
+  const values = rows.map((row) => `(${columns.map((column) => literal(row[column] ?? null)).join(', ')})`)
+  await db.run(`insert into history.raw.${table} (${columns.join(', ')}) values ${values.join(', ')}`)
+}
+
+function literal(value: Value): string {
+  return typeof value === 'string' ? quoteLiteral(value) : String(value)
+}
