@@ -17,4 +17,4 @@ const cli = createCli({
   },
 })
 
-process.exitCode = await runProgram(createProgram(cli), process.argv.slice(2), process)
+process.exitCode = await runProgram(createProgram(cli), cli, process.argv.slice(2))

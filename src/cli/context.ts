@@ -22,11 +22,15 @@ export interface CommonOptions {
 
 /** What commands are given. */
 export interface Cli {
+  /** What the process ends with when no error is thrown; a command that found something wrong sets it. */
+  exitCode: number
   /** The effective settings: `--data` goes over the environment. */
   readConfig(options: CommonOptions): Config
   createWorld(config: Config): World
   /** Writes lines for people to stdout. */
   print(text: string): void
+  /** Writes to stderr what went wrong. */
+  complain(text: string): void
   /** Writes the one JSON object of `--json`. */
   printJson(value: unknown): void
   /** Writes a result as JSON or, without `--json`, as `render` words it. */
@@ -41,8 +45,14 @@ export function createCli(surroundings: Surroundings): Cli {
     progressLine?.clear()
     stdout.write(text.endsWith('\n') ? text : `${text}\n`)
   }
+  const complain = (text: string) => {
+    progressLine?.clear()
+    stderr.write(`${text}\n`)
+  }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
+    exitCode: 0,
+    complain,
     readConfig(options) {
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
       return parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})

@@ -82,7 +82,7 @@ export function addDoctor(program: Command, cli: Cli): void {
       cli.printResult(options, {healthy: findings.every(({ok}) => ok), findings}, (result) =>
         result.findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
       )
-      if (findings.some(({ok}) => !ok)) process.exitCode = 1
+      if (findings.some(({ok}) => !ok)) cli.exitCode = 1
     })
 }
 

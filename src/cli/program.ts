@@ -1,5 +1,5 @@
 import {Command, CommanderError} from 'commander'
-import {explainError} from '../errors.ts'
+import {ConfigError, explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
 import {addBuild} from './build.ts'
@@ -42,32 +42,24 @@ export function createProgram(cli: Cli): Command {
 }
 
 /**
- * Runs one command line.
+ * Runs one command line and words what goes wrong.
  *
  * @returns the exit code: that of the error, or what the command set
  */
-export async function runProgram(
-  program: Command,
-  args: readonly string[],
-  io: {
-    stdout: {write: (text: string) => unknown}
-    stderr: {write: (text: string) => unknown}
-    exitCode?: number | string | null | undefined
-  },
-): Promise<number> {
+export async function runProgram(program: Command, cli: Cli, args: readonly string[]): Promise<number> {
   try {
     await program.parseAsync(args, {from: 'user'})
-    return Number(io.exitCode ?? 0)
+    return cli.exitCode
   } catch (error) {
-    // Commander has printed its own words already; 0 is --help and --version.
-    if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2
-    const failure = explainError(error)
+    if (error instanceof CommanderError && error.exitCode === 0) return 0
+    // Commander has printed its own words already.
+    const isUsage = error instanceof CommanderError
+    const failure = isUsage ? new ConfigError({code: 'USAGE', problem: error.message}) : explainError(error)
     const message = scrubSecrets(failure.message)
     if (args.includes('--json')) {
-      const {code, exitCode: exit_code} = failure
-      io.stdout.write(`${JSON.stringify({error: {code, exit_code, message}})}\n`)
+      cli.printJson({error: {code: failure.code, exit_code: failure.exitCode, message}})
     }
-    io.stderr.write(`loantape: ${message} [${failure.code}]\n`)
+    if (!isUsage) cli.complain(`loantape: ${message} [${failure.code}]`)
     return failure.exitCode
   }
 }

@@ -37,7 +37,7 @@ export function addStatus(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const status = readStatus(config, parseHours(options.maxAge), cli.createWorld(config))
       cli.printResult(options, status, renderStatus)
-      if (!status.healthy) process.exitCode = 1
+      if (!status.healthy) cli.exitCode = 1
     })
 }
 
