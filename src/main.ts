@@ -6,6 +6,12 @@ import {createProgram, runProgram} from './cli/program.ts'
 
 const fileEnv = existsSync('.env') ? parseEnv(readFileSync('.env', 'utf8')) : {}
 
+// Whoever reads our output may have enough before its end: `loantape query … | head`.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(0)
+  throw error
+})
+
 const cli = createCli({
   env: {...fileEnv, ...process.env},
   stdout: process.stdout,

@@ -12,7 +12,7 @@ function formatDuration(ms: number): string {
 }
 
 /** The words of a progress line; speed and time left count from `startedAt`. */
-export function renderProgress(progress: Progress, elapsedMs: number): string {
+function renderProgress(progress: Progress, elapsedMs: number): string {
   const {step, pages, records, expected, waitedMs, isWaiting} = progress
   const parts = [step]
   if (pages > 0 || records > 0) {

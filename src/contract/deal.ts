@@ -6,9 +6,6 @@ import type {Stream} from './stream.ts'
 /** The statuses the specification names; a source may know more. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded'] as const
 
-/** A status of {@link DEAL_STATUSES}. */
-export type DealStatus = (typeof DEAL_STATUSES)[number]
-
 /** A row of `GET /deals`: these five fields and no others. */
 export interface ListedDeal {
   id: string
@@ -25,16 +22,8 @@ export interface Deal extends ListedDeal {
   loan_program: string | null
 }
 
-/** The body of `POST /deals`. */
-export interface NewDeal {
-  property_address: string
-  loan_amount: number
-  property_value?: number | undefined
-  loan_program?: string | undefined
-}
-
 /** Money on the wire as exact cents. */
-const cents = z.union([z.number(), z.string()]).transform((value, context): bigint => {
+const cents = z.unknown().transform((value, context): bigint => {
   const parsed = parseCents(value)
   if (typeof parsed === 'bigint') return parsed
   context.addIssue({code: 'custom', message: parsed})

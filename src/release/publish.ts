@@ -31,7 +31,7 @@ export function releaseIdOf({asOf, knownAt, fingerprint, engine}: ReleaseInputs)
 const PUBLISHED_SCHEMAS = ['core', 'mart', 'accounting']
 
 /** The tables of the database attached as `release` that are published, in order. */
-export async function listPublishedTables(db: Database): Promise<string[]> {
+async function listPublishedTables(db: Database): Promise<string[]> {
   const rows = await db.all(
     z.object({name: z.string()}),
     `select schema_name || '.' || table_name as name from duckdb_tables()
