@@ -71,11 +71,33 @@ export function addDays(date: string, days: number): string {
   return moved.toISOString().slice(0, 10)
 }
 
+/** Whether `name` is a time zone this machine knows. */
+export function isTimeZone(name: string): boolean {
+  try {
+    new Intl.DateTimeFormat('en', {timeZone: name})
+    return true
+  } catch (error) {
+    if (error instanceof RangeError) return false
+    throw error
+  }
+}
+
+const calendarDate = /^(\d{4})-(\d{2})-(\d{2})$/
+
+/** Midnight UTC of a calendar date, ms since the epoch; null when there is no such day. */
+function parseDay(text: string): number | null {
+  const match = calendarDate.exec(text)
+  if (!match) return null
+  const [year, month, day] = [Number(match[1]), Number(match[2]), Number(match[3])]
+  // Date.UTC would take the years 0 to 99 for 1900 to 1999.
+  const midnight = new Date(0).setUTCFullYear(year, month - 1, day)
+  const date = new Date(midnight)
+  return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? midnight : null
+}
+
 /** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
 export function isCalendarDate(text: string): boolean {
-  if (!/^\d{4}-\d{2}-\d{2}$/.test(text)) return false
-  const parsed = new Date(`${text}T00:00:00Z`)
-  return !Number.isNaN(parsed.getTime()) && parsed.toISOString().startsWith(text)
+  return parseDay(text) !== null
 }
 
 const isoInstant =
@@ -90,11 +112,20 @@ export function parseInstant(text: string): bigint | null {
   const match = isoInstant.exec(text)
   if (!match) return null
   const [, date = '', hours = '', minutes = '', seconds = '00', fraction = '', offset = ''] = match
-  if (!isCalendarDate(date) || Number(hours) > 23 || Number(minutes) > 59 || Number(seconds) > 59) return null
-  const zone = offset.toUpperCase() === 'Z' ? 'Z' : `${offset.slice(0, 3)}:${offset.slice(-2)}`
-  const ms = Date.parse(`${date}T${hours}:${minutes}:${seconds}${zone}`)
-  if (Number.isNaN(ms)) return null
-  return BigInt(ms) * 1000n + BigInt(fraction.padEnd(6, '0').slice(0, 6))
+  const midnight = parseDay(date)
+  if (midnight === null || Number(hours) > 23 || Number(minutes) > 59 || Number(seconds) > 59) return null
+  const offsetMinutes = parseOffset(offset)
+  if (offsetMinutes === null) return null
+  const local = midnight + ((Number(hours) * 60 + Number(minutes)) * 60 + Number(seconds)) * 1000
+  return BigInt(local - offsetMinutes * 60_000) * 1000n + BigInt(fraction.padEnd(6, '0').slice(0, 6))
+}
+
+/** Minutes east of UTC of `Z`, `+05:30` or `-0500`. */
+function parseOffset(text: string): number | null {
+  if (text === 'Z' || text === 'z') return 0
+  const [hours, minutes] = [Number(text.slice(1, 3)), Number(text.slice(-2))]
+  if (hours > 23 || minutes > 59) return null
+  return (text.startsWith('-') ? -1 : 1) * (hours * 60 + minutes)
 }
 
 /** Microseconds since the epoch as `YYYY-MM-DDTHH:MM:SS.ssssssZ`. */

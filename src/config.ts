@@ -1,6 +1,7 @@
 import {z} from 'zod'
-import {isCalendarDate, parseInstant} from './clock.ts'
+import {isCalendarDate, isTimeZone, parseInstant} from './clock.ts'
 import {ConfigError, codeOf} from './errors.ts'
+import {scrubSecrets} from './log.ts'
 
 /** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
 export interface Config {
@@ -44,16 +45,6 @@ const integer = (low: number, high: number): z.ZodType<number> =>
     .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
     .transform(Number)
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
-
-function isTimeZone(name: string): boolean {
-  try {
-    new Intl.DateTimeFormat('en', {timeZone: name})
-    return true
-  } catch (error) {
-    if (error instanceof RangeError) return false
-    throw error
-  }
-}
 
 const configSchema = z.object({
   baseUrl: z
@@ -213,7 +204,7 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
   const parsed = configSchema.safeParse(given)
   for (const issue of parsed.error?.issues ?? []) {
     const key = String(issue.path[0])
-    problems.push(`${envNameOf(key)} '${isSecret(key) ? '***' : given[key]}': ${issue.message}`)
+    problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
   problems.push(...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
@@ -245,9 +236,14 @@ export function maskConfig(config: Config): Record<string, string | number | nul
   return Object.fromEntries(
     Object.entries(config).map(([key, value]) => [
       envNameOf(key),
-      isSecret(key) && value ? '***' : (value ?? null),
+      typeof value === 'string' ? maskValue(key, value) : (value ?? null),
     ]),
   )
+}
+
+/** A base URL may hold a password, and a key may be given under the wrong name. */
+function maskValue(key: string, value: string | undefined): string {
+  return isSecret(key) && value ? '***' : scrubSecrets(value ?? '')
 }
 
 /** The settings a source needs. */

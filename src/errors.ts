@@ -99,16 +99,21 @@ export function explainError(error: unknown): LoantapeError {
       cause: error,
     })
   }
+  // SQLite's words for every fault of the file below it, a write beyond a size limit among them.
+  if (/disk I\/O error/i.test(words)) {
+    return new UnexpectedError({
+      code: 'DISK_FAULT',
+      problem: `The disk refused to be written or read: ${words}.`,
+      kept: 'What was stored before is intact, and so is the current release.',
+      next: 'Check free space, quota and health of the disk, then run again.',
+      cause: error,
+    })
+  }
   return new UnexpectedError({
     code: codeOf(error),
-    problem: `Unexpected: ${words}`,
+    problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,
     kept: 'What was stored before is intact.',
     next: 'Run again; if it comes back, report it with LOANTAPE_LOG_LEVEL=debug.',
     cause: error,
   })
-}
-
-/** The exit code of anything thrown; 1 when the error is not one of ours. */
-export function exitCodeOf(error: unknown): number {
-  return error instanceof LoantapeError ? error.exitCode : 1
 }

@@ -2,8 +2,6 @@
 const LARGEST_EXACT_NUMBER = 7e13
 
 /** DECIMAL(18,2) holds 16 digits before the point. */
-const LARGEST_CENTS = 10n ** 18n - 1n
-
 const decimalText = /^(\d{1,16})(?:\.(\d{1,2})0*)?$/
 
 /**
@@ -23,10 +21,10 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  const cents = Math.round(value * 100)
-  // Division rounds correctly, so this holds exactly when `value` is the double nearest to those cents.
-  if (cents / 100 !== value) return 'expected at most 2 decimals'
-  return BigInt(cents)
+  // toFixed works on the exact value of the double; `value * 100` rounds first, and above 3.5e13 to the wrong cent.
+  const text = value.toFixed(2)
+  if (Number(text) !== value) return 'expected at most 2 decimals'
+  return BigInt(text.replace('.', ''))
 }
 
 function centsOfText(value: string): bigint | string {
@@ -34,8 +32,7 @@ function centsOfText(value: string): bigint | string {
   if (text.startsWith('-')) return 'expected an amount that is not negative'
   const match = decimalText.exec(text)
   if (!match) return 'expected a decimal number with at most 16 digits before the point and 2 after it'
-  const cents = BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
-  return cents <= LARGEST_CENTS ? cents : 'expected an amount below 1e16'
+  return BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
 }
 
 /** Cents as plain decimal text: `1234.56`, two places, no separators. */

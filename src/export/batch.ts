@@ -19,6 +19,17 @@ const PROFILES: Record<string, TableWriter> = {csv: writeCsv, parquet: writeParq
 /** The names of the kinds of export. */
 export const PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
 
+/**
+ * How the tables of a profile are written.
+ *
+ * @throws ConfigError `EXPORT_PROFILE` naming what there is
+ */
+export function requireProfile(name: string): TableWriter {
+  const writeTable = PROFILES[name]
+  if (writeTable) return writeTable
+  throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
+}
+
 /** What an export came to. */
 export interface BatchResult {
   profile: string
@@ -42,8 +53,7 @@ export async function writeBatch(
   request: {profile: string; tables?: readonly string[]},
 ): Promise<BatchResult> {
   const {profile} = request
-  const writeTable = PROFILES[profile]
-  if (!writeTable) throw unknownName('EXPORT_PROFILE', 'Profile', profile, PROFILE_NAMES)
+  const writeTable = requireProfile(profile)
   const published = source.manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)

@@ -1,4 +1,4 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {SourceBridge} from '../types.ts'
@@ -10,7 +10,7 @@ export interface BatchFile {
   sha256: string
   rows: number
   columns: string[]
-  /** Sum of `loan_amount` or `amount`, where the table has it and its rows are deals: the control total. */
+  /** Sum of the column `loan_amount` or `amount`, null where the table has neither: a control total for importers. */
   sum_amount: string | null
 }
 
@@ -29,10 +29,27 @@ export interface BatchManifest {
   source: SourceBridge
 }
 
-const writtenManifest = z.object({batch_id: z.string(), files: z.array(z.object({name: z.string()}))})
+const writtenManifest = z
+  .string()
+  .transform((text, context) => {
+    try {
+      return JSON.parse(text) as unknown
+    } catch {
+      context.addIssue({code: 'custom', message: 'expected JSON'})
+      return z.NEVER
+    }
+  })
+  .pipe(z.object({batch_id: z.string(), files: z.array(z.object({name: z.string(), bytes: z.number()}))}))
 
-/** Whether a folder holds a finished batch. */
+/** Whether a folder holds a finished batch, every file of it there and of its length. */
 export function isFinishedBatch(dir: string): boolean {
   const path = join(dir, 'manifest.json')
-  return existsSync(path) && writtenManifest.safeParse(JSON.parse(readFileSync(path, 'utf8'))).success
+  if (!existsSync(path)) return false
+  const written = writtenManifest.safeParse(readFileSync(path, 'utf8'))
+  return (
+    written.success &&
+    written.data.files.every(
+      ({name, bytes}) => statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes,
+    )
+  )
 }

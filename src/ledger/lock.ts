@@ -102,7 +102,14 @@ export function acquireLock(
     throw error
   }
   const beat = db.prepare('update lock set heartbeat_at = ? where run_id = ?')
-  const heartbeat = setInterval(() => beat.run(world.realClock.now(), run.runId), HEARTBEAT_MS)
+  const heartbeat = setInterval(() => {
+    try {
+      beat.run(world.realClock.now(), run.runId)
+    } catch (error) {
+      // Thrown from a timer it would end the process; a full disk is the business of the run's own writes.
+      world.log.warn({err: error}, 'the heartbeat could not be written')
+    }
+  }, HEARTBEAT_MS)
   heartbeat.unref()
   const update = db.prepare('update lock set progress = ?, heartbeat_at = ? where run_id = ?')
   return {

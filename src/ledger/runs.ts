@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {codeOf, exitCodeOf, messageOf} from '../errors.ts'
+import {explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {type Ledger, openLedger} from './ledger.ts'
@@ -76,7 +76,8 @@ export async function withRun<T extends {outcome: string}>(
     finish.run(now(), 0, result.outcome, null, null, JSON.stringify(result), runId)
     return result
   } catch (error) {
-    finish.run(now(), exitCodeOf(error), 'failed', codeOf(error), scrubSecrets(messageOf(error)), null, runId)
+    const {code, exitCode, message} = explainError(error)
+    finish.run(now(), exitCode, 'failed', code, scrubSecrets(message), null, runId)
     throw error
   }
 }

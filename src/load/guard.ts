@@ -13,20 +13,33 @@ export interface GuardLimits {
 /** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
 
+const KEPT = 'Nothing was applied; warehouse and current release are as before, and the certificate is kept.'
+
 /**
- * Refuses a walk that would take away, or change, more of the portfolio than a day can explain.
+ * Refuses a walk that would take away, or change, more of the portfolio than a day can explain; an empty list
+ * is never explained.
  *
  * @throws GuardError `GUARD_SHRINK` or `GUARD_CHANGE`
  */
 export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: ReadonlySet<Acceptance>): void {
-  const {known, newlyAbsent, unsettled} = plan
+  const {known, newlyAbsent, unsettled, counts} = plan
   const exceeds = (records: number, limitPct: number) =>
     records > IGNORED_RECORDS && records * 100 > known * limitPct
+  const listed = counts.created + counts.updated + counts.restored + counts.unchanged
+  const isEmptied = listed === 0 && counts.missing + counts.vanished > IGNORED_RECORDS
+  if (!accepted.has('shrink') && isEmptied) {
+    throw new GuardError({
+      code: 'GUARD_SHRINK',
+      problem: `Walk refused: it lists no deal, and ${known} are known.`,
+      kept: KEPT,
+      next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
+    })
+  }
   if (!accepted.has('shrink') && exceeds(newlyAbsent, limits.shrinkLimitPct)) {
     throw new GuardError({
       code: 'GUARD_SHRINK',
       problem: `Walk refused: ${newlyAbsent} of ${known} known deals are absent, more than ${limits.shrinkLimitPct} %.`,
-      kept: 'Nothing was applied; warehouse and current release are as before, and the certificate is kept.',
+      kept: KEPT,
       next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
     })
   }
@@ -34,7 +47,7 @@ export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: Re
     throw new GuardError({
       code: 'GUARD_CHANGE',
       problem: `Walk refused: ${unsettled} of ${known} known deals change their amount or leave funded, more than ${limits.changeLimitPct} %.`,
-      kept: 'Nothing was applied; warehouse and current release are as before, and the certificate is kept.',
+      kept: KEPT,
       next: 'Ask the service whether that is right. If so, run `loantape sync --accept change`.',
     })
   }

@@ -2,6 +2,7 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join, resolve} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
+import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
 
@@ -31,7 +32,7 @@ const stepSchema = z.discriminatedUnion('do', [
 const jobSchema: z.ZodType<Job> = z.strictObject({
   name: z.string().regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens'),
   schedule: z.string().regex(/^\S+( \S+){4,5}$/, 'expected five cron fields, or six with seconds'),
-  timeZone: z.string(),
+  timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
   catchUp: z.enum(['latest', 'each', 'none']),
   graceMinutes: z.number().nonnegative(),
   steps: z.array(stepSchema).min(1),

@@ -1,0 +1,167 @@
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, afterEach, beforeAll, expect, test} from 'vitest'
+import {writeBatch} from '../../src/export/batch.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import {digestFile} from '../../src/warehouse/atomic-file.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+let folder: DataFolder
+let release: Release
+
+beforeAll(async () => {
+  data = createFolder()
+  folder = data.folder
+  release = await publishTables(folder)
+})
+
+afterEach(() => rmSync(folder.exports, {recursive: true, force: true}))
+
+afterAll(() => data[Symbol.dispose]())
+
+const write = (profile = 'csv', tables?: string[], from = release) =>
+  writeBatch(folder, from, {profile, ...(tables && {tables})})
+
+/** Every file of a folder with its content. */
+const contentOf = (dir: string) =>
+  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
+
+const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+
+test('a batch holds every published table and says what it came to', async () => {
+  const batch = await write()
+  expect(batch).toMatchObject({profile: 'csv', files: 2, rows: 4, outcome: 'written'})
+  expect(batch.dir).toBe(join(folder.exports, 'csv', batch.batch_id))
+  expect(readdirSync(batch.dir).sort()).toEqual([
+    'core.deal.csv',
+    'manifest.json',
+    'mart.portfolio_summary.csv',
+  ])
+})
+
+test('CSV has a header, exact decimals, ISO instants, quotes doubled, and null told apart from empty', async () => {
+  const {dir} = await write()
+  expect(readFileSync(join(dir, 'core.deal.csv'), 'utf8')).toBe(
+    `deal_id,property_address,loan_amount,created_at,ltv,is_missing
+deal_1,"1 ""Main"" St, Austin",100.10,2026-01-05T15:00:00.000001Z,0.5,true
+deal_2,"",200.10,,,false
+deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
+`,
+  )
+})
+
+test('Parquet is the very bytes of the release', async () => {
+  const {dir} = await write('parquet')
+  for (const {file} of release.manifest.tables)
+    expect(readFileSync(join(dir, file)).equals(readFileSync(join(release.dir, file)))).toBe(true)
+})
+
+test('the manifest of a batch says where it comes from and what every file holds', async () => {
+  const {dir, batch_id} = await write()
+  const manifest = manifestOf(dir)
+  expect(manifest).toMatchObject({
+    schema_version: 1,
+    batch_id,
+    profile: 'csv',
+    release_id: release.manifest.release_id,
+    as_of: '2026-02-02',
+    currency: 'USD',
+    source: release.manifest.source,
+    files: [
+      {name: 'core.deal.csv', rows: 3, sum_amount: '600.30'},
+      {name: 'mart.portfolio_summary.csv', rows: 1, columns: ['as_of', 'deals'], sum_amount: null},
+    ],
+  })
+  for (const {name, bytes, sha256} of manifest.files) {
+    expect(statSync(join(dir, name)).size).toBe(bytes)
+    expect(await digestFile(join(dir, name))).toBe(sha256)
+  }
+})
+
+test('a batch that is there is not written again', async () => {
+  const first = await write()
+  const before = contentOf(first.dir)
+  expect(await write()).toEqual({...first, outcome: 'unchanged'})
+  expect(contentOf(first.dir)).toEqual(before)
+})
+
+test('a batch of the same release is byte-equal wherever it is written', async () => {
+  const first = await write()
+  const before = contentOf(first.dir)
+  rmSync(first.dir, {recursive: true})
+  const second = await write()
+  expect(second.batch_id).toBe(first.batch_id)
+  expect(contentOf(second.dir)).toEqual(before)
+})
+
+test('a batch of other tables is another batch, their order is not', async () => {
+  const all = await write()
+  const one = await write('csv', ['core.deal'])
+  expect(one).toMatchObject({files: 1, rows: 3})
+  expect(one.batch_id).not.toBe(all.batch_id)
+  expect((await write('csv', ['mart.portfolio_summary', 'core.deal'])).batch_id).toBe(all.batch_id)
+})
+
+test('a batch of another release is another batch', async () => {
+  const first = await write()
+  const other = await publishTables(folder, {release_id: 'other'})
+  expect((await write('csv', undefined, other)).batch_id).not.toBe(first.batch_id)
+})
+
+test('what an export that died left behind is no batch and does not hinder the next', async () => {
+  const {batch_id, dir} = await write()
+  rmSync(dir, {recursive: true})
+  const torn = join(folder.exports, 'csv', `.writing-${batch_id}-${process.pid}`)
+  mkdirSync(torn)
+  writeFileSync(join(torn, 'core.deal.csv'), 'deal_id,prop')
+  expect(await write()).toMatchObject({batch_id, outcome: 'written', files: 2})
+  expect(existsSync(torn)).toBe(false)
+})
+
+const damages: [string, (dir: string) => void][] = [
+  ['whose manifest is gone', (dir) => rmSync(join(dir, 'manifest.json'))],
+  ['whose manifest is cut short', (dir) => truncateSync(join(dir, 'manifest.json'), 100)],
+  ['a file of which is gone', (dir) => rmSync(join(dir, 'core.deal.csv'))],
+  ['a file of which is cut short', (dir) => truncateSync(join(dir, 'core.deal.csv'), 10)],
+]
+
+test.each(damages)('a batch %s is written again, byte-equal', async (_, damage) => {
+  const {dir} = await write()
+  const before = contentOf(dir)
+  damage(dir)
+  expect(await write()).toMatchObject({outcome: 'written'})
+  expect(contentOf(dir)).toEqual(before)
+})
+
+test('an export that fails leaves no batch', async () => {
+  await failureOf(write('csv', undefined, {...release, database: join(folder.root, 'nowhere.duckdb')}))
+  expect(readdirSync(join(folder.exports, 'csv'))).toEqual([])
+})
+
+test('an unknown profile is refused with those there are', async () => {
+  const refusal = await failureOf(write('pdf'))
+  expect(refusal).toMatchObject({code: 'EXPORT_PROFILE', exitCode: 2})
+  expect(refusal.message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet`)
+})
+
+test('an unknown table is refused with those there are, and nothing is written', async () => {
+  const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))
+  expect(refusal).toMatchObject({code: 'EXPORT_TABLE', exitCode: 2})
+  expect(refusal.message).toContain(
+    `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
+  )
+  expect(existsSync(folder.exports)).toBe(false)
+})

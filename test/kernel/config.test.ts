@@ -1,0 +1,159 @@
+import {expect, test} from 'vitest'
+import {listSettings, maskConfig, parseConfig, parseDateOption, requireSource} from '../../src/config.ts'
+import {failureOf} from '../support/lab.ts'
+
+const noFiles = {
+  readFile: (path: string): string => {
+    throw Object.assign(new Error(`no such file: ${path}`), {code: 'ENOENT'})
+  },
+}
+
+const parse = (env: Record<string, string>) => parseConfig(env, noFiles)
+const refusalOf = (env: Record<string, string>) => failureOf((async () => parse(env))())
+
+test('settings that are not given have their defaults', () => {
+  expect(parse({})).toEqual({
+    dataDir: './data',
+    ratePerSecond: 5,
+    rateBurst: 5,
+    pageSize: 100,
+    detail: 'auto',
+    detailPath: '/deals/{id}',
+    detailConcurrency: 4,
+    detailBudgetMinutes: 20,
+    stageParam: 'status',
+    cursorTtlMinutes: 30,
+    maxWaitMinutes: 60,
+    requestTimeoutSeconds: 30,
+    retries: 5,
+    shrinkLimitPct: 5,
+    changeLimitPct: 20,
+    timeZone: 'America/New_York',
+    dayCutoff: '06:00',
+    releasesKept: 7,
+  })
+})
+
+test('an empty variable counts as one that is not set', () => {
+  expect(parse({LOANTAPE_BASE_URL: '', LOANTAPE_PAGE_SIZE: '', LOANTAPE_API_KEY_FILE: ''})).toEqual(parse({}))
+})
+
+test('every problem is reported at once', async () => {
+  const refusal = await refusalOf({
+    LOANTAPE_BASE_URL: 'ftp://deals.example.com',
+    LOANTAPE_PAGE_SIZE: '101',
+    LOANTAPE_TIME_ZONE: 'Mars/Base',
+    LOANTAPE_DAY_CUTOFF: '24:00',
+    LOANTAPE_NOW: '2026-01-31',
+    LOANTAPE_PAGESIZE: '10',
+  })
+  expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(refusal.message).toContain('Configuration has 6 problem(s)')
+  expect(refusal.message).toContain(
+    `LOANTAPE_BASE_URL 'ftp://deals.example.com': expected an http or https URL`,
+  )
+  expect(refusal.message).toContain(`LOANTAPE_PAGE_SIZE '101': expected at most 100`)
+  expect(refusal.message).toContain(`LOANTAPE_TIME_ZONE 'Mars/Base': expected an IANA time zone`)
+  expect(refusal.message).toContain(`LOANTAPE_DAY_CUTOFF '24:00': expected HH:MM`)
+  expect(refusal.message).toContain(`LOANTAPE_NOW '2026-01-31': expected an ISO 8601 instant with an offset`)
+  expect(refusal.message).toContain('LOANTAPE_PAGESIZE: no such setting')
+})
+
+test.each([
+  ['LOANTAPE_RATE_PER_SECOND', '0'],
+  ['LOANTAPE_RATE_PER_SECOND', '-5'],
+  ['LOANTAPE_RATE_PER_SECOND', '5/s'],
+  ['LOANTAPE_RATE_PER_SECOND', 'Infinity'],
+  ['LOANTAPE_RATE_BURST', '2.5'],
+  ['LOANTAPE_PAGE_SIZE', '0'],
+  ['LOANTAPE_DETAIL', 'yes'],
+  ['LOANTAPE_DETAIL_PATH', '/deals'],
+  ['LOANTAPE_STAGE_PARAM', 'a=b&c'],
+  ['LOANTAPE_SHRINK_LIMIT_PCT', '101'],
+  ['LOANTAPE_DAY_CUTOFF', '6:00'],
+  ['LOANTAPE_API_KEY', 'two words'],
+])('%s refuses %s', async (name, value) => {
+  expect((await refusalOf({[name]: value})).message).toContain(name)
+})
+
+test('a refused API key is masked in the error', async () => {
+  const refusal = await refusalOf({LOANTAPE_API_KEY: 'my secret key'})
+  expect(refusal.message).toContain(`LOANTAPE_API_KEY '***'`)
+  expect(refusal.message).not.toContain('secret')
+})
+
+test('a password in a refused URL is masked in the error', async () => {
+  const refusal = await refusalOf({LOANTAPE_BASE_URL: 'ftp://user:hunter2@deals.example.com'})
+  expect(refusal.message).toContain('ftp://user:***@deals.example.com')
+  expect(refusal.message).not.toContain('hunter2')
+})
+
+test('an API key given under the wrong name is masked in the error', async () => {
+  expect((await refusalOf({LOANTAPE_BASE_URL: 'sk_live_abc123'})).message).not.toContain('abc123')
+})
+
+test('the key can stand in a file, whose line end is dropped', () => {
+  const config = parseConfig(
+    {LOANTAPE_API_KEY_FILE: '/run/secrets/key'},
+    {readFile: (path) => `key of ${path}\n`.replaceAll(' ', '-')},
+  )
+  expect(config.apiKey).toBe('key-of-/run/secrets/key')
+})
+
+test('a key in the environment goes before the key file, which is then not read', () => {
+  expect(parse({LOANTAPE_API_KEY: 'sk_test_env', LOANTAPE_API_KEY_FILE: '/nowhere'}).apiKey).toBe(
+    'sk_test_env',
+  )
+})
+
+test('a key file that cannot be read is named with the reason', async () => {
+  expect((await refusalOf({LOANTAPE_API_KEY_FILE: '/nowhere'})).message).toContain(
+    `LOANTAPE_API_KEY_FILE '/nowhere': cannot be read (ENOENT)`,
+  )
+})
+
+test('trailing slashes of the base URL do not matter', () => {
+  expect(parse({LOANTAPE_BASE_URL: 'https://deals.example.com/v1//'}).baseUrl).toBe(
+    'https://deals.example.com/v1',
+  )
+})
+
+test('masking hides the key and a password in the base URL and keeps the rest', () => {
+  const config = parse({
+    LOANTAPE_API_KEY: 'sk_live_abc123',
+    LOANTAPE_BASE_URL: 'https://user:hunter2@deals.example.com/v1',
+  })
+  expect(maskConfig(config)).toMatchObject({
+    LOANTAPE_API_KEY: '***',
+    LOANTAPE_BASE_URL: 'https://user:***@deals.example.com/v1',
+    LOANTAPE_PAGE_SIZE: 100,
+    LOANTAPE_TIME_ZONE: 'America/New_York',
+  })
+})
+
+test.each([
+  [{}, 'LOANTAPE_BASE_URL and LOANTAPE_API_KEY not set'],
+  [{LOANTAPE_API_KEY: 'sk_test_1'}, 'No source to read: LOANTAPE_BASE_URL not set'],
+  [{LOANTAPE_BASE_URL: 'http://localhost/v1'}, 'No source to read: LOANTAPE_API_KEY not set'],
+])('a source that is not configured names what is missing: %o', async (env, words) => {
+  const refusal = await failureOf((async () => requireSource(parse(env)))())
+  expect(refusal).toMatchObject({code: 'CONFIG_SOURCE_MISSING', exitCode: 2})
+  expect(refusal.message).toContain(words)
+})
+
+test('every setting is described', () => {
+  expect(listSettings().filter(({about}) => about === '')).toEqual([])
+})
+
+test('every default is a value its own setting takes', () => {
+  const env = Object.fromEntries(
+    listSettings().flatMap((setting) => (setting.default ? [[setting.env, setting.default]] : [])),
+  )
+  expect(parse(env)).toEqual(parse({}))
+})
+
+test('a date option that is no calendar date is refused with its name and value', async () => {
+  const refusal = await failureOf((async () => parseDateOption('--as-of', '2026-02-29'))())
+  expect(refusal).toMatchObject({code: 'USAGE_DATE', exitCode: 2})
+  expect(refusal.message).toContain(`Date '2026-02-29' in --as-of`)
+})

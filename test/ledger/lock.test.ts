@@ -1,0 +1,135 @@
+import {type ChildProcess, spawn} from 'node:child_process'
+import {once} from 'node:events'
+import {hostname} from 'node:os'
+import {afterEach, beforeEach, expect, test, vi} from 'vitest'
+import {realClock} from '../../src/clock.ts'
+import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {acquireLock, findLockHolder} from '../../src/ledger/lock.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+
+const NOW = '2026-02-02T23:30:00.000Z'
+const world = createWorldAt(NOW)
+const later = (seconds: number) => createWorldAt(new Date(Date.parse(NOW) + seconds * 1000).toISOString())
+
+let data: TestFolder
+let ledger: Ledger
+
+beforeEach(() => {
+  data = createFolder()
+  ledger = openLedger(data.folder.ledger)
+})
+
+afterEach(() => {
+  ledger[Symbol.dispose]()
+  data[Symbol.dispose]()
+})
+
+const acquire = async (runId = 'r2', at = world) => acquireLock(ledger, {runId, command: 'sync'}, at)
+
+/** Rewrites who holds the lock. */
+function pretendHolder(changes: Record<string, string | number | null>): void {
+  for (const [column, value] of Object.entries(changes))
+    ledger.db.prepare(`update lock set ${column} = ?`).run(value)
+}
+
+test('a second run is refused while the first holds the warehouse, and told who does what', async () => {
+  using first = await acquire('r1')
+  first.setProgress('walking: 7 pages, 700 deals')
+  const refusal = await failureOf(acquire())
+  expect(refusal).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  expect(refusal.message).toContain(
+    `sync, pid ${process.pid} on ${hostname()}, started ${NOW}, walking: 7 pages, 700 deals.`,
+  )
+})
+
+test('a lock that was given back can be taken', async () => {
+  {
+    using _ = await acquire('r1')
+  }
+  expect(findLockHolder(ledger, world)).toBeUndefined()
+  using second = await acquire()
+  expect(second).toBeDefined()
+})
+
+test('other connections see who holds the warehouse and how the run gets on', async () => {
+  using lock = await acquire('r1')
+  lock.setProgress('applying')
+  using other = openLedger(data.folder.ledger)
+  expect(findLockHolder(other, world)).toMatchObject({
+    run_id: 'r1',
+    command: 'sync',
+    pid: process.pid,
+    progress: 'applying',
+  })
+})
+
+/** A process that has ended. */
+async function endedProcess(): Promise<ChildProcess> {
+  const child = spawn(process.execPath, ['--version'], {stdio: 'ignore'})
+  await once(child, 'exit')
+  return child
+}
+
+test('the lock of a process that is no more is taken over', async () => {
+  using _ = await acquire('r1')
+  pretendHolder({pid: (await endedProcess()).pid ?? 0})
+  using second = await acquire()
+  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2'})
+  expect(second).toBeDefined()
+})
+
+test('the lock of a process whose number another one has now is taken over', async () => {
+  using _ = await acquire('r1')
+  pretendHolder({process_started: '1'})
+  using second = await acquire()
+  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2'})
+  expect(second).toBeDefined()
+})
+
+test('a holder on another machine is believed while its heart beats', async () => {
+  using _ = await acquire('r1')
+  pretendHolder({host: 'elsewhere', pid: 1})
+  expect(await failureOf(acquire('r2', later(59)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
+})
+
+test('a holder on another machine without a heartbeat for a minute is taken over', async () => {
+  using _ = await acquire('r1')
+  pretendHolder({host: 'elsewhere', pid: 1})
+  using second = await acquire('r2', later(60))
+  expect(second).toBeDefined()
+})
+
+test('a run whose lock was taken over does not give back the new one', async () => {
+  const first = await acquire('r1')
+  pretendHolder({process_started: '1'})
+  using _ = await acquire()
+  first.setProgress('still here')
+  first[Symbol.dispose]()
+  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2', progress: 'starting'})
+})
+
+test('the heart beats while a run goes on', async () => {
+  vi.useFakeTimers({now: Date.parse(NOW), toFake: ['setInterval', 'clearInterval', 'Date']})
+  try {
+    using _ = await acquire('r1', {...world, realClock})
+    vi.advanceTimersByTime(60_000)
+    expect(findLockHolder(ledger, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 60_000})
+  } finally {
+    vi.useRealTimers()
+  }
+})
+
+test('a heartbeat that cannot be written does not end the run', async () => {
+  vi.useFakeTimers({now: Date.parse(NOW), toFake: ['setInterval', 'clearInterval', 'Date']})
+  try {
+    using _ = await acquire('r1', {...world, realClock})
+    ledger.db.exec('pragma query_only = true')
+    expect(() => vi.advanceTimersByTime(60_000)).not.toThrow()
+    ledger.db.exec('pragma query_only = false')
+    vi.advanceTimersByTime(60_000)
+    expect(findLockHolder(ledger, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 120_000})
+  } finally {
+    vi.useRealTimers()
+  }
+})

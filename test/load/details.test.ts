@@ -1,0 +1,133 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {applyObservations} from '../../src/load/apply.ts'
+import {listDetailCandidates, storeDetails} from '../../src/load/details.ts'
+import {planChanges} from '../../src/load/plan-changes.ts'
+import type {Database} from '../../src/warehouse/database.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord, observe} from '../support/record.ts'
+import {type DetailSpec, micros, stageWalk, stream, walk} from '../support/walks.ts'
+
+const DAY_1 = '2026-02-02T23:30:00Z'
+const DAY_2 = '2026-02-03T23:30:00Z'
+
+const record = (id: string, fields = {}) => aRecord({id, ...fields})
+
+let data: TestFolder
+let db: Database
+
+beforeEach(async () => {
+  data = createFolder()
+  db = await openWarehouse(data.folder)
+})
+
+afterEach(async () => {
+  await db[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+/** Ids whose details a walk at `at` asks for. */
+async function candidatesAt(
+  at: string,
+  records: unknown[],
+  details?: DetailSpec[],
+  limit = 1000,
+): Promise<string[]> {
+  await stageWalk(db, {at, pages: [records], ...(details && {details})})
+  return (await listDetailCandidates(db, stream, {now: micros(at), limit})).map(({id}) => id)
+}
+
+/** A walk whose deals were all fetched at `at`; their list rows are the digest that was fetched for. */
+async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
+  const {walk: begun} = await stageWalk(db, {at, pages: [Object.keys(deals).map((id) => record(id))]})
+  const group = Object.entries(deals).map(([id, fetchedAt]) => ({
+    candidate: {id, listHash: observe(record(id)).hash, known: {}},
+    observation: observe(record(id, {property_value: 1, loan_program: 'bridge'}), micros(fetchedAt)),
+  }))
+  await storeDetails(db, stream, begun, group)
+  const plan = await planChanges(db, stream, begun)
+  await applyObservations(db, stream, begun, {plan, now: micros(at), details: {fetched: 0, failed: 0}})
+}
+
+test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
+  const records = [record('a'), record('b', {status: 'funded'}), record('c'), record('d', {status: 'funded'})]
+  expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
+})
+
+test('no more are asked for than fit', async () => {
+  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, 2)).toEqual(['a', 'b'])
+})
+
+test('a deal fetched in this walk is not asked for again', async () => {
+  const fetched = [{id: 'a', at: DAY_1, record: record('a', {property_value: 1})}]
+  expect(await candidatesAt(DAY_1, [record('a'), record('b')], fetched)).toEqual(['b'])
+})
+
+test('a deal found gone in this walk is not asked for again', async () => {
+  await walk(db, {at: DAY_1, pages: [[record('a'), record('b')]]})
+  const ids = await candidatesAt(DAY_2, [record('a')], [{id: 'b', at: DAY_2, record: 'gone'}])
+  expect(ids).toEqual(['a'])
+})
+
+test('absent deals are asked for before new and changed ones, but a listed one proves the path first', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  const ids = await candidatesAt(DAY_2, [record('a', {loan_amount: 1}), record('b'), record('d')])
+  expect(ids).toEqual(['d', 'c', 'a', 'b'])
+})
+
+test('one unchanged deal proves the path when all that is asked for is absent', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  expect(await candidatesAt(DAY_2, [record('a'), record('b')])).toEqual(['a', 'c'])
+})
+
+test('nothing is asked for again while nothing changed and the round of thirty days is kept', async () => {
+  await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: DAY_1, c: DAY_1})
+  expect(await candidatesAt('2026-02-03T12:00:00Z', [record('a'), record('b'), record('c')])).toEqual([])
+})
+
+test('a day later a thirtieth is asked for again, the longest unseen first', async () => {
+  const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
+  const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
+  await walkWithDetails(DAY_1, Object.fromEntries(ids.map((id, index) => [id, fetchedAt(index)])))
+  expect(
+    await candidatesAt(
+      '2026-02-04T00:30:00Z',
+      ids.map((id) => record(id)),
+    ),
+  ).toEqual(['d17', 'd00'])
+})
+
+test('what was not looked at for thirty days is asked for whatever the quota', async () => {
+  await walkWithDetails(DAY_1, {a: DAY_1, b: DAY_1, c: DAY_1})
+  expect(await candidatesAt('2026-03-05T23:30:00Z', [record('a'), record('b'), record('c')])).toEqual([
+    'a',
+    'b',
+    'c',
+  ])
+})
+
+test('a candidate carries what its list row said', async () => {
+  const row = record('a', {created_at: '2026-01-05', property_value: 500_000.5})
+  await stageWalk(db, {at: DAY_1, pages: [[row]]})
+  const [candidate] = await listDetailCandidates(db, stream, {now: micros(DAY_1), limit: 10})
+  expect(candidate).toEqual({
+    id: 'a',
+    listHash: observe(row).hash,
+    known: {
+      id: 'a',
+      property_address: '1 Main St, Austin, TX 78701',
+      loan_amount: '350000.00',
+      property_value: '500000.50',
+      status: 'draft',
+      created_at: '2026-01-05',
+    },
+  })
+})
+
+test('a detail that cannot be read is quarantined under the id that was asked for', async () => {
+  const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
+  await stageWalk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
+  expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
+    {record_id: 'a', source: 'detail', path: 'loan_amount'},
+  ])
+})

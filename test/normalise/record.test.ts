@@ -1,0 +1,159 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {parseInstant} from '../../src/clock.ts'
+import {dealStream} from '../../src/contract/deal.ts'
+import {optionalColumnsOf} from '../../src/contract/stream.ts'
+import {createNormaliser} from '../../src/normalise/record.ts'
+import type {WireRecord} from '../../src/types.ts'
+import {aRecord, columnOf, observe, reject} from '../support/record.ts'
+
+const isPresent = (record: WireRecord, column: string) =>
+  observe(record).present[optionalColumnsOf(dealStream).findIndex(({name}) => name === column)]
+
+test('a list row becomes an observation with exact cents and microseconds', () => {
+  const observation = observe(aRecord({loan_amount: 350_000.1}), 42n)
+  expect(observation).toMatchObject({id: 'deal_000001', payload: null, observedAt: 42n})
+  expect(columnOf(observation, 'loan_amount')).toBe(35_000_010n)
+  expect(columnOf(observation, 'created_at')).toBe(parseInstant('2026-01-05T15:00:00Z'))
+  expect(columnOf(observation, 'created_at_precision')).toBe('instant')
+})
+
+test('fields the contract does not know are kept as payload', () => {
+  const {payload} = observe(aRecord({borrower: {name: 'A'}, tags: ['x']}))
+  expect(JSON.parse(payload!)).toEqual({borrower: {name: 'A'}, tags: ['x']})
+})
+
+test('a status the contract does not know is accepted', () => {
+  expect(columnOf(observe(aRecord({status: 'on_hold'})), 'status')).toBe('on_hold')
+})
+
+test.each(['property_value', 'loan_program'])('an absent %s is told apart from a null one', (field) => {
+  expect(isPresent(aRecord(), field)).toBe(false)
+  expect(isPresent(aRecord({[field]: null}), field)).toBe(true)
+  expect(columnOf(observe(aRecord({[field]: null})), field)).toBeNull()
+})
+
+test('an amount given as a decimal string is read exactly', () => {
+  const observation = observe(aRecord({loan_amount: '9007199254740993.01', property_value: '350000.1'}))
+  expect(columnOf(observation, 'loan_amount')).toBe(900_719_925_474_099_301n)
+  expect(columnOf(observation, 'property_value')).toBe(35_000_010n)
+})
+
+test('a date without a time is kept as that date and marked as one', () => {
+  const observation = observe(aRecord({created_at: '2026-01-05'}))
+  expect(columnOf(observation, 'created_at')).toBe(parseInstant('2026-01-05T00:00:00Z'))
+  expect(columnOf(observation, 'created_at_precision')).toBe('date')
+})
+
+test('a timestamp without an offset is taken as UTC', () => {
+  expect(columnOf(observe(aRecord({created_at: '2026-01-05T15:00:00.5'})), 'created_at')).toBe(
+    parseInstant('2026-01-05T15:00:00.5Z'),
+  )
+})
+
+test.each<[string, WireRecord]>([
+  ['id', {id: ''}],
+  ['id', {id: 17}],
+  ['id', {id: undefined}],
+  ['loan_amount', {loan_amount: 'about a million'}],
+  ['loan_amount', {loan_amount: -1}],
+  ['loan_amount', {loan_amount: 1.234}],
+  ['loan_amount', {loan_amount: null}],
+  ['loan_amount', {loan_amount: undefined}],
+  ['loan_amount', {loan_amount: {value: 4711}}],
+  ['property_value', {property_value: 'unknown'}],
+  ['status', {status: ''}],
+  ['status', {status: null}],
+  ['created_at', {created_at: '2026-02-30'}],
+  ['created_at', {created_at: 1_770_000_000}],
+  ['created_at', {created_at: 'soon'}],
+])('a bad %s is quarantined with its path and the whole record: %o', (path, fields) => {
+  const record = aRecord(fields)
+  const rejected = reject(record, 42n)
+  expect(rejected).toMatchObject({path, observedAt: 42n})
+  expect(rejected.reason).toMatch(/expected/)
+  expect(JSON.parse(rejected.record)).toEqual(JSON.parse(JSON.stringify(record)))
+})
+
+test('a quarantined record keeps its id where that can be read', () => {
+  expect(reject(aRecord({loan_amount: -1})).id).toBe('deal_000001')
+  expect(reject(aRecord({id: 17})).id).toBeNull()
+})
+
+test('the reason for a quarantine never repeats the value', () => {
+  const field = fc.constantFrom(
+    'id',
+    'property_address',
+    'loan_amount',
+    'property_value',
+    'loan_program',
+    'status',
+    'created_at',
+  )
+  const bad = fc.oneof(
+    fc.constant('~4711~'),
+    fc.constant(-4711.471),
+    fc.constant({secret: '~4711~'}),
+    fc.constant(['~4711~']),
+  )
+  fc.assert(
+    fc.property(field, bad, (name, value) => {
+      const {quarantined} = createNormaliser(dealStream)([aRecord({[name]: value})], 0n)
+      for (const {reason} of quarantined) expect(reason).not.toContain('4711')
+    }),
+  )
+})
+
+test.each([null, 'deal', 42, true, ['deal_000001']])(
+  'a record that is no object is quarantined whole: %o',
+  (record) => {
+    expect(reject(record)).toEqual({
+      id: null,
+      path: '(record)',
+      reason: expect.stringContaining('expected object'),
+      record: JSON.stringify(record),
+      observedAt: 0n,
+    })
+  },
+)
+
+test('good records are kept in order beside a bad one', () => {
+  const records = [aRecord({id: 'a'}), aRecord({id: 'b', loan_amount: -1}), aRecord({id: 'c'})]
+  const page = createNormaliser(dealStream)(records, 0n)
+  expect(page.observations.map(({id}) => id)).toEqual(['a', 'c'])
+  expect(page.quarantined.map(({id}) => id)).toEqual(['b'])
+})
+
+test('the digest does not depend on the order of fields, on unknown ones or on when it was seen', () => {
+  const record = aRecord({property_value: 1, loan_program: 'bridge'})
+  const shuffled = Object.fromEntries(Object.entries(record).reverse())
+  expect(observe({...shuffled, extra: 1}, 5n).hash).toBe(observe(record, 9n).hash)
+})
+
+test('the same amount written differently has the same digest', () => {
+  expect(observe(aRecord({loan_amount: '350000.00'})).hash).toBe(
+    observe(aRecord({loan_amount: 350_000})).hash,
+  )
+})
+
+test.each<[string, WireRecord]>([
+  ['property_address', {property_address: '2 Main St'}],
+  ['a null property_address', {property_address: null}],
+  ['an empty property_address', {property_address: ''}],
+  ['loan_amount', {loan_amount: 350_000.01}],
+  ['property_value', {property_value: 500_000}],
+  ['a null property_value', {property_value: null}],
+  ['loan_program', {loan_program: 'bridge'}],
+  ['a null loan_program', {loan_program: null}],
+  ['status', {status: 'funded'}],
+  ['created_at', {created_at: '2026-01-05T15:00:00.000001Z'}],
+  ['the precision of created_at', {created_at: '2026-01-05'}],
+])('the digest changes with %s', (_, fields) => {
+  expect(observe(aRecord(fields)).hash).not.toBe(observe(aRecord()).hash)
+})
+
+test('a text that moves from one field to the next changes the digest', () => {
+  const left = aRecord({property_address: 'ab', loan_program: 'c'})
+  const right = aRecord({property_address: 'a', loan_program: 'bc'})
+  expect(observe(left).hash).not.toBe(observe(right).hash)
+})

@@ -1,0 +1,217 @@
+import {
+  existsSync,
+  lstatSync,
+  mkdirSync,
+  readdirSync,
+  readlinkSync,
+  statSync,
+  symlinkSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
+import {pruneReleases} from '../../src/release/prune.ts'
+import {
+  createBuildFolder,
+  discardBuild,
+  moveCurrent,
+  publishRelease,
+  type ReleaseInputs,
+  releaseIdOf,
+} from '../../src/release/publish.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {digestFile} from '../../src/warehouse/atomic-file.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {aManifest, publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+let folder: DataFolder
+
+beforeEach(() => {
+  data = createFolder()
+  folder = data.folder
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+const inputs: ReleaseInputs = {
+  asOf: '2026-02-02',
+  knownAt: '2026-02-02 23:30:00.000000',
+  fingerprint: 'f'.repeat(64),
+  engine: 'v1.5.6',
+}
+
+test('a release id is its date and twelve hex digits, the same for the same inputs', () => {
+  expect(releaseIdOf(inputs)).toMatch(/^2026-02-02-[0-9a-f]{12}$/)
+  expect(releaseIdOf({...inputs})).toBe(releaseIdOf(inputs))
+})
+
+test.each<Partial<ReleaseInputs>>([
+  {asOf: '2026-02-03'},
+  {knownAt: '2026-02-02 23:30:00.000001'},
+  {fingerprint: 'e'.repeat(64)},
+  {engine: 'v1.5.7'},
+])('a release id changes with %o', (change) => {
+  expect(releaseIdOf({...inputs, ...change}).slice(11)).not.toBe(releaseIdOf(inputs).slice(11))
+})
+
+test('a published release holds its database, its tables and its manifest, all of them read-only', async () => {
+  const {dir} = await publishTables(folder)
+  expect(readdirSync(dir).sort()).toEqual([
+    'core.deal.parquet',
+    'manifest.json',
+    'mart.portfolio_summary.parquet',
+    'portfolio.duckdb',
+  ])
+  for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o444)
+  expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
+})
+
+test('the manifest names every table with its rows, bytes and digest', async () => {
+  const {dir, manifest} = await publishTables(folder)
+  expect(manifest.tables.map(({name, rows}) => [name, rows])).toEqual([
+    ['core.deal', 3],
+    ['mart.portfolio_summary', 1],
+  ])
+  for (const {file, bytes, sha256} of manifest.tables) {
+    expect(statSync(join(dir, file)).size).toBe(bytes)
+    expect(await digestFile(join(dir, file))).toBe(sha256)
+  }
+})
+
+test('a manifest is read as it was written', async () => {
+  const buildDir = await createBuildFolder(folder, aManifest().release_id)
+  const dir = await publishRelease(folder, buildDir, aManifest())
+  expect(readRelease(dir)?.manifest).toEqual(aManifest())
+})
+
+test('a folder without a manifest is no release', async () => {
+  const buildDir = await createBuildFolder(folder, 'x')
+  expect(readRelease(buildDir)).toBeUndefined()
+})
+
+test('a manifest that is not one is named with what is wrong', async () => {
+  mkdirSync(join(folder.releases, 'odd'), {recursive: true})
+  writeFileSync(join(folder.releases, 'odd', 'manifest.json'), '{"schema_version": 2}')
+  const refusal = await failureOf((async () => requireRelease(folder, 'odd'))())
+  expect(refusal).toMatchObject({code: 'RELEASE_MANIFEST'})
+  expect(refusal.message).toContain('schema_version')
+})
+
+test('the same release built twice has the same bytes', async () => {
+  using other = createFolder()
+  const [one, two] = [await publishTables(folder), await publishTables(other.folder)]
+  expect(one.manifest.tables).toEqual(two.manifest.tables)
+})
+
+test('current is a relative link that follows the release it is pointed to', async () => {
+  await publishTables(folder, {release_id: 'first'})
+  expect(readlinkSync(folder.current)).toBe('releases/first')
+  await publishTables(folder, {release_id: 'second'})
+  expect(readlinkSync(folder.current)).toBe('releases/second')
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('second')
+  expect(readdirSync(folder.root).sort()).toEqual(['current', 'releases'])
+})
+
+test('a leftover of a swap that died does not hinder the next', async () => {
+  symlinkSync('nowhere', `${folder.current}.tmp-${process.pid}`)
+  await publishTables(folder, {release_id: 'first'})
+  expect(lstatSync(folder.current).isSymbolicLink()).toBe(true)
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe('first')
+})
+
+test('a folder without any release says so and what to do', async () => {
+  const refusal = await failureOf((async () => requireRelease(folder))())
+  expect(refusal).toMatchObject({code: 'RELEASE_NONE', exitCode: 2})
+  expect(refusal.message).toContain('loantape sync')
+})
+
+test.each(['2026-01-01-000000000000', '../releases', ''])(
+  "release '%s' is refused as unknown",
+  async (id) => {
+    await publishTables(folder)
+    expect(await failureOf((async () => requireRelease(folder, id))())).toMatchObject({
+      code: 'RELEASE_UNKNOWN',
+      exitCode: 2,
+    })
+  },
+)
+
+test('a build that failed leaves nothing', async () => {
+  const buildDir = await createBuildFolder(folder, 'x')
+  writeFileSync(join(buildDir, 'portfolio.duckdb'), 'half')
+  discardBuild(buildDir)
+  expect(readdirSync(folder.releases)).toEqual([])
+})
+
+test('a build folder begins empty', async () => {
+  writeFileSync(join(await createBuildFolder(folder, 'x'), 'leftover'), '')
+  expect(readdirSync(await createBuildFolder(folder, 'x'))).toEqual([])
+})
+
+/** Folders of releases, each an hour older than the one before. */
+function someReleases(names: readonly string[]): void {
+  names.forEach((name, index) => {
+    const dir = join(folder.releases, name)
+    mkdirSync(dir, {recursive: true})
+    utimesSync(dir, 0, 1_770_000_000 - index * 3600)
+  })
+}
+
+test('pruning keeps the newest releases and says which it removed', () => {
+  someReleases(['d', 'c', 'b', 'a'])
+  expect(pruneReleases(folder, 2)).toEqual(['b', 'a'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['c', 'd'])
+})
+
+test('pruning never removes the current release, however old', () => {
+  someReleases(['d', 'c', 'b', 'a'])
+  moveCurrent(folder, join(folder.releases, 'a'))
+  expect(pruneReleases(folder, 2)).toEqual(['c', 'b'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
+})
+
+test('pruning fewer releases than are kept removes nothing', () => {
+  someReleases(['b', 'a'])
+  expect(pruneReleases(folder, 7)).toEqual([])
+})
+
+test('pruning before the first release is no error', () => {
+  expect(pruneReleases(folder, 7)).toEqual([])
+})
+
+test('builds that died are removed, one that goes on is not', () => {
+  const dead = join(folder.releases, '.building-x-4194999')
+  const alive = join(folder.releases, `.building-x-${process.pid}`)
+  for (const dir of [dead, alive]) mkdirSync(dir, {recursive: true})
+  expect(pruneReleases(folder, 7)).toEqual([])
+  expect([existsSync(dead), existsSync(alive)]).toEqual([false, true])
+})
+
+test('a published release can be pruned although its files are read-only', async () => {
+  await publishTables(folder, {release_id: 'old'})
+  await publishTables(folder, {release_id: 'new'})
+  expect(pruneReleases(folder, 1)).toEqual(['old'])
+})
+
+test('who reads a release keeps reading it when it is pruned', async () => {
+  const old = await publishTables(folder, {release_id: 'old'})
+  await using db = await openRelease(old)
+  await publishTables(folder, {release_id: 'new'})
+  pruneReleases(folder, 1)
+  expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
+})
+
+test.each([
+  [`copy core.deal to '/tmp/loantape-escape.csv'`, /disabled/],
+  [`select * from read_text('/etc/hostname')`, /disabled/],
+  ['set enable_external_access = true', /locked|cannot/i],
+  ['delete from core.deal', /read-only/],
+])('SQL over a release cannot leave it: %s', async (sql, words) => {
+  await using db = await openRelease(await publishTables(folder))
+  await expect(db.run(sql)).rejects.toThrow(words)
+})

@@ -1,0 +1,101 @@
+import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {parseConfig} from '../../src/config.ts'
+import {type Job, readJobs, requireJob} from '../../src/schedule/job.ts'
+import {failureOf} from '../support/lab.ts'
+
+let jobsDir: string
+
+beforeEach(() => {
+  jobsDir = mkdtempSync(join(tmpdir(), 'loantape-jobs-'))
+})
+
+afterEach(() => rmSync(jobsDir, {recursive: true, force: true}))
+
+const builtIn = parseConfig({}, {readFile: () => ''})
+const withOwn = () => ({...builtIn, jobsDir})
+
+/** A job as a file of `jobs/` holds it. */
+function aJob(fields: Record<string, unknown> = {}): Record<string, unknown> {
+  return {
+    name: 'month-end',
+    schedule: '0 7 1 * *',
+    timeZone: 'America/New_York',
+    catchUp: 'each',
+    graceMinutes: 60,
+    steps: [{do: 'build'}, {do: 'export', profiles: ['csv']}],
+    ...fields,
+  }
+}
+
+const writeJob = (file: string, job: unknown) =>
+  writeFileSync(join(jobsDir, file), `export default ${JSON.stringify(job)}\n`)
+
+test('the built-in nightly job syncs and exports', async () => {
+  expect(await requireJob(builtIn, 'nightly')).toMatchObject({
+    timeZone: 'America/New_York',
+    steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}],
+  })
+})
+
+test("the user's own jobs stand beside the built-in ones", async () => {
+  writeJob('month-end.ts', aJob())
+  const jobs = await readJobs(withOwn())
+  expect(jobs.map(({name}) => name)).toEqual(['nightly', 'month-end'])
+  expect(jobs[1]).toEqual(aJob())
+})
+
+test('a job of the same name replaces the built-in one', async () => {
+  writeJob('mine.mjs', aJob({name: 'nightly'}))
+  expect((await readJobs(withOwn())).map(({name, schedule}): Partial<Job> => ({name, schedule}))).toEqual([
+    {name: 'nightly', schedule: '0 7 1 * *'},
+  ])
+})
+
+test('files that are no modules are passed over', async () => {
+  writeFileSync(join(jobsDir, 'README.md'), '# Jobs\n')
+  expect(await readJobs(withOwn())).toHaveLength(1)
+})
+
+test.each<[string, Record<string, unknown>]>([
+  ['name', {name: 'Month End'}],
+  ['schedule', {schedule: 'nightly'}],
+  ['schedule', {schedule: '0 7 1 *'}],
+  ['timeZone', {timeZone: 'Mars/Base'}],
+  ['catchUp', {catchUp: 'sometimes'}],
+  ['graceMinutes', {graceMinutes: -1}],
+  ['steps', {steps: []}],
+  ['steps.0.do', {steps: [{do: 'delete'}]}],
+  ['steps.1.profiles', {steps: [{do: 'sync'}, {do: 'export', profiles: []}]}],
+  ['retries', {retries: 3}],
+])('a bad %s is refused with file and field', async (field, fields) => {
+  writeJob('bad.mjs', aJob(fields))
+  const refusal = await failureOf(readJobs(withOwn()))
+  expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
+  expect(refusal.message).toContain(join(jobsDir, 'bad.mjs'))
+  expect(refusal.message).toContain(field)
+})
+
+test.each([
+  ['does not parse', 'export default {'],
+  ['throws', `throw new Error('no database here')`],
+  ['exports nothing', 'const job = 1'],
+])('a file that %s is refused by name', async (_, text) => {
+  writeFileSync(join(jobsDir, 'broken.mjs'), text)
+  const refusal = await failureOf(readJobs(withOwn()))
+  expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
+  expect(refusal.message).toContain('broken.mjs')
+})
+
+test('a folder that is not there is refused by name', async () => {
+  const refusal = await failureOf(readJobs({...builtIn, jobsDir: '/nowhere/at/all'}))
+  expect(refusal.message).toContain(`/nowhere/at/all`)
+})
+
+test('an unknown job is refused with those there are', async () => {
+  const refusal = await failureOf(requireJob(builtIn, 'weekly'))
+  expect(refusal).toMatchObject({code: 'JOB_UNKNOWN', exitCode: 2})
+  expect(refusal.message).toContain(`Job 'weekly' on the command line: expected one of nightly`)
+})

@@ -1,0 +1,37 @@
+import {mkdtempSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {createFrozenClock, realClock} from '../../src/clock.ts'
+import {createSilentLog} from '../../src/log.ts'
+import type {World} from '../../src/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
+
+/** A data folder of its own; disposing it removes it. */
+export interface TestFolder extends Disposable {
+  folder: DataFolder
+}
+
+/** Creates an empty data folder. */
+export function createFolder(): TestFolder {
+  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
+  const folder = dataFolderAt(join(root, 'data'))
+  requireWritable(folder)
+  return {folder, [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true})}
+}
+
+/** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
+export const anyRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
+
+/** A world both of whose clocks stand at an instant (ISO 8601). */
+export function createWorldAt(now: string): World {
+  const clock = createFrozenClock(Date.parse(now))
+  return {
+    clock,
+    realClock: {...realClock, ...clock},
+    random: () => 0.5,
+    log: createSilentLog(),
+    signal: new AbortController().signal,
+    onProgress: () => undefined,
+  }
+}

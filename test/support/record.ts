@@ -1,0 +1,36 @@
+import {dealStream} from '../../src/contract/deal.ts'
+import {createNormaliser} from '../../src/normalise/record.ts'
+import type {ColumnValue, Observation, Quarantined, WireRecord} from '../../src/types.ts'
+
+/** A deal as a list row shows it on the wire: without value and program. */
+export function aRecord(fields: WireRecord = {}): WireRecord {
+  return {
+    id: 'deal_000001',
+    property_address: '1 Main St, Austin, TX 78701',
+    loan_amount: 350_000,
+    status: 'draft',
+    created_at: '2026-01-05T15:00:00Z',
+    ...fields,
+  }
+}
+
+const normalise = createNormaliser(dealStream)
+
+/** A record as the observation it must become. */
+export function observe(record: unknown, observedAt = 0n): Observation {
+  const {observations, quarantined} = normalise([record], observedAt)
+  if (!observations[0]) throw new Error(`quarantined: ${quarantined[0]?.path} ${quarantined[0]?.reason}`)
+  return observations[0]
+}
+
+/** A record as the quarantined one it must become. */
+export function reject(record: unknown, observedAt = 0n): Quarantined {
+  const {quarantined} = normalise([record], observedAt)
+  if (!quarantined[0]) throw new Error('not quarantined')
+  return quarantined[0]
+}
+
+/** One column of an observation. */
+export function columnOf(observation: Observation, column: string): ColumnValue | undefined {
+  return observation.values[dealStream.columns.findIndex(({name}) => name === column)]
+}

@@ -1,0 +1,61 @@
+import {mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {digestFile, moveIntoPlace, writeFileAtomically} from '../../src/warehouse/atomic-file.ts'
+import {dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+
+let data: TestFolder
+let root: string
+
+beforeEach(() => {
+  data = createFolder()
+  root = data.folder.root
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+test('a file is written whole, replaces the one before and leaves nothing beside it', () => {
+  const path = join(root, 'file.json')
+  writeFileAtomically(path, 'first')
+  writeFileAtomically(path, 'second')
+  expect(readFileSync(path, 'utf8')).toBe('second')
+  expect(readdirSync(root)).toEqual(['file.json'])
+})
+
+test('a folder gets its final name with everything in it', () => {
+  const [temporary, final] = [join(root, '.building'), join(root, 'final')]
+  mkdirSync(temporary)
+  writeFileSync(join(temporary, 'a'), 'a')
+  moveIntoPlace(temporary, final)
+  expect(readdirSync(root)).toEqual(['final'])
+  expect(readdirSync(final)).toEqual(['a'])
+})
+
+test('what is not there cannot be moved, and the target stays', () => {
+  const path = join(root, 'file')
+  writeFileSync(path, 'kept')
+  expect(() => moveIntoPlace(join(root, 'nothing'), path)).toThrow('ENOENT')
+  expect(readFileSync(path, 'utf8')).toBe('kept')
+})
+
+test('a file is digested by sha256', async () => {
+  writeFileSync(join(root, 'abc'), 'abc')
+  expect(await digestFile(join(root, 'abc'))).toBe(
+    'ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad',
+  )
+})
+
+test('a data folder that is missing is created with its parents', () => {
+  const folder = dataFolderAt(join(root, 'a', 'b'))
+  requireWritable(folder)
+  expect(readdirSync(join(root, 'a'))).toEqual(['b'])
+})
+
+test('a data folder that is a file is refused with the reason', async () => {
+  writeFileSync(join(root, 'file'), '')
+  const refusal = await failureOf((async () => requireWritable(dataFolderAt(join(root, 'file'))))())
+  expect(refusal).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
+  expect(refusal.message).toMatch(/cannot be written \(E[A-Z]+\)/)
+})

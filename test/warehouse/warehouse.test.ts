@@ -1,0 +1,222 @@
+import {type ChildProcess, spawn} from 'node:child_process'
+import {once} from 'node:events'
+import {existsSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
+import {listColumns} from '../../src/load/stream-tables.ts'
+import {type Database, openDatabase} from '../../src/warehouse/database.ts'
+import {MIGRATIONS_DIR} from '../../src/warehouse/migrate.ts'
+import {readSetting, writeSetting} from '../../src/warehouse/settings.ts'
+import {openHistory, openWarehouse, refreshHistory} from '../../src/warehouse/warehouse.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+
+let data: TestFolder
+
+beforeEach(() => {
+  data = createFolder()
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+const migrationsOf = (db: Database) => db.all(anyRow, 'select name from warehouse.main.migration')
+
+test('a new warehouse has every migration once, in order', async () => {
+  await using db = await openWarehouse(data.folder)
+  const files = readdirSync(MIGRATIONS_DIR).sort()
+  expect((await migrationsOf(db)).map(({name}) => name)).toEqual(files)
+})
+
+test('a warehouse that is opened again keeps its content and is not migrated again', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'source_base_url', 'http://localhost/v1')
+  }
+  await using db = await openWarehouse(data.folder)
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+  expect(await readSetting(db, 'source_base_url')).toBe('http://localhost/v1')
+})
+
+test('a setting that is stored again is replaced', async () => {
+  await using db = await openWarehouse(data.folder)
+  expect(await readSetting(db, 'envelope')).toBeUndefined()
+  await writeSetting(db, 'envelope', 'top level')
+  await writeSetting(db, 'envelope', 'pagination')
+  expect(await readSetting(db, 'envelope')).toBe('pagination')
+})
+
+test('a warehouse of a later version is refused and left as it is', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await db.run(`insert into warehouse.main.migration values ('9999_later.sql', '')`)
+    await db.run('checkpoint warehouse')
+  }
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'WAREHOUSE_NEWER', exitCode: 1})
+  expect(refusal.message).toContain('9999_later.sql')
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
+const streamColumns = listColumns(dealStream).split(', ')
+const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
+  [name, type],
+  ...(mayBeAbsent ? [[`${name}_present`, 'BOOLEAN']] : []),
+])
+
+test.each(['deal_version', 'staged_deal'])(
+  'the content columns of raw.%s are those of the stream, in order',
+  async (table) => {
+    await using db = await openWarehouse(data.folder)
+    const columns = await db.all(
+      anyRow,
+      `select column_name, column_type from (describe warehouse.raw.${table})`,
+    )
+    const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
+    expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(contentTypes)
+    expect(columns.at(-1)).toMatchObject({column_name: 'payload'})
+  },
+)
+
+test('the content columns of raw.deal_head are those of the stream, carried and so without their flags', async () => {
+  await using db = await openWarehouse(data.folder)
+  const columns = await db.all(
+    anyRow,
+    'select column_name, column_type from (describe warehouse.raw.deal_head)',
+  )
+  const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
+  expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(
+    dealStream.columns.map(({name, type}) => [name, type]),
+  )
+})
+
+test('reading the history before the first walk says what to do', async () => {
+  const refusal = await failureOf(openHistory(data.folder))
+  expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
+  expect(refusal.message).toContain('loantape sync')
+  expect(existsSync(data.folder.history)).toBe(false)
+})
+
+async function storeSetting(db: Database, value: string): Promise<void> {
+  await writeSetting(db, 'envelope', value)
+  await refreshHistory(db, data.folder)
+}
+
+const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
+
+test('the history is a copy of what is stored, and cannot be written', async () => {
+  await using db = await openWarehouse(data.folder)
+  await storeSetting(db, 'first')
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+  await expect(history.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
+})
+
+test('a refreshed history is swapped in and the one before is kept', async () => {
+  await using db = await openWarehouse(data.folder)
+  await storeSetting(db, 'first')
+  await storeSetting(db, 'second')
+  await using history = await openDatabase({
+    attach: [
+      {path: data.folder.history, alias: 'history', readOnly: true},
+      {path: data.folder.previousHistory, alias: 'previous', readOnly: true},
+    ],
+  })
+  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'second'}])
+  expect(await history.all(anyRow, ENVELOPE.replace('history', 'previous'))).toEqual([{value: 'first'}])
+  expect(readdirSync(data.folder.root).filter((name) => name.includes('tmp'))).toEqual([])
+})
+
+test('who reads the history while it is refreshed goes on reading what it opened', async () => {
+  await using db = await openWarehouse(data.folder)
+  await storeSetting(db, 'first')
+  await using reader = await openHistory(data.folder)
+  await storeSetting(db, 'second')
+  await storeSetting(db, 'third')
+  expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+})
+
+test('what a refresh that died left behind does not disturb the next', async () => {
+  await using db = await openWarehouse(data.folder)
+  writeFileSync(`${data.folder.history}.tmp`, 'torn')
+  writeFileSync(`${data.folder.history}.tmp.wal`, 'torn')
+  await storeSetting(db, 'first')
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+})
+
+test('staged rows are not part of the history', async () => {
+  await using db = await openWarehouse(data.folder)
+  await db.run(`insert into warehouse.raw.page values ('w', 1, null, 0, '2026-02-02')`)
+  await refreshHistory(db, data.folder)
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, 'from history.raw.page')).toEqual([])
+})
+
+const DATABASE_MODULE = join(import.meta.dirname, '../../src/warehouse/database.ts')
+
+/** Opens a file for writing, says so, and holds it until it is ended. */
+const HOLD_FILE = `
+  const {openDatabase} = await import(${JSON.stringify(DATABASE_MODULE)})
+  await openDatabase({attach: [{path: process.argv[1], alias: 'held'}]})
+  console.log('open')
+  setInterval(() => undefined, 60_000)`
+
+/** Another process that has a file open. */
+async function holdFile(path: string): Promise<ChildProcess> {
+  const holder = spawn(process.execPath, ['--input-type=module', '--eval', HOLD_FILE, path], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  await once(holder.stdout!, 'data')
+  return holder
+}
+
+test('a warehouse that another process has open is refused with its pid', async () => {
+  const holder = await holdFile(data.folder.warehouse)
+  try {
+    const refusal = await failureOf(openWarehouse(data.folder))
+    expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
+    expect(refusal.message).toContain(`(pid ${holder.pid})`)
+  } finally {
+    holder.kill('SIGKILL')
+    await once(holder, 'exit')
+  }
+})
+
+test('what a killed process had committed is there when the warehouse is opened again', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'envelope', 'before')
+  }
+  const holder = await holdFile(data.folder.warehouse)
+  holder.kill('SIGKILL')
+  await once(holder, 'exit')
+  await using db = await openWarehouse(data.folder)
+  expect(await readSetting(db, 'envelope')).toBe('before')
+})
+
+const damages: [string, () => Promise<void> | void][] = [
+  ['is no database', () => writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))],
+  [
+    'is cut short',
+    async () => {
+      await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+      truncateSync(data.folder.warehouse, 10_000)
+    },
+  ],
+]
+
+test.each(damages)('a warehouse file that %s is refused and left as it is', async (_, damage) => {
+  await damage()
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
+  expect(refusal.message).toContain(data.folder.warehouse)
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
+test('a damaged history is refused as unreadable', async () => {
+  writeFileSync(data.folder.history, 'something else entirely\n'.repeat(1000))
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
+})
