@@ -1,6 +1,6 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
 import {dealStream} from './contract/deal.ts'
-import {type BatchResult, writeBatch} from './export/batch.ts'
+import {type BatchResult, requireProfile, writeBatch} from './export/batch.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
 import {applyObservations} from './load/apply.ts'
@@ -11,7 +11,7 @@ import {dropWalk} from './load/walk-state.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
 import {requireBoundedQuarantine} from './pipeline/quarantine.ts'
-import {pinSource, readToEnd} from './pipeline/walk.ts'
+import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {requireRelease} from './release/manifest.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
@@ -95,11 +95,12 @@ async function walkAndApply(
   const stream = dealStream
   const accepted = new Set(request.accept)
   await using db = await openWarehouse(folder)
-  await pinSource(db, stream, config.baseUrl, accepted)
+  await requireOwnSource(db, stream, config.baseUrl, accepted)
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
     const walk = await readToEnd({db, stream, client, config, accepted, runId: run.runId}, world)
+    await pinSource(db, walk)
     const certificate = await certifyWalk(db, stream, walk)
     await requireBoundedQuarantine(db, stream, walk)
     const details = await fetchMissingDetails({db, stream, client, config}, walk, world)
@@ -160,6 +161,7 @@ export async function exportRelease(
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   const {asOf, tables} = request
+  for (const profile of request.profiles) requireProfile(profile)
   const releaseId =
     asOf === undefined ? request.releaseId : (await buildRelease(folder, config, {asOf}, world)).release_id
   const release = requireRelease(folder, releaseId)

@@ -23,6 +23,7 @@ export function createProgram(cli: Cli): Command {
     .option('--json', 'print exactly one JSON object on stdout')
     .showSuggestionAfterError()
     .exitOverride()
+    .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
   for (const add of [
     addDemo,
@@ -52,14 +53,23 @@ export async function runProgram(program: Command, cli: Cli, args: readonly stri
     return cli.exitCode
   } catch (error) {
     if (error instanceof CommanderError && error.exitCode === 0) return 0
-    // Commander has printed its own words already.
-    const isUsage = error instanceof CommanderError
-    const failure = isUsage ? new ConfigError({code: 'USAGE', problem: error.message}) : explainError(error)
+    const failure = error instanceof CommanderError ? explainUsage(error) : explainError(error)
     const message = scrubSecrets(failure.message)
     if (args.includes('--json')) {
       cli.printJson({error: {code: failure.code, exit_code: failure.exitCode, message}})
     }
-    if (!isUsage) cli.complain(`loantape: ${message} [${failure.code}]`)
+    cli.complain(`loantape: ${message} [${failure.code}]`)
     return failure.exitCode
   }
+}
+
+/** Commander's `error: unknown command 'snyc'\n(Did you mean sync?)` as an error of ours. */
+function explainUsage({code, message}: CommanderError): ConfigError {
+  const words = message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ')
+  return new ConfigError({
+    code: 'USAGE',
+    problem: `Command line: ${code === 'commander.help' ? 'expected a command' : words}.`,
+    kept: 'Nothing was started.',
+    next: '`loantape --help` lists the commands, `loantape <command> --help` the options of one.',
+  })
 }

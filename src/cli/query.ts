@@ -6,6 +6,7 @@ import {buildPortfolio} from '../pipeline.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 
@@ -54,11 +55,11 @@ export function addQuery(program: Command, cli: Cli): void {
     })
 }
 
-async function runQuery(
-  connection: Awaited<ReturnType<typeof openRelease>>['connection'],
-  sql: string,
-): Promise<QueryResult> {
+type Connection = Database['connection']
+
+async function runQuery(connection: Connection, sql: string): Promise<QueryResult> {
   try {
+    await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
     const types = reader.columnTypes()
     const columns = reader
@@ -70,9 +71,16 @@ async function runQuery(
       code: 'QUERY_FAILED',
       problem: `Query refused: ${messageOf(error)}`,
       kept: 'The release is read-only; nothing was changed.',
+      next: 'Correct the statement; `loantape query "show all tables"` lists tables and columns.',
       cause: error,
     })
   }
+}
+
+async function requireOneStatement(connection: Connection, sql: string): Promise<void> {
+  // The engine does not count to zero: one statement is added.
+  const {count} = await connection.extractStatements(`${sql}\n;select 1`)
+  if (count !== 2) throw new Error(`${count - 1} statements: expected one.`)
 }
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/

@@ -1,10 +1,11 @@
-import {copyFileSync} from 'node:fs'
+import {copyFileSync, existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {readChecks} from '../check/read-checks.ts'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
@@ -56,9 +57,21 @@ interface Sources {
   checks: Check[]
 }
 
-/** The built-in models, checks and seeds, and the user's own. */
-export function readSources(config: Config): Sources {
-  const folders = [BUILT_IN_SQL, ...(config.sqlDir === undefined ? [] : [config.sqlDir])]
+/**
+ * The built-in models, checks and seeds, and the user's own.
+ *
+ * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
+ */
+export function readSources({sqlDir}: Config): Sources {
+  if (sqlDir !== undefined && !existsSync(sqlDir)) {
+    throw new ConfigError({
+      code: 'SQL_DIR_MISSING',
+      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there.`,
+      kept: 'Nothing was released; what was walked is stored, and current still points to the release before.',
+      next: 'Correct the setting, then run `loantape build`.',
+    })
+  }
+  const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
   const models = readModels(folders)
   const tags = models.flatMap((model) => model.checks)
   return {models, seeds: readSeeds(folders), checks: readChecks(tags, folders)}

@@ -40,19 +40,18 @@ export interface WalkTools {
 }
 
 /**
- * Makes sure that a data folder reads the source it belongs to.
+ * Makes sure that a data folder reads the source it belongs to; what was begun at another is dropped.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
-export async function pinSource(
+export async function requireOwnSource(
   db: Database,
   stream: Stream,
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
   const pinned = await readSetting(db, 'source_base_url')
-  if (pinned === baseUrl) return
-  if (pinned !== undefined && !accepted.has('source')) {
+  if (pinned !== undefined && pinned !== baseUrl && !accepted.has('source')) {
     throw new ConfigError({
       code: 'SOURCE_PINNED',
       problem: `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`,
@@ -61,8 +60,15 @@ export async function pinSource(
     })
   }
   const open = await findOpenWalk(db, stream)
-  if (open) await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
-  await writeSetting(db, 'source_base_url', baseUrl)
+  if (open && open.baseUrl !== baseUrl) {
+    await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
+  }
+}
+
+/** Binds a data folder to the source of a complete walk: a mistyped address, which never answers, binds nothing. */
+export async function pinSource(db: Database, walk: OpenWalk): Promise<void> {
+  if ((await readSetting(db, 'source_base_url')) === walk.baseUrl) return
+  await writeSetting(db, 'source_base_url', walk.baseUrl)
 }
 
 /**

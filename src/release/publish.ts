@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {readdirSync, renameSync, rmSync, statSync, symlinkSync} from 'node:fs'
+import {existsSync, readdirSync, renameSync, rmSync, statSync, symlinkSync} from 'node:fs'
 import {chmod, mkdir, writeFile} from 'node:fs/promises'
 import {dirname, join, relative} from 'node:path'
 import {z} from 'zod'
@@ -73,7 +73,10 @@ export async function createBuildFolder(folder: DataFolder, releaseId: string): 
   return dir
 }
 
-/** Writes the manifest last, makes every file read-only and gives the folder its final name. */
+/**
+ * Writes the manifest last, makes every file read-only and gives the folder its final name. Where another process has
+ * published the same release in the meantime, that one stays: it may be open already.
+ */
 export async function publishRelease(
   folder: DataFolder,
   buildDir: string,
@@ -85,7 +88,10 @@ export async function publishRelease(
     syncToDisk(join(buildDir, file))
   }
   const final = join(folder.releases, manifest.release_id)
-  // Only a folder without a manifest can stand here: a finished release would have been used as it is.
+  if (existsSync(join(final, 'manifest.json'))) {
+    discardBuild(buildDir)
+    return final
+  }
   rmSync(final, {recursive: true, force: true})
   moveIntoPlace(buildDir, final)
   return final

@@ -1,5 +1,5 @@
-import {accessSync, constants, mkdirSync} from 'node:fs'
-import {join, resolve} from 'node:path'
+import {accessSync, constants, existsSync, mkdirSync} from 'node:fs'
+import {dirname, join, resolve} from 'node:path'
 import {ConfigError, codeOf} from '../errors.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
@@ -39,8 +39,8 @@ export function dataFolderAt(dataDir: string): DataFolder {
  */
 export function requireWritable(folder: DataFolder): void {
   try {
-    mkdirSync(folder.root, {recursive: true})
-    accessSync(folder.root, constants.R_OK | constants.W_OK | constants.X_OK)
+    createFolder(folder.root)
+    accessSync(`${folder.root}/`, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (error) {
     throw new ConfigError({
       code: 'DATA_DIR_NOT_WRITABLE',
@@ -49,5 +49,16 @@ export function requireWritable(folder: DataFolder): void {
       next: 'Give loantape a folder it may write with --data or LOANTAPE_DATA_DIR.',
       cause: error,
     })
+  }
+}
+
+/** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */
+function createFolder(path: string): void {
+  if (existsSync(path)) return
+  createFolder(dirname(path))
+  try {
+    mkdirSync(path)
+  } catch (error) {
+    if (codeOf(error) !== 'EEXIST') throw error
   }
 }

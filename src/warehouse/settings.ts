@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Database} from './database.ts'
+import {type Database, inTransaction} from './database.ts'
 
 /** A single fact about this warehouse: the source it belongs to, the envelope that source answers in. */
 export type SettingName = 'source_base_url' | 'envelope'
@@ -13,6 +13,8 @@ export async function readSetting(db: Database, name: SettingName): Promise<stri
 
 /** Stores a value, replacing the one before. */
 export async function writeSetting(db: Database, name: SettingName, value: string): Promise<void> {
-  await db.run('delete from warehouse.raw.setting where name = $1', [name])
-  await db.run('insert into warehouse.raw.setting values ($1, $2)', [name, value])
+  await inTransaction(db, async () => {
+    await db.run('delete from warehouse.raw.setting where name = $1', [name])
+    await db.run('insert into warehouse.raw.setting values ($1, $2)', [name, value])
+  })
 }

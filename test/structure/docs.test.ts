@@ -1,5 +1,5 @@
 import {execFileSync} from 'node:child_process'
-import {existsSync, readFileSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
@@ -34,7 +34,9 @@ test.each(PAGES)('every path that %s names exists', (page) => {
 test.each(PAGES)('every loantape command that %s shows exists, with its options', (page) => {
   const quiet = {write: () => true}
   const program = createProgram(createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}))
-  const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(([, words = '']) => words)
+  const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(
+    ([, words = '']) => words,
+  )
   const unknown = shown.filter((words) => {
     const command = program.commands.find((known) => known.name() === words.split(' ')[0])
     const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
@@ -46,7 +48,9 @@ test.each(PAGES)('every loantape command that %s shows exists, with its options'
 
 test('every npm script that a page names exists', () => {
   const scripts = Object.keys((JSON.parse(readPage('package.json')) as {scripts: object}).scripts)
-  const named = PAGES.flatMap((page) => [...readPage(page).matchAll(/npm run ([\w:]+)/g)].map(([, name = '']) => name))
+  const named = PAGES.flatMap((page) =>
+    [...readPage(page).matchAll(/npm run ([\w:]+)/g)].map(([, name = '']) => name),
+  )
   expect(named.filter((name) => !scripts.includes(name))).toEqual([])
 })
 
@@ -59,7 +63,10 @@ test('the lockfile names no registry', () => {
 })
 
 test('no file that git tracks names a path of one machine', () => {
-  const tracked = execFileSync('git', ['ls-files', 'src', 'sql', 'jobs', 'scripts'], {cwd: ROOT, encoding: 'utf8'})
+  const tracked = execFileSync('git', ['ls-files', 'src', 'sql', 'jobs', 'scripts'], {
+    cwd: ROOT,
+    encoding: 'utf8',
+  })
   const offenders = tracked
     .split('\n')
     .filter((file) => file !== '' && /["'`]\/(tmp|root|home|work)\//.test(readPage(file)))

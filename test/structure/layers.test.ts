@@ -1,4 +1,4 @@
-import {readFileSync, readdirSync} from 'node:fs'
+import {readdirSync, readFileSync} from 'node:fs'
 import {dirname, join, relative} from 'node:path'
 import {expect, test} from 'vitest'
 
@@ -40,7 +40,10 @@ test('imports run one way: a layer imports only what lies below it', () => {
     return imports
       .map(([, path = '']) => layerOf(join(dirname(file), path)))
       .filter((target) => target !== layer && !MAY_IMPORT[layer]?.includes(target))
-      .map((target) => `${relative(ROOT, file)}: layer ${layer} imports ${target}, see "Layers" in ARCHITECTURE.md`)
+      .map(
+        (target) =>
+          `${relative(ROOT, file)}: layer ${layer} imports ${target}, see "Layers" in ARCHITECTURE.md`,
+      )
   })
   expect(violations).toEqual([])
 })

@@ -1,5 +1,5 @@
-import {spawn} from 'node:child_process'
-import {mkdtempSync, rmSync} from 'node:fs'
+import {type ChildProcess, spawn} from 'node:child_process'
+import {cpSync, mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -32,6 +32,14 @@ export interface Ended {
   stderr: string
 }
 
+/** A process under way; disposing it kills it. */
+export interface Started extends Disposable {
+  process: ChildProcess
+  /** Everything it has printed so far. */
+  printed(): {stdout: string; stderr: string}
+  ended: Promise<Ended>
+}
+
 /** A local service and a data folder of their own; disposing it ends the one and removes the other. */
 export interface Lab extends AsyncDisposable {
   service: RunningService
@@ -52,6 +60,10 @@ export interface Lab extends AsyncDisposable {
   currentReleaseId(): string | undefined
   /** Runs the program as a process of its own. */
   run(args: readonly string[], env?: Record<string, string>): Promise<Ended>
+  /** Starts the program as a process of its own; disposing the lab kills it if it still runs. */
+  start(args: readonly string[], env?: Record<string, string>): Started
+  /** A new folder beside the data folder, holding a copy of what it holds now. */
+  copyFolder(name: string): DataFolder
 }
 
 /** Starts a lab; its service holds no deals. */
@@ -77,12 +89,19 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     signal: new AbortController().signal,
     onProgress: () => undefined,
   })
+  const started: Started[] = []
+  const start = (args: readonly string[], changes?: Record<string, string>) => {
+    const one = startProgram(args, {...env, ...changes}, root)
+    started.push(one)
+    return one
+  }
   return {
     service,
     folder,
     config,
     env,
     createWorld,
+    start,
     sync(now, {config: changes, signal, ...request} = {}) {
       const world = {...createWorld(now), ...(signal && {signal})}
       return syncDeals({...config, ...changes}, request, world)
@@ -96,8 +115,15 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
       return await db.all(z.record(z.string(), z.unknown()), sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    run: (args, changes) => runProgram(args, {...env, ...changes}, root),
+    run: (args, changes) => start(args, changes).ended,
+    copyFolder(name) {
+      const copy = dataFolderAt(join(root, name))
+      cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
+      return copy
+    },
     async [Symbol.asyncDispose]() {
+      for (const one of started) one[Symbol.dispose]()
+      await Promise.allSettled(started.map(({ended}) => ended))
       await service.close()
       rmSync(root, {recursive: true, force: true})
     },
@@ -110,8 +136,28 @@ export function runProgram(
   env: Record<string, string>,
   cwd: string = tmpdir(),
 ): Promise<Ended> {
-  const {promise, resolve, reject} = Promise.withResolvers<Ended>()
-  const child = spawn(process.execPath, [MAIN, ...args], {cwd, env: {PATH: process.env.PATH, ...env}})
+  return startProgram(args, env, cwd).ended
+}
+
+/** Compiled modules of the program: a process starts in two thirds of the time. */
+const COMPILE_CACHE = join(import.meta.dirname, '../../node_modules/.cache/loantape-test')
+
+/** Starts the program, with no other settings than `env`. */
+function startProgram(args: readonly string[], env: Record<string, string>, cwd: string): Started {
+  return startProcess([process.execPath, MAIN, ...args], env, cwd)
+}
+
+/** Starts a process, with no other settings than `env`. */
+export function startProcess(
+  [command = '', ...args]: readonly string[],
+  env: Record<string, string>,
+  cwd: string = tmpdir(),
+): Started {
+  const {promise: ended, resolve, reject} = Promise.withResolvers<Ended>()
+  const child = spawn(command, args, {
+    cwd,
+    env: {PATH: process.env.PATH, NODE_COMPILE_CACHE: COMPILE_CACHE, ...env},
+  })
   let [stdout, stderr] = ['', '']
   child.stdout.on('data', (chunk: Buffer) => {
     stdout += chunk.toString()
@@ -121,7 +167,14 @@ export function runProgram(
   })
   child.on('error', reject)
   child.on('close', (code, signal) => resolve({code, signal, stdout, stderr}))
-  return promise
+  return {
+    process: child,
+    printed: () => ({stdout, stderr}),
+    ended,
+    [Symbol.dispose]() {
+      child.kill('SIGKILL')
+    },
+  }
 }
 
 /** A stored deal; the number gives its id and its place in the list. */

@@ -1,0 +1,74 @@
+import {existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {groupThousands} from '../../src/money.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type Ended, runProgram} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let root: string
+
+beforeAll(() => {
+  root = mkdtempSync(join(tmpdir(), 'loantape-demo-'))
+})
+
+afterAll(() => rmSync(root, {recursive: true, force: true}))
+
+function demo(dataDir: string, ...options: string[]): Promise<Ended> {
+  const args = ['demo', '--data', dataDir, '--deals', '300', '--days', '3', ...options]
+  return runProgram(args, {LOANTAPE_LOG_LEVEL: 'error', LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'}, root)
+}
+
+test.concurrent('the demo agrees with its release to the cent, and run again shows people the same and what to try next', async () => {
+  const dataDir = join(root, 'twice')
+  const first = readJson(await demo(dataDir, '--json'))
+  await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
+  const row = z.record(z.string(), z.unknown())
+  expect(first).toMatchObject({
+    days: [{day: '2026-02-02', changes: {created: 300}}, {day: '2026-02-03'}, {day: '2026-02-04'}],
+    summary: await db.one(
+      row,
+      `select cast(count(*) as integer) as deals, sum(loan_amount) as amount,
+           cast(count(*) filter (where status = 'funded') as integer) as funded_deals,
+           sum(loan_amount) filter (where status = 'funded') as funded_amount
+         from core.deal`,
+    ),
+    by_status: await db.all(
+      row,
+      "select status as bucket, cast(count(*) as integer) as deals, sum(loan_amount) as amount from core.deal group by all order by min(list_position(['draft', 'underwriting', 'approved', 'funded'], status))",
+    ),
+  })
+
+  const {code, stdout, stderr} = await demo(dataDir)
+  expect({code, stderr}).toEqual({code: 0, stderr: ''})
+  expect(stdout).toMatch(/^A Deal Financing Service with 300 deals listens on http/)
+  expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(3)
+  const {deals, amount} = z.object({deals: z.number(), amount: z.string()}).parse(first.summary)
+  expect(stdout).toContain(`Portfolio: ${deals} deals, $${groupThousands(amount)}; funded`)
+  expect(stdout).toMatch(/^status +deals +amount +share$/m)
+  expect(stdout).toMatch(/^funded +\d+ +\$[\d,]+\.\d\d +\d+\.\d %$/m)
+  expect(stdout).toMatch(/^loan program +deals +amount +share$/m)
+  expect(stdout).toMatch(/^bridge_12mo +\d+ +\$/m)
+  const commands = [...stdout.matchAll(/^ {2}npx loantape query "(.*)"$/gm)].map((match) => match[1] ?? '')
+  expect(commands).toHaveLength(2)
+  const asWritten = await Promise.all(
+    commands.map((sql) => runProgram(['query', sql, '--data', dataDir], {}, root)),
+  )
+  expect(asWritten.map((ended) => ended.code)).toEqual([0, 0])
+  for (const [, file = ''] of stdout.matchAll(/^(?:Release|Exported): +([^,\n]+)/gm)) {
+    expect(existsSync(join(root, file)), file).toBe(true)
+  }
+})
+
+test.concurrent('the demo refuses a folder that is neither empty nor its own', async () => {
+  const dataDir = mkdtempSync(join(root, 'mine-'))
+  writeFileSync(join(dataDir, 'thesis.txt'), 'years of work')
+  const failure = readFailure(await demo(dataDir, '--json'))
+  expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
+  expect(failure.message).toMatch(/is neither empty nor a demo's\. Nothing was changed\. .*--data demo-data/)
+  expect(readFileSync(join(dataDir, 'thesis.txt'), 'utf8')).toBe('years of work')
+})

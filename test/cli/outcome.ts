@@ -1,0 +1,37 @@
+import {expect} from 'vitest'
+import {z} from 'zod'
+import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {Ended} from '../support/lab.ts'
+
+const failureSchema = z.strictObject({
+  error: z.strictObject({code: z.string(), exit_code: z.number(), message: z.string()}),
+})
+
+/** The one JSON object a process printed. */
+export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
+  expect(stdout.trim().split('\n'), stderr).toHaveLength(1)
+  return z.record(z.string(), z.unknown()).parse(JSON.parse(stdout))
+}
+
+/** How a process started with `--json` says it failed; the same words stand on stderr for people. */
+export function readFailure(ended: Ended): {code: string; exitCode: number; message: string} {
+  const {error} = failureSchema.parse(readJson(ended))
+  expect(ended.code).toBe(error.exit_code)
+  expect(ended.stderr).toContain(`loantape: ${error.message} [${error.code}]`)
+  return {code: error.code, exitCode: error.exit_code, message: error.message}
+}
+
+/** What a data folder holds for those who only read: the current release and its totals. */
+export interface Standing {
+  releaseId: string | undefined
+  summary: unknown
+}
+
+/** Reads the current release, as `query` would. */
+export async function readStanding(folder: DataFolder): Promise<Standing> {
+  await using db = await openRelease(requireRelease(folder))
+  const summary = await db.all(z.record(z.string(), z.unknown()), 'from mart.portfolio_summary')
+  return {releaseId: findCurrentRelease(folder)?.manifest.release_id, summary}
+}

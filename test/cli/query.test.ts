@@ -1,0 +1,83 @@
+import {readdirSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {aDeal, createLab, type Lab} from '../support/lab.ts'
+import {readFailure, readStanding, type Standing} from './outcome.ts'
+
+const PAIR = 'select deal_id, loan_amount, property_value, created_at from core.deal order by deal_id'
+
+let lab: Lab
+let before: Standing
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert([
+    aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
+    aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),
+  ])
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  before = await readStanding(lab.folder)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test.concurrent('decimals beyond a double are exact in every format', async () => {
+  const [table, csv, json] = await Promise.all(
+    ['table', 'csv', 'json'].map((format) => lab.run(['query', PAIR, '--format', format])),
+  )
+  expect(table?.stdout).toMatch(/deal_000001 +69999999999999\.01 /)
+  expect(csv?.stdout.split('\n').slice(0, 3)).toEqual([
+    'deal_id,loan_amount,property_value,created_at',
+    'deal_000001,69999999999999.01,,2026-01-05 15:00:01',
+    'deal_000002,0.10,500000.00,2026-01-05 15:00:02',
+  ])
+  expect(JSON.parse(json?.stdout ?? '')).toEqual({
+    rows: [
+      {
+        deal_id: 'deal_000001',
+        loan_amount: '69999999999999.01',
+        property_value: null,
+        created_at: '2026-01-05 15:00:01',
+      },
+      {
+        deal_id: 'deal_000002',
+        loan_amount: '0.10',
+        property_value: '500000.00',
+        created_at: '2026-01-05 15:00:02',
+      },
+    ],
+  })
+})
+
+test.concurrent('quotes, commas and line ends in CSV are as RFC 4180 has them', async () => {
+  const {stdout} = await lab.run([
+    'query',
+    `select property_address as a from core.deal where deal_id = 'deal_000002'`,
+    '--format',
+    'csv',
+  ])
+  expect(stdout).toBe('a\n"2 ""Old"" Mill Rd,\nAustin, TX 78701"\n')
+})
+
+const refused: [behaviour: string, sql: string, words: RegExp][] = [
+  ['inserts', 'insert into core.deal select * from core.deal', /read-only/],
+  ['creates a table', 'create table core.mine as select 1', /read-only/],
+  ['reads a file', `select * from read_text('/etc/hostname')`, /disabled/],
+  ['writes a file', `copy core.deal to 'stolen.csv'`, /disabled/],
+  ['attaches a database', `attach 'other.duckdb'`, /disabled/],
+  ['unlocks the settings', 'set enable_external_access = true', /locked/],
+  ['is two', 'select 1; select 2', /2 statements: expected one/],
+  ['is empty', '', /0 statements: expected one/],
+  ['has a wrong column', 'select loan_amonut from core.deal', /loan_amount/],
+]
+
+for (const [behaviour, sql, words] of refused) {
+  test.concurrent(`a query that ${behaviour} is refused`, async () => {
+    const failure = readFailure(await lab.run(['query', sql, '--json']))
+    expect(failure).toMatchObject({code: 'QUERY_FAILED', exitCode: 2})
+    expect(failure.message).toMatch(words)
+    expect(failure.message).toMatch(/nothing was changed\. Correct the statement/)
+    expect(await readStanding(lab.folder)).toEqual(before)
+    expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data'])
+  })
+}

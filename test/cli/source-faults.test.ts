@@ -1,0 +1,237 @@
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {realClock} from '../../src/clock.ts'
+import type {Fault} from '../../src/service/faults.ts'
+import {startService} from '../../src/service/server.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+let before: Standing
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(60))
+  await lab.sync(DAY_1)
+  before = await readStanding(lab.folder)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** One test's own copy of the data folder, and faults that only its runs meet: its page size tells them apart. */
+interface Case {
+  folder: DataFolder
+  /** Syncs the second day. */
+  sync(env?: Record<string, string>, ...options: string[]): Promise<Ended>
+  /** Spoils the answers to pages. */
+  spoilPages(fault: Fault, match?: {nth?: number | number[]}): void
+}
+
+let cases = 0
+
+function openCase(): Case {
+  cases += 1
+  const pageSize = String(12 + cases)
+  const folder = lab.copyFolder(`data-${pageSize}`)
+  return {
+    folder,
+    sync: (env, ...options) =>
+      lab.run(['sync', '--json', ...options], {
+        LOANTAPE_DATA_DIR: folder.root,
+        LOANTAPE_NOW: DAY_2,
+        LOANTAPE_PAGE_SIZE: pageSize,
+        LOANTAPE_RETRIES: '1',
+        LOANTAPE_LOG_LEVEL: 'error',
+        ...env,
+      }),
+    spoilPages: (fault, match) =>
+      lab.service.faults.add({match: {path: `/deals?limit=${pageSize}`, ...match}, fault}),
+  }
+}
+
+/** Makes the amounts of the first deals of a page unreadable. */
+function spoilAmounts(deals: number): Fault {
+  return {
+    kind: 'mutate',
+    change: (body) => ({
+      ...body,
+      data: (body.data as object[]).map((deal, index) =>
+        index < deals ? {...deal, loan_amount: 'about a million'} : deal,
+      ),
+    }),
+  }
+}
+
+test.concurrent('a run without base URL and key names both', async () => {
+  const {sync} = openCase()
+  const failure = readFailure(await sync({LOANTAPE_BASE_URL: '', LOANTAPE_API_KEY: ''}))
+  expect(failure).toMatchObject({code: 'CONFIG_SOURCE_MISSING', exitCode: 2})
+  expect(failure.message).toMatch(
+    /LOANTAPE_BASE_URL and LOANTAPE_API_KEY not set\. Nothing was started\. Set/,
+  )
+})
+
+test.concurrent('a host that does not answer defers the run', async () => {
+  const {folder, sync} = openCase()
+  const failure = readFailure(await sync({LOANTAPE_BASE_URL: 'http://127.0.0.1:9/v1'}, '--accept', 'source'))
+  expect(failure).toMatchObject({code: 'SOURCE_UNREACHABLE', exitCode: 6})
+  expect(failure.message).toMatch(/127\.0\.0\.1:9.*ECONNREFUSED.*is kept\. The next run continues/)
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+test.concurrent('a key that the source refuses ends the run at once, and is not printed', async () => {
+  const {folder, sync} = openCase()
+  const ended = await sync({LOANTAPE_API_KEY: 'sk_test_someone_elses'})
+  const failure = readFailure(ended)
+  expect(failure).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
+  expect(failure.message).toMatch(/status 401.*GET \/deals.*is kept\. Check LOANTAPE_API_KEY/)
+  expect(ended.stdout + ended.stderr).not.toContain('someone_elses')
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+const broken: [behaviour: string, fault: Fault, page: number | undefined, code: string, words: RegExp][] = [
+  [
+    'JSON that never ends',
+    {kind: 'wrong_json'},
+    undefined,
+    'SOURCE_NOT_JSON',
+    /application\/json.*LOANTAPE_BASE_URL/,
+  ],
+  [
+    'a web page instead of JSON',
+    {kind: 'html'},
+    undefined,
+    'SOURCE_NOT_JSON',
+    /text\/html.*LOANTAPE_BASE_URL/,
+  ],
+  [
+    'a cursor that leads back',
+    {kind: 'repeat_cursor'},
+    2,
+    'SOURCE_CURSOR_LOOP',
+    /cursor of GET \/deals was met before.*run again/,
+  ],
+  ['has_more that is text', {kind: 'envelope', shape: 'string_has_more'}, undefined, 'SOURCE_', /has_more.*/],
+  [
+    'a next page without its cursor',
+    {kind: 'envelope', shape: 'no_cursor'},
+    undefined,
+    'SOURCE_',
+    /next_cursor/,
+  ],
+]
+
+for (const [behaviour, fault, page, code, words] of broken) {
+  test.concurrent(`${behaviour} breaks the contract and leaves everything as it was`, async () => {
+    const {folder, sync, spoilPages} = openCase()
+    spoilPages(fault, page === undefined ? {} : {nth: page})
+    const failure = readFailure(await sync())
+    expect(failure.exitCode).toBe(7)
+    expect(failure.code).toMatch(new RegExp(`^${code}`))
+    expect(failure.message).toMatch(words)
+    expect(failure.message).toMatch(/kept|as before|unchanged/)
+    expect(await readStanding(folder)).toEqual(before)
+  })
+}
+
+test.concurrent('a source that fails for ever defers the run, and the next goes on from the last page', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages({kind: 'status', status: 500}, {nth: [2, 3]})
+  const failure = readFailure(await sync())
+  expect(failure).toMatchObject({code: 'SOURCE_FAILING', exitCode: 6})
+  expect(failure.message).toMatch(
+    /GET \/deals, 2 times in a row, at last with status 500.*The next run continues/,
+  )
+  expect(await readStanding(folder)).toEqual(before)
+  expect(readJson(await sync())).toMatchObject({outcome: 'released', walk: {resumed: 1, records: 60}})
+})
+
+test.concurrent('a rate limit that outlasts the patience of the run defers it', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages({kind: 'status', status: 429, headers: {'retry-after': '30'}})
+  const failure = readFailure(await sync({LOANTAPE_MAX_WAIT_MINUTES: '0.01'}))
+  expect(failure).toMatchObject({code: 'SOURCE_RATE_LIMITED', exitCode: 6})
+  expect(failure.message).toMatch(/LOANTAPE_MAX_WAIT_MINUTES.*is kept\. The next run continues/)
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+test.concurrent('paging fields that moved are refused until accepted, and are then the new normal', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages({kind: 'envelope', shape: 'pagination'})
+  const failure = readFailure(await sync())
+  expect(failure.exitCode).toBe(7)
+  expect(failure.message).toMatch(/pagination.*--accept envelope/)
+  expect(await readStanding(folder)).toEqual(before)
+  expect(readJson(await sync({}, '--accept', 'envelope'))).toMatchObject({outcome: 'released'})
+  expect(readJson(await sync())).toMatchObject({outcome: 'unchanged'})
+})
+
+test.concurrent('too many unreadable records are refused, naming the field', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages(spoilAmounts(60))
+  const failure = readFailure(await sync())
+  expect(failure).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
+  expect(failure.message).toMatch(/60 of 60 records.*loan_amount \(60.*Nothing was applied.*then run again/)
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+test.concurrent('one unreadable record is set aside and the run goes on', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages(spoilAmounts(1), {nth: 1})
+  expect(readJson(await sync())).toMatchObject({
+    outcome: 'released',
+    walk: {records: 60, distinct: 59, quarantined: 1},
+    changes: {missing: 0, vanished: 0, unchanged: 59},
+  })
+  expect((await readStanding(folder)).summary).toMatchObject([{deals: '60'}])
+})
+
+test.concurrent('a walk that lost more deals than a day can explain is refused until accepted', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
+  const failure = readFailure(await sync({}, '--no-detail'))
+  expect(failure).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
+  expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
+  expect(await readStanding(folder)).toEqual(before)
+  expect(readJson(await sync({}, '--no-detail', '--accept-shrink'))).toMatchObject({outcome: 'released'})
+})
+
+test.concurrent('a clock before the last walk is refused', async () => {
+  const {folder, sync} = openCase()
+  const failure = readFailure(await sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}))
+  expect(failure).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
+  expect(failure.message).toMatch(
+    /in LOANTAPE_NOW: earlier than the last walk.*Nothing was changed\. Set the clock/,
+  )
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+test.concurrent('a first run at a mistyped address does not bind the folder to it', async () => {
+  const {folder, sync} = openCase()
+  const fresh = {LOANTAPE_DATA_DIR: `${folder.root}-fresh`}
+  const mistyped = readFailure(
+    await sync({...fresh, LOANTAPE_BASE_URL: lab.service.url.replace('/v1', '/v2')}),
+  )
+  expect(mistyped).toMatchObject({code: 'SOURCE_NOT_FOUND', exitCode: 7})
+  expect(mistyped.message).toMatch(/GET \/deals.*Check LOANTAPE_BASE_URL, its path prefix included/)
+  expect(readJson(await sync(fresh))).toMatchObject({outcome: 'released', changes: {created: 60}})
+})
+
+test.concurrent('another base URL is refused for this folder until accepted', async () => {
+  const {folder, sync} = openCase()
+  await using moved = await startService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  moved.store.insert(someDeals(60))
+  const failure = readFailure(await sync({LOANTAPE_BASE_URL: moved.url}))
+  expect(failure).toMatchObject({code: 'SOURCE_PINNED', exitCode: 2})
+  expect(failure.message).toContain(moved.url)
+  expect(failure.message).toContain(lab.service.url)
+  expect(failure.message).toMatch(/Nothing was changed\. Use another folder.*--accept source/)
+  expect(await readStanding(folder)).toEqual(before)
+  expect(moved.requests.count).toBe(0)
+  expect(readJson(await sync({LOANTAPE_BASE_URL: moved.url}, '--accept', 'source'))).toMatchObject({
+    changes: {unchanged: 60},
+  })
+})

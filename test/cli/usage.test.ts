@@ -1,0 +1,168 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
+
+let lab: Lab
+let before: Standing
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  before = await readStanding(lab.folder)
+  lab.service.requests.clear()
+})
+
+afterAll(async () => {
+  const [after, requests] = [await readStanding(lab.folder), lab.service.requests.count]
+  await lab[Symbol.asyncDispose]()
+  expect(after, 'what was stored before').toEqual(before)
+  expect(requests, 'nothing was started').toBe(0)
+})
+
+const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] = [
+  [
+    'a misspelt command',
+    ['snyc'],
+    'USAGE',
+    /'snyc' \(Did you mean sync\?\)\. Nothing was started\. .*--help/,
+  ],
+  ['no command', [], 'USAGE', /expected a command\. Nothing was started\./],
+  ['an unknown option', ['sync', '--acept', 'x'], 'USAGE', /'--acept' \(Did you mean --accept\?\)/],
+  [
+    'an unknown acceptance',
+    ['sync', '--accept', 'fate'],
+    'USAGE_ACCEPT',
+    /'fate' in --accept: .*shrink, change/,
+  ],
+  ['a word too many', ['sync', 'now'], 'USAGE', /too many arguments for 'sync'.*now/],
+  ['a date that does not exist', ['build', '--as-of', '2026-02-30'], 'USAGE_DATE', /'2026-02-30' in --as-of/],
+  [
+    'a date before the first walk',
+    ['build', '--as-of', '2026-02-01'],
+    'AS_OF_RANGE',
+    /2026-02-02 \(the first walk\)/,
+  ],
+  [
+    'a time without an offset',
+    ['build', '--known-at', '2026-02-02T10:00'],
+    'USAGE_KNOWN_AT',
+    /in --known-at/,
+  ],
+  ['a number that is none', ['service', '--deals', '1e99'], 'USAGE_NUMBER', /'1e99' in --deals: .*from 0 to/],
+  ['an age that is none', ['status', '--max-age', 'old'], 'USAGE_MAX_AGE', /'old' in --max-age: .*26h/],
+  [
+    'an unknown format',
+    ['query', 'select 1', '--format', 'xml'],
+    'USAGE',
+    /'xml' is invalid.*table, csv, json/,
+  ],
+  [
+    'an unknown profile',
+    ['export', 'excel'],
+    'EXPORT_PROFILE',
+    /'excel'.*csv, parquet\. Nothing was written\./,
+  ],
+  [
+    'an unknown table',
+    ['export', 'csv', '--table', 'core.loan'],
+    'EXPORT_TABLE',
+    /'core\.loan'.*core\.deal,/,
+  ],
+  [
+    'an unknown release',
+    ['query', 'select 1', '--release', '2026-01-01-abc'],
+    'RELEASE_UNKNOWN',
+    /'2026-01-01-abc'/,
+  ],
+  [
+    'a release that is a path',
+    ['query', 'select 1', '--release', '../current'],
+    'RELEASE_UNKNOWN',
+    /'\.\.\/current'/,
+  ],
+  ['an unknown job', ['run', 'weekly'], 'JOB_UNKNOWN', /'weekly'.*nightly\. Nothing was started\./],
+]
+
+for (const [behaviour, args, code, words] of wrong) {
+  test.concurrent(`${behaviour} is refused as wrong usage, as one JSON object where asked for`, async () => {
+    const failure = readFailure(await lab.run([...args, '--json']))
+    expect(failure).toMatchObject({code, exitCode: 2})
+    expect(failure.message).toMatch(words)
+  })
+}
+
+test.concurrent('a misspelt command is told to people on stderr alone', async () => {
+  expect(await lab.run(['qeury', 'select 1'])).toMatchObject({
+    code: 2,
+    stdout: '',
+    stderr: expect.stringMatching(/^loantape: .*'qeury' \(Did you mean query\?\).* \[USAGE\]\n$/),
+  })
+})
+
+test.concurrent('every wrong setting is listed at once, the key masked', async () => {
+  const ended = await lab.run(['sync', '--json'], {
+    LOANTAPE_BASE_URL: 'deals.example.com',
+    LOANTAPE_API_KEY: 'sk_test with spaces',
+    LOANTAPE_PAGE_SIZE: '500',
+    LOANTAPE_RATE_PER_SECOND: 'fast',
+    LOANTAPE_TIME_ZONE: 'Mars/Olympus',
+    LOANTAPE_BASE_ULR: 'x',
+  })
+  const failure = readFailure(ended)
+  expect(failure).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(failure.message).toMatch(/Configuration has 6 problem\(s\)/)
+  for (const words of [
+    "LOANTAPE_BASE_URL 'deals.example.com': expected an http or https URL",
+    "LOANTAPE_API_KEY '***'",
+    "LOANTAPE_PAGE_SIZE '500': expected at most 100",
+    "LOANTAPE_RATE_PER_SECOND 'fast': expected a number from",
+    "LOANTAPE_TIME_ZONE 'Mars/Olympus'",
+    'LOANTAPE_BASE_ULR: no such setting',
+    'Nothing was started. Mend the settings',
+  ]) {
+    expect(failure.message).toContain(words)
+  }
+  expect(ended.stdout + ended.stderr).not.toContain('with spaces')
+})
+
+test.concurrent('a key file that is not there is named', async () => {
+  const env = {LOANTAPE_API_KEY: '', LOANTAPE_API_KEY_FILE: '/nowhere/key'}
+  const failure = readFailure(await lab.run(['sync', '--json'], env))
+  expect(failure).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
+  expect(failure.message).toContain("LOANTAPE_API_KEY_FILE '/nowhere/key': cannot be read (ENOENT)")
+})
+
+test.concurrent('a job file that is no job is named with its field', async () => {
+  const jobs = join(lab.folder.root, '../jobs')
+  mkdirSync(jobs)
+  writeFileSync(join(jobs, 'weekly.mjs'), `export default {name: 'weekly', steps: [{do: 'pray'}]}`)
+  const failure = readFailure(await lab.run(['run', 'weekly', '--json'], {LOANTAPE_JOBS_DIR: jobs}))
+  expect(failure).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
+  expect(failure.message).toMatch(/weekly\.mjs.*schedule.*steps\.0\.do.*Nothing was started/)
+})
+
+test.concurrent('an empty data folder has nothing to query and says how to begin', async () => {
+  const env = {LOANTAPE_DATA_DIR: join(lab.folder.root, '../empty')}
+  const [query, exported, build, status] = await Promise.all([
+    lab.run(['query', 'select 1', '--json'], env),
+    lab.run(['export', 'csv', '--json'], env),
+    lab.run(['build', '--json'], env),
+    lab.run(['status', '--json'], env),
+  ])
+  for (const ended of [query, exported]) {
+    expect(readFailure(ended)).toMatchObject({code: 'RELEASE_NONE', exitCode: 2})
+    expect(readFailure(ended).message).toMatch(/Run `loantape sync` or `loantape demo` first/)
+  }
+  expect(readFailure(build)).toMatchObject({code: 'HISTORY_MISSING'})
+  expect(readFailure(build).message).toMatch(/Run `loantape sync` first/)
+  expect(readJson(status)).toMatchObject({healthy: false, release: null, runs: []})
+  expect(status.code).toBe(1)
+})
+
+test.concurrent('the version is the package version', async () => {
+  const {version} = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'))
+  expect(await lab.run(['--version'])).toMatchObject({code: 0, stdout: `${version}\n`})
+})

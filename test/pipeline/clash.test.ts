@@ -1,0 +1,133 @@
+import {join} from 'node:path'
+import {expect, test, vi} from 'vitest'
+import {aDeal, createLab, type Lab, type Started, someDeals, startProcess} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00', LOANTAPE_PAGE_SIZE: '10'}
+
+/** Longer than any test: a request held this long ends with the service. */
+const HELD_MS = 120_000
+
+/** A lab with sixty deals released on the first day, and two more for the second. */
+async function openLab(): Promise<Lab> {
+  const lab = await createLab()
+  lab.service.store.insert(someDeals(60))
+  await lab.sync(DAY_1)
+  lab.service.store.insert([aDeal(61), aDeal(62)])
+  return lab
+}
+
+/** Starts a sync of the second day whose request for page `nth` is not answered. */
+async function startHeldSync(lab: Lab, nth: number): Promise<Started> {
+  lab.service.faults.add({match: {path: '/deals?', nth}, fault: {kind: 'delay', ms: HELD_MS}})
+  const run = lab.start(['sync', '--json'], {...DAY_2, LOANTAPE_REQUEST_TIMEOUT_SECONDS: '100'})
+  lab.service.requests.clear()
+  await vi.waitFor(() => expect(countPageRequests(lab)).toBe(nth), {timeout: 20_000, interval: 20})
+  return run
+}
+
+function countPageRequests(lab: Lab): number {
+  return lab.service.requests.entries.filter(({path}) => path.startsWith('/deals?')).length
+}
+
+/** Another program that has the current release open: it counts the deals now, and again for every line it is sent. */
+function openAsAnalyst(lab: Lab): Started {
+  const engine = join(import.meta.dirname, '../../node_modules/@duckdb/node-api/lib/index.js')
+  const script = `
+    import {DuckDBInstance} from ${JSON.stringify(engine)}
+    const instance = await DuckDBInstance.create(process.argv[1], {access_mode: 'READ_ONLY'})
+    const connection = await instance.connect()
+    const count = async () => {
+      const rows = await connection.runAndReadAll('select count(*) as deals from core.deal')
+      process.stdout.write(rows.getRowObjectsJson()[0].deals + ';')
+    }
+    await count()
+    process.stdin.on('data', count)`
+  const file = join(lab.folder.current, 'portfolio.duckdb')
+  return startProcess([process.execPath, '--input-type=module', '--eval', script, file], {})
+}
+
+async function waitForPrint(run: Started, text: string): Promise<void> {
+  await vi.waitFor(() => expect(run.printed().stdout).toBe(text), {timeout: 20_000, interval: 20})
+}
+
+test.concurrent('while a sync runs a second is refused with its pid, and status, query and other programs read', async () => {
+  await using lab = await openLab()
+  const releaseId = lab.currentReleaseId()
+  const first = await startHeldSync(lab, 3)
+  using analyst = openAsAnalyst(lab)
+  const [second, status, query, build] = await Promise.all([
+    lab.run(['sync', '--json'], DAY_2),
+    lab.run(['status', '--json']),
+    lab.run(['query', 'select deals, amount from mart.portfolio_summary', '--json']),
+    lab.run(['build', '--json'], DAY_2),
+  ])
+
+  expect(second.code).toBe(4)
+  const {error} = JSON.parse(second.stdout)
+  expect(error).toMatchObject({code: 'RUN_IN_PROGRESS', exit_code: 4})
+  expect(error.message).toMatch(
+    new RegExp(
+      `sync, pid ${first.process.pid} on .*started .*Nothing was changed; that run goes on\\. Wait for it`,
+    ),
+  )
+  expect(JSON.parse(status.stdout)).toMatchObject({
+    running: {command: 'sync', pid: first.process.pid},
+    release: {release_id: releaseId},
+  })
+  expect(JSON.parse(query.stdout)).toEqual({rows: [{deals: 60, amount: '21000000.00'}]})
+  expect(JSON.parse(build.stdout)).toMatchObject({outcome: 'unchanged', release_id: releaseId})
+  await waitForPrint(analyst, '60;')
+})
+
+test.concurrent('the lock of a run that was killed is taken over, and its walk goes on', async () => {
+  await using lab = await openLab()
+  const first = await startHeldSync(lab, 4)
+  first.process.kill('SIGKILL')
+  await first.ended
+  const status = await lab.run(['status'])
+  expect(status.stdout).toContain('died')
+  expect(status.stdout).not.toContain('Running')
+
+  lab.service.faults.clear()
+  const next = await lab.run(['sync', '--json'], DAY_2)
+  expect(next.code).toBe(0)
+  expect(JSON.parse(next.stdout)).toMatchObject({walk: {distinct: 62}, changes: {created: 2}})
+})
+
+test.concurrent('SIGTERM ends a walk within ten seconds, its progress kept, and the next run goes on from there', async () => {
+  await using lab = await openLab()
+  const first = await startHeldSync(lab, 4)
+  const signalledAt = performance.now()
+  first.process.kill('SIGTERM')
+  const ended = await first.ended
+  expect(performance.now() - signalledAt).toBeLessThan(10_000)
+  expect(ended.code).toBe(6)
+  const {error} = JSON.parse(ended.stdout)
+  expect(error).toMatchObject({code: 'INTERRUPTED', exit_code: 6})
+  expect(error.message).toMatch(/GET \/deals .*Everything read so far is kept\. The next run continues/)
+
+  lab.service.faults.clear()
+  lab.service.requests.clear()
+  const next = await lab.run(['sync', '--json'], DAY_2)
+  expect(JSON.parse(next.stdout)).toMatchObject({
+    outcome: 'released',
+    walk: {resumed: 1, pages: 7, records: 62, distinct: 62},
+    changes: {created: 2, unchanged: 60},
+  })
+  expect(countPageRequests(lab)).toBe(4)
+  expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
+    {deals: '62', amount: '21700000.00'},
+  ])
+})
+
+test.concurrent('a release that was opened before a sync can be read to its end, even when it is pruned', async () => {
+  await using lab = await openLab()
+  using analyst = openAsAnalyst(lab)
+  await waitForPrint(analyst, '60;')
+  const sync = await lab.run(['sync', '--json'], {...DAY_2, LOANTAPE_RELEASES_KEPT: '1'})
+  expect(sync.code).toBe(0)
+  analyst.process.stdin?.write('again\n')
+  await waitForPrint(analyst, '60;60;')
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '62'}])
+})
