@@ -95,6 +95,7 @@ async function walkAndApply(
   const stream = dealStream
   const accepted = new Set(request.accept)
   await using db = await openWarehouse(folder)
+  world.onStep('warehouse opened')
   await requireOwnSource(db, stream, config.baseUrl, accepted)
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
@@ -102,9 +103,11 @@ async function walkAndApply(
     const walk = await readToEnd({db, stream, client, config, accepted, runId: run.runId}, world)
     await pinSource(db, walk)
     const certificate = await certifyWalk(db, stream, walk)
+    world.onStep('walk certified')
     await requireBoundedQuarantine(db, stream, walk)
     const details = await fetchMissingDetails({db, stream, client, config}, walk, world)
     const plan = await planChanges(db, stream, walk)
+    world.onStep('changes planned')
     if (request.isDryRun) {
       await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
       return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
@@ -117,7 +120,9 @@ async function walkAndApply(
     }
     const now = BigInt(world.clock.now()) * 1000n
     await applyObservations(db, stream, walk, {plan, now, details})
+    world.onStep('changes applied')
     await refreshHistory(db, folder)
+    world.onStep('history refreshed')
     return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)

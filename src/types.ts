@@ -14,7 +14,30 @@ export interface World {
   signal: AbortSignal
   /** Is told how a run gets on. */
   onProgress: (progress: Progress) => void
+  /** Is told each point of a run that what follows can be begun again from. */
+  onStep: (step: RunStep) => void
 }
+
+/** The named points of a run, in their order; `pages stored` and `details stored` come many times. */
+export const RUN_STEPS = [
+  'warehouse opened',
+  'walk begun',
+  'pages stored',
+  'walk certified',
+  'details stored',
+  'changes planned',
+  'changes applied',
+  'history refreshed',
+  'models compiled',
+  'models built',
+  'checks passed',
+  'tables written',
+  'release published',
+  'current moved',
+] as const
+
+/** A point of {@link RUN_STEPS}. */
+export type RunStep = (typeof RUN_STEPS)[number]
 
 /** How far a run has got. */
 export interface Progress {

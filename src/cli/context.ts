@@ -71,6 +71,7 @@ export function createCli(surroundings: Surroundings): Cli {
         log,
         signal: stopping.signal,
         onProgress: progressLine?.draw ?? createProgressLog(log),
+        onStep: (step) => log.debug({step}, 'reached'),
       }
     },
     print,

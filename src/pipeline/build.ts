@@ -103,6 +103,7 @@ export async function buildRelease(
     existing ?? (await buildAnew(db, folder, {config, sources, moment, releaseId, engine}, world))
   if (isPlain && !isUnchanged) {
     moveCurrent(folder, release.dir)
+    world.onStep('current moved')
     const pruned = pruneReleases(folder, config.releasesKept)
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
@@ -128,15 +129,19 @@ async function buildAnew(
   const {sources, moment, releaseId} = input
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
   const plan = await compileModels(sources)
+  world.onStep('models compiled')
   const source = await readSourceBridge(db, moment)
   const buildDir = await createBuildFolder(folder, releaseId)
   try {
     await db.run(`attach '${join(buildDir, 'portfolio.duckdb').replaceAll("'", "''")}' as release`)
     const models = await buildModels(db, plan, moment)
+    world.onStep('models built')
     const results = await runChecks(db, sources.checks)
     requirePassed(results)
+    world.onStep('checks passed')
     const tables = await writeParquetFiles(db, buildDir, releaseId)
     await db.run('use memory.main; checkpoint release; detach release')
+    world.onStep('tables written')
     const warned = results.filter(({severity, failures}) => severity === 'warn' && failures > 0)
     const manifest: ReleaseManifest = {
       schema_version: 1,
@@ -153,7 +158,9 @@ async function buildAnew(
       models,
       tables,
     }
-    return {dir: await publishRelease(folder, buildDir, manifest), manifest}
+    const dir = await publishRelease(folder, buildDir, manifest)
+    world.onStep('release published')
+    return {dir, manifest}
   } catch (error) {
     discardBuild(buildDir)
     throw error

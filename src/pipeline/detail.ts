@@ -44,6 +44,7 @@ export async function fetchMissingDetails(
   for (let next = await answers.next(); ; next = await answers.next()) {
     if (next.done) {
       await storeDetails(db, stream, walk, group)
+      world.onStep('details stored')
       const {ended, proven, failed} = next.value
       world.log.info(
         {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
@@ -57,6 +58,7 @@ export async function fetchMissingDetails(
     if (group.length < GROUP_DETAILS) continue
     await storeDetails(db, stream, walk, group)
     group = []
+    world.onStep('details stored')
     world.onProgress({
       step: 'details',
       pages: walk.pages,

@@ -154,7 +154,9 @@ async function startAnew({db, stream, config, runId}: WalkTools, world: World): 
   const businessDate = past && past.businessDate > today ? past.businessDate : today
   const attempt = Math.floor(world.random() * 0x1000000)
   const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
-  return startWalk(db, stream, {...requestOf(config), walkId, businessDate, startedAt})
+  const walk = await startWalk(db, stream, {...requestOf(config), walkId, businessDate, startedAt})
+  world.onStep('walk begun')
+  return walk
 }
 
 async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promise<OpenWalk> {
@@ -176,6 +178,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
     waitedBefore = client.waitedMs
     group = []
     groupStartedAt = world.realClock.now()
+    world.onStep('pages stored')
     world.onProgress({
       step: 'walking',
       pages: walk.pages,

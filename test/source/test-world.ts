@@ -47,6 +47,7 @@ export function createTestWorld(changes: Partial<World> = {}): TestWorld {
     random: () => 0.5,
     log: createSilentLog(),
     onProgress: () => undefined,
+    onStep: () => undefined,
     signal: stop.signal,
     ...changes,
     realClock: createTestClock(),

@@ -33,5 +33,6 @@ export function createWorldAt(now: string): World {
     log: createSilentLog(),
     signal: new AbortController().signal,
     onProgress: () => undefined,
+    onStep: () => undefined,
   }
 }

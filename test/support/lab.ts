@@ -88,6 +88,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     log: createSilentLog(),
     signal: new AbortController().signal,
     onProgress: () => undefined,
+    onStep: () => undefined,
   })
   const started: Started[] = []
   const start = (args: readonly string[], changes?: Record<string, string>) => {
