@@ -3,20 +3,17 @@ import {dealStream} from './contract/deal.ts'
 import {type BatchResult, requireProfile, writeBatch} from './export/batch.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
-import {applyObservations} from './load/apply.ts'
 import {certifyWalk} from './load/certify.ts'
-import {type Acceptance, guardChanges} from './load/guard.ts'
-import {planChanges} from './load/plan-changes.ts'
-import {dropWalk} from './load/walk-state.ts'
+import type {Acceptance} from './load/guard.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
-import {requireBoundedQuarantine} from './pipeline/quarantine.ts'
+import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {requireRelease} from './release/manifest.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
-import {openWarehouse, refreshHistory} from './warehouse/warehouse.ts'
+import {openWarehouse} from './warehouse/warehouse.ts'
 
 /** How a sync is asked for. */
 export interface SyncRequest {
@@ -94,36 +91,24 @@ async function walkAndApply(
 ): Promise<{certificate: Certificate; changes: ChangeCounts; waitedMs: number}> {
   const stream = dealStream
   const accepted = new Set(request.accept)
-  await using db = await openWarehouse(folder)
+  await using db = await openWarehouse(folder, world)
   world.onStep('warehouse opened')
   await requireOwnSource(db, stream, config.baseUrl, accepted)
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    const walk = await readToEnd({db, stream, client, config, accepted, runId: run.runId}, world)
+    const tools = {db, stream, folder, client, config, accepted, runId: run.runId}
+    const walk = await readToEnd(tools, world)
     await pinSource(db, walk)
     const certificate = await certifyWalk(db, stream, walk)
     world.onStep('walk certified')
-    await requireBoundedQuarantine(db, stream, walk)
-    const details = await fetchMissingDetails({db, stream, client, config}, walk, world)
-    const plan = await planChanges(db, stream, walk)
-    world.onStep('changes planned')
     if (request.isDryRun) {
-      await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
-      return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
+      const changes = await previewWalk(tools, walk)
+      return {certificate, changes, waitedMs: client.waitedMs}
     }
-    try {
-      guardChanges(plan, config, accepted)
-    } catch (refusal) {
-      await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
-      throw refusal
-    }
-    const now = BigInt(world.clock.now()) * 1000n
-    await applyObservations(db, stream, walk, {plan, now, details})
-    world.onStep('changes applied')
-    await refreshHistory(db, folder)
-    world.onStep('history refreshed')
-    return {certificate, changes: plan.counts, waitedMs: client.waitedMs}
+    const details = await fetchMissingDetails(tools, walk, world)
+    const changes = await settleWalk(tools, walk, details, world)
+    return {certificate, changes, waitedMs: client.waitedMs}
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)
   }

@@ -85,6 +85,19 @@ create table raw.quarantine (
   replayed_at timestamp
 );
 
+-- Where a walk's records were not as the contract has them: reported, never refused.
+create table raw.drift (
+  walk_id varchar not null,
+  stream varchar not null,
+  -- new_field | missing_field | unknown_value
+  kind varchar not null,
+  -- a field, `borrower.name` where it stands in another
+  path varchar not null,
+  -- of an unknown_value, else null: never what a field holds
+  value varchar,
+  records bigint not null
+);
+
 -- Every state a deal was observed in; no row is ever updated.
 create table raw.deal_version (
   seq bigint not null,
@@ -131,9 +144,8 @@ create table raw.deal_head (
   detail_at timestamp
 );
 
--- Observations of the walk in progress.
+-- Observations of the walk in progress, the only one a stream has.
 create table raw.staged_deal (
-  walk_id varchar not null,
   -- list | detail | gone (its own page answered 404 or 410)
   source varchar not null,
   page_no bigint not null,

@@ -8,7 +8,9 @@ import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
+import {addRestore} from './restore.ts'
 import {addRun} from './run.ts'
 import {addService} from './service.ts'
 import {addStatus} from './status.ts'
@@ -32,6 +34,8 @@ export function createProgram(cli: Cli): Command {
     addExport,
     addRun,
     addQuery,
+    addQuarantine,
+    addRestore,
     addStatus,
     addDoctor,
     addConfig,

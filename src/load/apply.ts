@@ -3,16 +3,17 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {buildBridgeSql} from './bridge.ts'
-import type {ChangePlan} from './plan-changes.ts'
+import type {Batch, ChangePlan} from './plan-changes.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
-import type {OpenWalk} from './walk-state.ts'
 
 /** What an apply needs beside the walk. */
 export interface Application {
   plan: ChangePlan
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  details: {fetched: number; failed: number}
+  details?: {fetched: number; failed: number} | undefined
+  /** What else is stored in the same transaction. */
+  alongside?: () => Promise<void>
 }
 
 /**
@@ -24,41 +25,52 @@ export interface Application {
 export function applyObservations(
   db: Database,
   stream: Stream,
-  walk: OpenWalk,
-  {plan, now, details}: Application,
+  batch: Batch,
+  {plan, now, details, alongside}: Application,
 ): Promise<bigint> {
-  const {head, staged} = tablesOf(stream)
+  const {head} = tablesOf(stream)
   return inTransaction(db, async () => {
     const recordedAt = await nextRecordedAt(db, stream, now)
     const recorded = new DuckDBTimestampValue(recordedAt)
-    await db.run(buildAppendSql(stream), [walk.walkId, walk.businessDate, recorded])
-    await db.run(buildNextHeadSql(stream), [walk.walkId, walk.businessDate])
+    await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
+    await db.run(buildNextHeadSql(stream), [batch.walkId, batch.businessDate])
     await db.run(`delete from ${head} where ${stream.idColumn} in (select ${stream.idColumn} from next_head)`)
     await db.run(`insert into ${head} by name from next_head`)
-    await db.run(
-      `update warehouse.raw.walk set state = 'applied', recorded_at = $2, created = $3, updated = $4, missing = $5,
-         vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
-       where walk_id = $1`,
-      [
-        walk.walkId,
-        recorded,
-        plan.counts.created,
-        plan.counts.updated,
-        plan.counts.missing,
-        plan.counts.vanished,
-        plan.counts.restored,
-        plan.counts.unchanged,
-        details.fetched,
-        details.failed,
-      ],
-    )
-    await db.run(buildBridgeSql(stream), [walk.walkId])
-    await db.run(`delete from ${staged} where walk_id = $1`, [walk.walkId])
-    await db.run('delete from warehouse.raw.page where walk_id = $1', [walk.walkId])
+    if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
+    await alongside?.()
     for (const table of ['incoming', 'change', 'absence', 'next_head'])
       await db.run(`drop table temp.${table}`)
     return recordedAt
   })
+}
+
+/** The walk is applied: its certificate says what changed, and what it staged has served. */
+async function completeCertificate(
+  db: Database,
+  stream: Stream,
+  walkId: string,
+  {plan, details, recorded}: Pick<Application, 'plan' | 'details'> & {recorded: DuckDBTimestampValue},
+): Promise<void> {
+  await db.run(
+    `update warehouse.raw.walk set state = 'applied', recorded_at = $2, created = $3, updated = $4, missing = $5,
+       vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
+     where walk_id = $1`,
+    [
+      walkId,
+      recorded,
+      plan.counts.created,
+      plan.counts.updated,
+      plan.counts.missing,
+      plan.counts.vanished,
+      plan.counts.restored,
+      plan.counts.unchanged,
+      details?.fetched ?? 0,
+      details?.failed ?? 0,
+    ],
+  )
+  await db.run(buildBridgeSql(stream), [walkId])
+  await db.run(`delete from ${tablesOf(stream).staged}`)
+  await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
 }
 
 async function nextRecordedAt(db: Database, stream: Stream, now: bigint): Promise<bigint> {
@@ -90,7 +102,8 @@ function buildAppendSql(stream: Stream): string {
         'seen' as kind,
         source,
         observed_at,
-        greatest(cast($2 as date), head_business_date) as business_date,
+        case when is_late then cast($2 as date) else greatest(cast($2 as date), head_business_date) end
+          as business_date,
         row_hash,
         list_hash,
         ${observed.join(', ')},

@@ -22,7 +22,7 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
     `with listed as (
        select ${stream.idColumn} as id, ${stream.amountColumn} as amount, observed_at, page_no, position
        from ${staged}
-       where walk_id = $1 and source = 'list'
+       where source = 'list'
      ),
      latest as (
        select id, arg_max(amount, (observed_at, page_no, position)) as amount
@@ -33,7 +33,6 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
        (select count(*) from listed) as listed,
        (select count(*) from latest) as distinct_records,
        (select coalesce(sum(amount), 0)::decimal(38,2) from latest) as amount_total`,
-    [walk.walkId],
   )
   const {listed, distinct_records: distinct, amount_total: amountTotal} = totals
   const duplicates = listed - distinct

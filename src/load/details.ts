@@ -1,10 +1,11 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
-import type {ColumnValue, Observation, Quarantined, WireRecord} from '../types.ts'
-import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
-import {stagedTarget, tablesOf, toGoneRow, toStagedRow} from './stream-tables.ts'
-import {type OpenWalk, storeQuarantined} from './walk-state.ts'
+import type {Observation, Quarantined, WireRecord} from '../types.ts'
+import {type Database, inTransaction} from '../warehouse/database.ts'
+import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
+import {createStagedRows, tablesOf} from './stream-tables.ts'
+import type {OpenWalk} from './walk-state.ts'
 
 /** Each record is looked at again within about this many days. */
 const ROTATION_DAYS = 30
@@ -40,6 +41,7 @@ export async function listDetailCandidates(
 ): Promise<DetailCandidate[]> {
   const {idColumn} = stream
   const {head} = tablesOf(stream)
+  const inNeed = `need, ${stream.detailOrder}, detail_at nulls first, id`
   const rows = await db.all(
     z.record(z.string(), z.string().nullable()),
     `with quota as (
@@ -50,33 +52,35 @@ export async function listDetailCandidates(
        from ${head} where kind = 'seen'
      ),
      absent as (
-       select ${idColumn} as id, list_hash, '0' as need, null::timestamp as detail_at, ${stream.settled.column} as settled_value,
+       select ${idColumn} as id, list_hash, '0' as need, null::timestamp as detail_at,
          ${listWireFields(stream, 'absence')}
        from absence
        where ${idColumn} not in (select ${idColumn} from incoming)
      ),
      changed as (
-       select ${idColumn} as id, list_hash, '1' as need, head_detail_at as detail_at, ${stream.settled.column} as settled_value,
+       select ${idColumn} as id, list_hash, '1' as need, head_detail_at as detail_at,
          ${listWireFields(stream, 'change')}
        from change
        where source = 'list' and (head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null)
      ),
      aged as (
-       select ${idColumn} as id, list_hash, '2' as need, head_detail_at as detail_at, ${stream.settled.column} as settled_value,
+       select ${idColumn} as id, list_hash, '2' as need, head_detail_at as detail_at,
          ${listWireFields(stream, 'change')}
        from change
        where source = 'list' and list_hash = head_list_hash and head_detail_at is not null
        qualify head_detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by head_detail_at, ${idColumn}) <= (select records from quota)
+     ),
+     candidate as (
+       from absent union all by name from changed union all by name from aged
      )
-     from (from absent union all by name from changed union all by name from aged)
-     order by need, ${stream.detailOrder}, detail_at nulls first, id
+     select * exclude (detail_at)
+     from candidate
+     order by row_number() over (order by need = '0', ${inNeed}) <> 1, ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  const listed = rows.findIndex(({need}) => need !== '0')
-  const probe = rows.splice(Math.max(0, listed), 1)
-  return [...probe, ...rows].map(({id, list_hash, ...row}) => {
+  return rows.map(({id, list_hash, ...row}) => {
     const known: WireRecord = {[stream.idField]: id}
     for (const {name} of stream.columns) {
       const value = row[name]
@@ -113,21 +117,20 @@ export async function storeDetails(
   walk: OpenWalk,
   group: readonly StagedDetail[],
 ): Promise<void> {
-  const rows: ColumnValue[][] = []
-  const rejected: (Quarantined & {place: string})[] = []
+  const rows = createStagedRows(stream)
+  const rejected: RejectedRecord[] = []
   for (const detail of group) {
     const {listHash, id} = detail.candidate
     if ('observation' in detail) {
-      const place = {walkId: walk.walkId, source: 'detail' as const, pageNo: 0, listHash}
-      rows.push(toStagedRow(stream, detail.observation, place, 0))
+      rows.push(detail.observation, {source: 'detail', pageNo: 0, position: 0, listHash})
     } else if ('gone' in detail) {
-      rows.push(toGoneRow(stream, detail.gone, walk.walkId))
+      rows.pushGone(detail.gone)
     } else {
       rejected.push({...detail.rejected, id, place: id})
     }
   }
   await inTransaction(db, async () => {
-    await appendRows(db, stagedTarget(stream), rows)
+    await rows.append(db)
     await storeQuarantined(db, stream, walk, 'detail', rejected)
   })
 }

@@ -3,17 +3,26 @@ import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {buildRowHashSql, tablesOf} from './stream-tables.ts'
-import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
   counts: ChangeCounts
+  /** Versions that would be appended, absences among them. */
+  appended: number
   /** Records present before, missing ones included. */
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
   /** Records whose amount moves or that leave a settled status. */
   unsettled: number
+}
+
+/** Staged observations that are applied together. */
+export interface Batch {
+  /** The walk that staged them; null for a replay, which proves nothing about what it does not hold. */
+  walkId: string | null
+  /** `YYYY-MM-DD` */
+  businessDate: string
 }
 
 const count = z.coerce.number()
@@ -27,37 +36,44 @@ const planRow = z.object({
   known: count,
   newly_absent: count,
   unsettled: count,
+  appended: count,
 })
 
 /**
- * Compares what a walk staged with the latest known states and leaves two temporary tables: `change`, a row per record
- * that was observed, and `absence`, a row per record that was not. Nothing is stored yet.
+ * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row per record
+ * that was observed, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
  *
  * A field that was absent is carried from the state before; what then equals that state is not a change.
+ *
+ * @param staged the table to read; the stream's own by default
  */
-export async function planChanges(db: Database, stream: Stream, walk: OpenWalk): Promise<ChangePlan> {
-  await db.run(buildIncomingSql(stream), [walk.walkId])
+export async function planChanges(
+  db: Database,
+  stream: Stream,
+  batch: Batch,
+  staged: string = tablesOf(stream).staged,
+): Promise<ChangePlan> {
+  await db.run(buildIncomingSql(stream, staged))
   await db.run(buildChangeSql(stream))
-  await db.run(buildAbsenceSql(stream), [walk.walkId])
-  const {known, newly_absent, unsettled, ...counts} = await db.one(planRow, buildPlanSql(stream))
-  return {counts, known, newlyAbsent: newly_absent, unsettled}
+  await db.run(buildAbsenceSql(stream), [batch.walkId])
+  const {known, newly_absent, unsettled, appended, ...counts} = await db.one(planRow, buildPlanSql(stream))
+  return {counts, known, newlyAbsent: newly_absent, unsettled, appended}
 }
 
 /** The latest staged row of each record; under one instant the record's own page counts after the list. */
-function buildIncomingSql({idColumn, amountColumn, ...stream}: Stream): string {
+function buildIncomingSql({idColumn, amountColumn}: Stream, staged: string): string {
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
   return `
     create or replace temp table incoming as
     select
       *,
-      bool_or(source = 'list') over same_record as is_listed,
+      bool_or(source in ('list', 'replay')) over same_record as is_listed,
       first_value(case when source = 'list' then ${amountColumn} end ignore nulls) over (
         partition by ${idColumn}
         order by ${latestFirst}
         rows between unbounded preceding and unbounded following
       ) as listed_amount
-    from warehouse.raw.staged_${stream.name}
-    where walk_id = $1
+    from ${staged}
     window same_record as (partition by ${idColumn})
     qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
@@ -197,18 +213,24 @@ function buildPlanSql(stream: Stream): string {
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
         count(*) filter (is_listed and content = 'unchanged') as unchanged,
-        count(*) filter (content = 'updated' and is_unsettled) as unsettled
+        count(*) filter (content = 'updated' and is_unsettled) as unsettled,
+        count(*) filter (is_appended) as appended
       from change
     ),
     absent as (
       select
         count(*) filter (kind = 'missing' and head_kind = 'seen') as missing,
         count(*) filter (kind = 'vanished') as vanished,
-        count(*) filter (head_kind = 'seen') as newly_absent
+        count(*) filter (head_kind = 'seen') as newly_absent,
+        count(*) as absences
       from absence
     ),
     known as (
       select count(*) as known from ${head} where kind in ('seen', 'missing')
     )
+    select
+      observed.* replace (observed.appended + absent.absences as appended),
+      absent.* exclude (absences),
+      known
     from observed, absent, known`
 }

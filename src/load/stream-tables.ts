@@ -1,10 +1,10 @@
 import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
-import type {AppendTarget} from '../warehouse/database.ts'
+import {appendColumns, type Database} from '../warehouse/database.ts'
 
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
-export type StagedSource = 'list' | 'detail' | 'gone'
+export type StagedSource = 'list' | 'detail' | 'gone' | 'replay'
 
 /** The tables of a stream, catalog and schema included. */
 export interface StreamTables {
@@ -37,71 +37,67 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   TIMESTAMP,
 }
 
-/** The staged table of a stream as an appender wants it. */
-export function stagedTarget(stream: Stream): AppendTarget {
-  const columns = stream.columns.flatMap(({type, mayBeAbsent}) => [
-    duckTypes[type],
-    ...(mayBeAbsent ? [BOOLEAN] : []),
-  ])
-  const leading = [VARCHAR, VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR, VARCHAR]
-  return {
-    catalog: 'warehouse',
-    schema: 'raw',
-    table: `staged_${stream.name}`,
-    types: [...leading, ...columns, VARCHAR],
-  }
-}
-
-/** Where a staged row stands in its walk. */
+/** Where a staged observation belongs. */
 export interface StagedPlace {
-  walkId: string
   source: StagedSource
   pageNo: number
+  position: number
   /** Of the list row this observation belongs to. */
   listHash: string
 }
 
-/** One observation as a row of the staged table. */
-export function toStagedRow(
-  stream: Stream,
-  observation: Observation,
-  place: StagedPlace,
-  position: number,
-): ColumnValue[] {
-  const {walkId, source, pageNo, listHash} = place
-  const row: ColumnValue[] = [
-    walkId,
-    source,
-    BigInt(pageNo),
-    BigInt(position),
-    observation.observedAt,
-    observation.id,
-    listHash,
-  ]
-  let flag = 0
-  stream.columns.forEach((column, index) => {
-    row.push(observation.values[index] ?? null)
-    if (column.mayBeAbsent) row.push(observation.present[flag++] ?? false)
-  })
-  row.push(observation.payload)
-  return row
+/** Observations on their way into a staged table, column by column. */
+export interface StagedRows {
+  push(observation: Observation, place: StagedPlace): void
+  /** Notes that a record's own page says it is gone. */
+  pushGone(gone: {id: string; observedAt: bigint}): void
+  /** Appends them to the staged table of the stream, or to another of its form. */
+  append(db: Database, table?: {catalog: string; schema: string; table: string}): Promise<void>
 }
 
-/** A row that says only that a record is gone. */
-export function toGoneRow(
-  stream: Stream,
-  gone: {id: string; observedAt: bigint},
-  walkId: string,
-): ColumnValue[] {
-  const nothing: Observation = {
-    id: gone.id,
-    values: [],
-    present: optionalColumnsOf(stream).map(() => false),
-    payload: null,
-    hash: '',
-    observedAt: gone.observedAt,
+/** Creates an empty batch of staged rows. */
+export function createStagedRows(stream: Stream): StagedRows {
+  const types: DuckDBType[] = [VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR, VARCHAR]
+  for (const {type, mayBeAbsent} of stream.columns)
+    types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
+  types.push(VARCHAR)
+  const columns: ColumnValue[][] = types.map(() => [])
+  const optional = optionalColumnsOf(stream)
+
+  function push({observedAt, id, values, present, payload}: Observation, place: StagedPlace): void {
+    let next = 0
+    const add = (value: ColumnValue) => columns[next++]?.push(value)
+    add(place.source)
+    add(BigInt(place.pageNo))
+    add(BigInt(place.position))
+    add(observedAt)
+    add(id)
+    add(place.listHash)
+    let flag = 0
+    stream.columns.forEach((column, index) => {
+      add(values[index] ?? null)
+      if (column.mayBeAbsent) add(present[flag++] ?? false)
+    })
+    add(payload)
   }
-  return toStagedRow(stream, nothing, {walkId, source: 'gone', pageNo: 0, listHash: ''}, 0)
+
+  return {
+    push,
+    pushGone({id, observedAt}) {
+      const nothing = {
+        id,
+        values: [],
+        present: optional.map(() => false),
+        payload: null,
+        hash: '',
+        observedAt,
+      }
+      push(nothing, {source: 'gone', pageNo: 0, position: 0, listHash: ''})
+    },
+    append(db, table = {catalog: 'warehouse', schema: 'raw', table: `staged_${stream.name}`}) {
+      return appendColumns(db, {...table, types}, columns)
+    },
+  }
 }
 
 /** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */

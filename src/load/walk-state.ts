@@ -1,10 +1,10 @@
-import {hash} from 'node:crypto'
-import {BIGINT, DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {ColumnValue, NormalisedPage, Page, Quarantined} from '../types.ts'
+import type {ColumnValue, NormalisedPage, Page} from '../types.ts'
 import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
-import {stagedTarget, tablesOf, toStagedRow} from './stream-tables.ts'
+import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
+import {createStagedRows, tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
 export interface WalkRequest {
@@ -158,7 +158,7 @@ export async function dropWalk(
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
   await inTransaction(db, async () => {
-    await db.run(`delete from ${tablesOf(stream).staged} where walk_id = $1`, [walkId])
+    await db.run(`delete from ${tablesOf(stream).staged}`)
     await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
     // A walk that starts anew sees its bad records again; those of a refused walk are the evidence.
     if (end.state === 'abandoned') {
@@ -192,20 +192,6 @@ export interface ReadPage {
 
 const pageTypes: DuckDBType[] = [VARCHAR, BIGINT, VARCHAR, BIGINT, TIMESTAMP]
 
-const quarantineTypes: DuckDBType[] = [
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  VARCHAR,
-  TIMESTAMP,
-  DATE,
-  TIMESTAMP,
-]
-
 /**
  * Stores a group of pages: their records, the pages and the next cursor in one transaction, so that a killed run
  * continues exactly after the last page it has.
@@ -221,15 +207,14 @@ export async function storePages(
 ): Promise<OpenWalk> {
   const last = group.at(-1)
   if (!last) return walk
-  const staged: ColumnValue[][] = []
+  const staged = createStagedRows(stream)
   const pages: ColumnValue[][] = []
-  const quarantined: (Quarantined & {place: string})[] = []
+  const quarantined: RejectedRecord[] = []
   group.forEach(({page, normalised}, index) => {
     const pageNo = walk.pages + index + 1
     pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(page.records.length), page.observedAt])
     normalised.observations.forEach((observation, position) => {
-      const place = {walkId: walk.walkId, source: 'list' as const, pageNo, listHash: observation.hash}
-      staged.push(toStagedRow(stream, observation, place, position))
+      staged.push(observation, {source: 'list', pageNo, position, listHash: observation.hash})
     })
     quarantined.push(
       ...normalised.quarantined.map((record, position) => ({...record, place: `${pageNo}/${position}`})),
@@ -247,7 +232,7 @@ export async function storePages(
     waitedMs: walk.waitedMs + waitedMs,
   }
   await inTransaction(db, async () => {
-    await appendRows(db, stagedTarget(stream), staged)
+    await staged.append(db)
     await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'page', types: pageTypes}, pages)
     await storeQuarantined(db, stream, walk, 'list', quarantined)
     await db.run(
@@ -271,32 +256,4 @@ export async function storePages(
     )
   })
   return next
-}
-
-/** Keeps rejected records whole; `place` tells two apart that are otherwise alike. */
-export async function storeQuarantined(
-  db: Database,
-  stream: Stream,
-  walk: OpenWalk,
-  source: 'list' | 'detail',
-  records: readonly (Quarantined & {place: string})[],
-): Promise<void> {
-  const rows = records.map((record): ColumnValue[] => [
-    `q_${hash('sha256', `${walk.walkId} ${source} ${record.place}`).slice(0, 12)}`,
-    stream.name,
-    walk.walkId,
-    source,
-    record.id,
-    record.path,
-    record.reason,
-    record.record,
-    record.observedAt,
-    walk.businessDate,
-    null,
-  ])
-  await appendRows(
-    db,
-    {catalog: 'warehouse', schema: 'raw', table: 'quarantine', types: quarantineTypes},
-    rows,
-  )
 }

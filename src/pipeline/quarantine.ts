@@ -1,7 +1,6 @@
 import {z} from 'zod'
-import type {Stream} from '../contract/stream.ts'
 import {ContractError} from '../errors.ts'
-import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
+import type {OpenWalk} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** A walk may have this many bad records whatever their share. */
@@ -13,7 +12,7 @@ const TOLERATED_PCT = 5
  *
  * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
  */
-export async function requireBoundedQuarantine(db: Database, stream: Stream, walk: OpenWalk): Promise<void> {
+export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
   const {quarantined, records} = walk
   if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
   const places = await db.all(
@@ -22,12 +21,11 @@ export async function requireBoundedQuarantine(db: Database, stream: Stream, wal
      where walk_id = $1 group by path order by count(*) desc, path limit 3`,
     [walk.walkId],
   )
-  await dropWalk(db, stream, walk.walkId, {state: 'refused', how: 'too many quarantined'})
   const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
   throw new ContractError({
     code: 'SOURCE_QUARANTINE',
     problem: `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
-    kept: 'Nothing was applied; the records are kept whole in raw.quarantine, warehouse and current release are as before.',
-    next: 'Ask the service what changed in these fields, then run again.',
+    kept: 'Nothing was applied; the records are kept whole, warehouse and current release are as before.',
+    next: 'See them with `loantape quarantine list`, ask the service what changed in these fields, then run again.',
   })
 }

@@ -2,10 +2,8 @@ import {businessDateOf} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {ConfigError, ContractError} from '../errors.ts'
-import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
-import {type Acceptance, guardChanges} from '../load/guard.ts'
-import {planChanges} from '../load/plan-changes.ts'
+import type {Acceptance} from '../load/guard.ts'
 import {
   dropWalk,
   findOpenWalk,
@@ -24,18 +22,16 @@ import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
+import {type SettleTools, settleWalk} from './settle.ts'
 
 /** Pages are stored together up to this many, or as many as arrive in this time. */
 const GROUP_PAGES = 20
 const GROUP_MS = 1000
 
 /** What a walk works with. */
-export interface WalkTools {
-  db: Database
-  stream: Stream
+export interface WalkTools extends SettleTools {
   client: SourceClient
   config: SourceConfig
-  accepted: ReadonlySet<Acceptance>
   runId: string
 }
 
@@ -100,7 +96,9 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
   if (open.isComplete && isYoung(open, config, world)) return open
   if (open.isComplete) {
-    await applyLeftover(tools, open, world)
+    // Its run died long ago; it is still an observation of its day.
+    await certifyWalk(db, stream, open)
+    await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
   if (isSame && open.nextCursor !== null && isYoung(open, config, world)) return resumeWalk(db, open)
@@ -113,24 +111,6 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
 function isYoung(walk: OpenWalk, config: SourceConfig, world: World): boolean {
   const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
   return ageMs <= config.cursorTtlMinutes * 60_000
-}
-
-/** A walk that was complete when its run died long ago is still an observation of its day. */
-async function applyLeftover(
-  {db, stream, config, accepted}: WalkTools,
-  walk: OpenWalk,
-  world: World,
-): Promise<void> {
-  await certifyWalk(db, stream, walk)
-  const plan = await planChanges(db, stream, walk)
-  try {
-    guardChanges(plan, config, accepted)
-  } catch (refusal) {
-    await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
-    throw refusal
-  }
-  const now = BigInt(world.clock.now()) * 1000n
-  await applyObservations(db, stream, walk, {plan, now, details: {fetched: 0, failed: 0}})
 }
 
 function requestOf(config: SourceConfig): WalkRequest {

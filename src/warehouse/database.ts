@@ -1,5 +1,4 @@
 import {
-  type DuckDBAppender,
   type DuckDBConnection,
   DuckDBDataChunk,
   DuckDBDateType,
@@ -139,17 +138,34 @@ export interface AppendTarget {
   types: readonly DuckDBType[]
 }
 
-/** Appends rows column by column: about three times as fast as row by row. */
-export async function appendRows(
+/** Appends rows; every row has the columns of the target. */
+export function appendRows(
   db: Database,
   target: AppendTarget,
   rows: readonly (readonly ColumnValue[])[],
 ): Promise<void> {
-  if (rows.length === 0) return
+  const columns = target.types.map((_, index) => rows.map((row) => row[index] ?? null))
+  return appendColumns(db, target, columns)
+}
+
+/** Appends rows given column by column, all of one length: about three times as fast as row by row. */
+export async function appendColumns(
+  db: Database,
+  target: AppendTarget,
+  columns: readonly (readonly ColumnValue[])[],
+): Promise<void> {
+  const rows = columns[0]?.length ?? 0
+  if (rows === 0) return
+  const converters = target.types.map(createConverter)
   const appender = await db.connection.createAppender(target.table, target.schema, target.catalog)
   try {
-    for (let start = 0; start < rows.length; start += CHUNK_ROWS) {
-      appendChunk(appender, target.types, rows.slice(start, start + CHUNK_ROWS))
+    for (let start = 0; start < rows; start += CHUNK_ROWS) {
+      const end = Math.min(start + CHUNK_ROWS, rows)
+      const chunk = DuckDBDataChunk.create(target.types, end - start)
+      converters.forEach((convert, index) => {
+        chunk.setColumnValues(index, convert(columns[index]?.slice(start, end) ?? []))
+      })
+      appender.appendDataChunk(chunk)
     }
     appender.flushSync()
   } finally {
@@ -157,34 +173,19 @@ export async function appendRows(
   }
 }
 
-function appendChunk(
-  appender: DuckDBAppender,
-  types: readonly DuckDBType[],
-  rows: readonly (readonly ColumnValue[])[],
-): void {
-  const chunk = DuckDBDataChunk.create(types, rows.length)
-  types.forEach((type, index) => {
-    const toDuck = createConverter(type)
-    chunk.setColumnValues(
-      index,
-      rows.map((row) => toDuck(row[index] ?? null)),
-    )
-  })
-  appender.appendDataChunk(chunk)
-}
-
-/** Cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE; all else stands for itself. */
-function createConverter(type: DuckDBType): (value: ColumnValue) => DuckDBValue {
+/** Converts a column: cents for a DECIMAL, microseconds for a TIMESTAMP, `YYYY-MM-DD` for a DATE, all else as it is. */
+function createConverter(type: DuckDBType): (values: readonly ColumnValue[]) => readonly DuckDBValue[] {
   if (type instanceof DuckDBDecimalType) {
-    return (value) =>
-      typeof value === 'bigint' ? new DuckDBDecimalValue(value, type.width, type.scale) : value
-  }
-  if (type instanceof DuckDBDateType) {
-    return (value) =>
-      typeof value === 'string' ? new DuckDBDateValue(Date.parse(value) / 86_400_000) : value
+    const {width, scale} = type
+    return (values) =>
+      values.map((v) => (typeof v === 'bigint' ? new DuckDBDecimalValue(v, width, scale) : v))
   }
   if (type instanceof DuckDBTimestampType) {
-    return (value) => (typeof value === 'bigint' ? new DuckDBTimestampValue(value) : value)
+    return (values) => values.map((v) => (typeof v === 'bigint' ? new DuckDBTimestampValue(v) : v))
   }
-  return (value) => value
+  if (type instanceof DuckDBDateType) {
+    return (values) =>
+      values.map((v) => (typeof v === 'string' ? new DuckDBDateValue(Date.parse(v) / 86_400_000) : v))
+  }
+  return (values) => values
 }

@@ -1,31 +1,61 @@
-import {existsSync, linkSync, renameSync, rmSync} from 'node:fs'
-import {z} from 'zod'
+import {existsSync, renameSync} from 'node:fs'
 import {LockedError, messageOf, UnexpectedError} from '../errors.ts'
-import {moveIntoPlace} from './atomic-file.ts'
+import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, openDatabase, quoteLiteral, quoteName} from './database.ts'
+import {type Database, openDatabase} from './database.ts'
 import {migrate} from './migrate.ts'
 
 /**
- * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date.
+ * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date. A write-ahead log that
+ * cannot be replayed is set aside, never deleted: what it held was not acknowledged as released, and is walked again.
  *
  * @throws LockedError `WAREHOUSE_LOCKED` when another process has it open
  * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open
  */
-export async function openWarehouse(folder: DataFolder): Promise<Database> {
-  let db: Database
+export async function openWarehouse(
+  folder: DataFolder,
+  world?: Pick<World, 'log' | 'realClock'>,
+): Promise<Database> {
+  const db = await attachWarehouse(folder, world)
   try {
-    db = await openDatabase({attach: [{path: folder.warehouse, alias: 'warehouse'}]})
-  } catch (error) {
-    throw describeOpenFailure(folder.warehouse, error)
-  }
-  try {
+    // The default would write what a walk stages twice: into the log, and every 16 MB from there into the file.
+    await db.run(`set checkpoint_threshold = '1GB'`)
     await migrate(db, 'warehouse')
     return db
   } catch (error) {
     await db[Symbol.asyncDispose]()
     throw error
   }
+}
+
+async function attachWarehouse(
+  folder: DataFolder,
+  world?: Pick<World, 'log' | 'realClock'>,
+): Promise<Database> {
+  const attach = [{path: folder.warehouse, alias: 'warehouse'}]
+  const log = `${folder.warehouse}.wal`
+  try {
+    return await openDatabase({attach})
+  } catch (error) {
+    if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
+      throw describeOpenFailure(folder.warehouse, error)
+    }
+    const aside = setAside(log, world?.realClock.now() ?? Date.now())
+    world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
+  }
+  try {
+    return await openDatabase({attach})
+  } catch (error) {
+    throw describeOpenFailure(folder.warehouse, error)
+  }
+}
+
+/** Gives a damaged file another name, so that nothing is lost and nothing trips over it again; returns that name. */
+export function setAside(path: string, now: number): string {
+  const stamp = new Date(now).toISOString().replace(/[-:]|\.\d+/g, '')
+  const aside = `${path}.damaged-${stamp}`
+  renameSync(path, aside)
+  return aside
 }
 
 /**
@@ -69,55 +99,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
     code: 'WAREHOUSE_UNREADABLE',
     problem: `File '${path}' does not open: ${words.split('\n')[0]}.`,
     kept: 'The file was not changed; releases and exports are separate files and stay as they are.',
-    next: 'Keep a copy of it, then see "Damage" in docs/operations.md.',
+    next: 'Run `loantape restore`: it sets this file aside, brings back the last good copy, and the next sync walks what came since.',
     cause: error,
-  })
-}
-
-const tableRow = z.object({name: z.string()})
-const countRow = z.object({rows: z.coerce.number()})
-
-/**
- * Copies what has been stored into a new `history.duckdb`, checks it and swaps it in; the one before is kept.
- * The copy is made by SQL: reading the live file would drop this process's lock on it.
- */
-export async function refreshHistory(db: Database, folder: DataFolder): Promise<void> {
-  const temporary = `${folder.history}.tmp`
-  for (const leftover of [temporary, `${temporary}.wal`]) rmSync(leftover, {force: true})
-  await db.run('checkpoint warehouse')
-  await db.run(`attach ${quoteLiteral(temporary)} as history_copy`)
-  try {
-    await db.run('copy from database warehouse to history_copy (schema)')
-    const tables = await db.all(
-      tableRow,
-      `select schema_name || '.' || table_name as name from duckdb_tables()
-       where database_name = 'warehouse' and table_name not like 'staged_%' and table_name <> 'page' order by 1`,
-    )
-    for (const {name} of tables) {
-      await db.run(`insert into history_copy.${name} select * from warehouse.${name}`)
-      await requireSameRows(db, name)
-    }
-    await db.run('checkpoint history_copy')
-  } finally {
-    await db.run('detach history_copy')
-  }
-  if (existsSync(folder.history)) {
-    rmSync(`${folder.previousHistory}.tmp`, {force: true})
-    linkSync(folder.history, `${folder.previousHistory}.tmp`)
-    renameSync(`${folder.previousHistory}.tmp`, folder.previousHistory)
-  }
-  moveIntoPlace(temporary, folder.history)
-}
-
-async function requireSameRows(db: Database, table: string): Promise<void> {
-  const count = async (catalog: string) =>
-    (await db.first(countRow, `select count(*) as rows from ${quoteName(catalog)}.${table}`))?.rows
-  const [expected, copied] = [await count('warehouse'), await count('history_copy')]
-  if (expected === copied) return
-  throw new UnexpectedError({
-    code: 'HISTORY_COPY_DIFFERS',
-    problem: `Copy of table '${table}' has ${copied} rows: expected ${expected}.`,
-    kept: 'The warehouse and the history before are untouched.',
-    next: 'Check the disk, then run again.',
   })
 }

@@ -260,7 +260,7 @@ test('an observation older than the latest state is stored and supersedes nothin
   expect(await readHeads(db)).toEqual(before)
   expect(await readVersions(db, 'status, observed_at, business_date')).toEqual([
     {status: 'funded', observed_at: '2026-02-03 23:30:00', business_date: '2026-02-03'},
-    {status: 'draft', observed_at: '2026-02-02 23:30:00', business_date: '2026-02-03'},
+    {status: 'draft', observed_at: '2026-02-02 23:30:00', business_date: '2026-02-02'},
   ])
 })
 

@@ -15,6 +15,7 @@ function aPlan({
     known: 100,
     newlyAbsent: 0,
     unsettled: 0,
+    appended: 0,
     ...plan,
   }
 }

@@ -5,7 +5,7 @@ import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {aRecord} from '../support/record.ts'
-import {readWalk, stageWalk, stream} from '../support/walks.ts'
+import {readWalk, stageWalk} from '../support/walks.ts'
 
 let data: TestFolder
 let db: Database
@@ -26,7 +26,7 @@ async function walkWith(records: number, bad: number): Promise<string> {
     aRecord({id: `deal_${index}`, ...(index < bad && {loan_amount: 'about 4711'})}),
   )
   const {walk} = await stageWalk(db, {at: '2026-02-02T23:30:00Z', pages: [page]})
-  await requireBoundedQuarantine(db, stream, walk)
+  await requireBoundedQuarantine(db, walk)
   return walk.walkId
 }
 

@@ -1,0 +1,96 @@
+import {existsSync} from 'node:fs'
+import type {Command} from 'commander'
+import {ConfigError} from '../errors.ts'
+import {findQuarantined, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
+import {replayQuarantine} from '../pipeline/replay.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {renderTable} from './table.ts'
+
+/** `loantape quarantine`. */
+export function addQuarantine(program: Command, cli: Cli): void {
+  const quarantine = program
+    .command('quarantine')
+    .description('the records that could not be read, kept whole')
+  quarantine
+    .command('list')
+    .description('the records that wait, oldest first')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions>()
+      const entries = await readWaiting(cli.readConfig(options).dataDir)
+      const records = entries.map(({record: _, ...entry}) => entry)
+      cli.printResult(options, {records}, renderEntries)
+    })
+  quarantine
+    .command('show')
+    .description('one record, whole')
+    .argument('<id>', 'as `quarantine list` names it: q_…')
+    .action(async (id: string, _options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions>()
+      const entry = await requireEntry(cli.readConfig(options).dataDir, id)
+      cli.printResult(options, {...entry, record: JSON.parse(entry.record)}, (shown) =>
+        Object.entries(shown)
+          .map(
+            ([name, value]) =>
+              `${name}: ${name === 'record' ? JSON.stringify(value, null, 2) : (value ?? '')}`,
+          )
+          .join('\n'),
+      )
+    })
+  quarantine
+    .command('replay')
+    .description('read them once more, after a fix, and store those that can be read now')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions>()
+      const config = cli.readConfig(options)
+      const result = await replayQuarantine(config, cli.createWorld(config))
+      cli.printResult(options, result, ({replayed, waiting, appended, release_id}) =>
+        [
+          `${replayed} records can be read now, ${appended} versions appended; ${waiting} still wait.`,
+          ...(release_id === null ? [] : [`Release ${release_id}.`]),
+        ].join('\n'),
+      )
+    })
+}
+
+async function readWaiting(dataDir: string): Promise<QuarantineEntry[]> {
+  const folder = dataFolderAt(dataDir)
+  if (!existsSync(folder.history)) return []
+  await using db = await openHistory(folder)
+  return await listWaiting(db, 'history')
+}
+
+async function requireEntry(dataDir: string, id: string): Promise<QuarantineEntry> {
+  await using db = await openHistory(dataFolderAt(dataDir))
+  const entry = await findQuarantined(db, 'history', id)
+  if (entry) return entry
+  throw new ConfigError({
+    code: 'QUARANTINE_UNKNOWN',
+    problem: `Record '${id}' is not in quarantine.`,
+    kept: 'Nothing was changed.',
+    next: '`loantape quarantine list` shows those that wait.',
+  })
+}
+
+function renderEntries({records}: {records: Omit<QuarantineEntry, 'record'>[]}): string {
+  if (records.length === 0) return 'No record waits in quarantine.'
+  return renderTable(
+    [
+      {title: 'id'},
+      {title: 'deal'},
+      {title: 'observed'},
+      {title: 'source'},
+      {title: 'path'},
+      {title: 'reason'},
+    ],
+    records.map((entry) => [
+      entry.quarantine_id,
+      entry.record_id ?? '(unreadable)',
+      entry.observed_at,
+      entry.source,
+      entry.path,
+      entry.reason,
+    ]),
+  )
+}

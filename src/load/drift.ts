@@ -1,0 +1,97 @@
+import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
+import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
+import {tablesOf} from './stream-tables.ts'
+
+/** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
+const MOST_FINDINGS = 100
+
+/**
+ * Stores in `raw.drift` where the staged records of a walk are not as the contract has them, each with the number of
+ * records that show it: fields it does not know (`new_field`, one level deep as `borrower.name`), optional fields that
+ * a record's own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows
+ * are known to be shorter: they miss nothing.
+ *
+ * To be called while the walk is staged and not yet applied; again, it replaces what it stored.
+ */
+export async function recordDrift(db: Database, stream: Stream, walk: {walkId: string}): Promise<void> {
+  await inTransaction(db, async () => {
+    await db.run(
+      `delete from warehouse.raw.drift where walk_id = $1 and stream = ${quoteLiteral(stream.name)}`,
+      [walk.walkId],
+    )
+    await db.run(buildDriftSql(stream), [walk.walkId])
+  })
+}
+
+function buildDriftSql(stream: Stream): string {
+  const findings = [
+    buildNewFieldsSql(stream),
+    ...optionalColumnsOf(stream).map(({name}) => buildMissingFieldSql(stream, name)),
+    ...stream.vocabularies.map((vocabulary) => buildUnknownValuesSql(stream, vocabulary)),
+  ]
+  return `
+    insert into warehouse.raw.drift by name
+    with observed as (
+      from ${tablesOf(stream).staged} where source in ('list', 'detail')
+    ),
+    finding as (
+      ${findings.map((sql) => `(${sql})`).join('\n      union all by name\n      ')}
+    )
+    select $1 as walk_id, ${quoteLiteral(stream.name)} as stream, kind, path, value, records
+    from finding
+    where records > 0
+    qualify row_number() over (partition by kind order by records desc, path, value) <= ${MOST_FINDINGS}
+    order by kind, path, value`
+}
+
+/** Records mostly have the same unknown fields: what the fields are is worked out once for each structure. */
+function buildNewFieldsSql({idColumn}: Stream): string {
+  return `
+    with shown as (
+      select distinct ${idColumn} as id, json_structure(payload) as structure
+      from observed
+      where payload is not null
+    ),
+    field as (
+      select distinct structures.structure, concat_ws('.', outer_field.key, inner_field.key) as path
+      from (select distinct structure from shown) as structures,
+        json_each(structures.structure) as outer_field
+        left join lateral (
+          select key from json_each(case when outer_field.type = 'OBJECT' then outer_field.value end)
+        ) as inner_field on true
+    )
+    select 'new_field' as kind, path, cast(null as varchar) as value, count(distinct id) as records
+    from shown
+    join field using (structure)
+    group by path`
+}
+
+function buildMissingFieldSql({idColumn}: Stream, column: string): string {
+  return `
+    select
+      'missing_field' as kind,
+      ${quoteLiteral(column)} as path,
+      cast(null as varchar) as value,
+      count(distinct ${idColumn}) as records
+    from observed
+    where source = 'detail' and not ${column}_present`
+}
+
+/** Without a list of its own a vocabulary is what was stored before; the first values there are surprise nobody. */
+function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
+  const {version} = tablesOf(stream)
+  const before = `(select ${column} from ${version} where ${column} is not null and walk_id is distinct from $1)`
+  const isUnknown =
+    known === null
+      ? `exists ${before} and ${column} not in ${before}`
+      : `${column} not in (${known.map(quoteLiteral).join(', ')})`
+  return `
+    select
+      'unknown_value' as kind,
+      ${quoteLiteral(column)} as path,
+      ${column} as value,
+      count(distinct ${stream.idColumn}) as records
+    from observed
+    where ${column} is not null and ${isUnknown}
+    group by ${column}`
+}

@@ -1,0 +1,132 @@
+import {hash} from 'node:crypto'
+import {DATE, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import type {Stream} from '../contract/stream.ts'
+import type {ColumnValue, Observation, Quarantined} from '../types.ts'
+import {appendRows, type Database} from '../warehouse/database.ts'
+import {applyObservations} from './apply.ts'
+import {planChanges} from './plan-changes.ts'
+import {createStagedRows, tablesOf} from './stream-tables.ts'
+
+/** A rejected record and where it stood in its walk, which tells two apart that are otherwise alike. */
+export type RejectedRecord = Quarantined & {place: string}
+
+const storedTypes: DuckDBType[] = [...Array<DuckDBType>(8).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP]
+
+/** Keeps rejected records whole. */
+export async function storeQuarantined(
+  db: Database,
+  stream: Stream,
+  walk: {walkId: string; businessDate: string},
+  source: 'list' | 'detail',
+  records: readonly RejectedRecord[],
+): Promise<void> {
+  const rows = records.map((record): ColumnValue[] => [
+    `q_${hash('sha256', `${walk.walkId} ${source} ${record.place}`).slice(0, 12)}`,
+    stream.name,
+    walk.walkId,
+    source,
+    record.id,
+    record.path,
+    record.reason,
+    record.record,
+    record.observedAt,
+    walk.businessDate,
+    null,
+  ])
+  await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'quarantine', types: storedTypes}, rows)
+}
+
+/** A record in quarantine. */
+export interface QuarantineEntry {
+  quarantine_id: string
+  stream: string
+  walk_id: string | null
+  /** `list` or `detail`. */
+  source: string
+  record_id: string | null
+  /** Where in the record, as a zod path. */
+  path: string
+  reason: string
+  /** `YYYY-MM-DD` */
+  business_date: string
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
+  observed_at: string
+  replayed_at: string | null
+  /** The whole record as JSON text. */
+  record: string
+}
+
+const entryRow: z.ZodType<QuarantineEntry> = z.object({
+  quarantine_id: z.string(),
+  stream: z.string(),
+  walk_id: z.string().nullable(),
+  source: z.string(),
+  record_id: z.string().nullable(),
+  path: z.string(),
+  reason: z.string(),
+  business_date: z.string(),
+  observed_at: z.string(),
+  replayed_at: z.string().nullable(),
+  record: z.string(),
+})
+
+/**
+ * The records in quarantine that wait to be replayed, oldest first.
+ *
+ * @param catalog `warehouse`, or `history` for its copy
+ */
+export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
+  return db.all(
+    entryRow,
+    `from ${catalog}.raw.quarantine where replayed_at is null order by observed_at, walk_id, quarantine_id`,
+  )
+}
+
+/** The record of this id in quarantine, replayed or not. */
+export function findQuarantined(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  quarantineId: string,
+): Promise<QuarantineEntry | undefined> {
+  return db.first(entryRow, `from ${catalog}.raw.quarantine where quarantine_id = $1`, [quarantineId])
+}
+
+/** Records of one walk that can be read now, with the instant and the day they were first observed. */
+export interface Replay {
+  businessDate: string
+  records: {entry: QuarantineEntry; observation: Observation}[]
+  /** Business clock, microseconds since the epoch. */
+  now: bigint
+}
+
+/**
+ * Stores records of one walk that can be read now, in one transaction with the note that they were replayed. They take
+ * their place in time: what was observed later stays the latest.
+ *
+ * @returns how many versions were appended
+ */
+export async function applyReplay(db: Database, stream: Stream, replay: Replay): Promise<number> {
+  const table = {catalog: 'temp', schema: 'main', table: 'staged_replay'}
+  await db.run(`create or replace temp table staged_replay as from ${tablesOf(stream).staged} limit 0`)
+  const rows = createStagedRows(stream)
+  replay.records.forEach(({observation}, position) => {
+    rows.push(observation, {source: 'replay', pageNo: 0, position, listHash: observation.hash})
+  })
+  await rows.append(db, table)
+  const batch = {walkId: null, businessDate: replay.businessDate}
+  const plan = await planChanges(db, stream, batch, 'temp.staged_replay')
+  const ids = replay.records.map(({entry}) => entry.quarantine_id)
+  await applyObservations(db, stream, batch, {
+    plan,
+    now: replay.now,
+    alongside: () =>
+      db.run(
+        `update warehouse.raw.quarantine set replayed_at = $1
+         where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
+        [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
+      ),
+  })
+  await db.run('drop table temp.staged_replay')
+  return plan.appended
+}

@@ -1,0 +1,69 @@
+import {parseInstant} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {withRun} from '../ledger/runs.ts'
+import {applyReplay, listWaiting, type QuarantineEntry, type Replay} from '../load/quarantine.ts'
+import {createNormaliser} from '../normalise/record.ts'
+import type {World} from '../types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {refreshHistory} from '../warehouse/history.ts'
+import {openWarehouse} from '../warehouse/warehouse.ts'
+import {buildRelease} from './build.ts'
+
+/** What a replay came to; `quarantine replay --json` prints it. */
+export interface ReplayResult {
+  run_id: string
+  outcome: 'released' | 'unchanged'
+  /** Records that can be read now. */
+  replayed: number
+  /** Records that still cannot. */
+  waiting: number
+  /** Versions appended; a record that says nothing new appends none. */
+  appended: number
+  release_id: string | null
+}
+
+/**
+ * Reads the records in quarantine once more, after a fix of schema or code, and stores those that can be read now with
+ * the instant and the business date they were observed at. Then a release is built, as after a sync.
+ */
+export async function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  return withRun(folder.ledger, 'quarantine replay', world, async ({runId}) => {
+    const counts = await replayAll(folder, world)
+    if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
+    const {outcome, release_id} = await buildRelease(folder, config, {}, world)
+    return {run_id: runId, outcome, ...counts, release_id}
+  })
+}
+
+async function replayAll(
+  folder: DataFolder,
+  world: World,
+): Promise<{replayed: number; waiting: number; appended: number}> {
+  const stream = dealStream
+  await using db = await openWarehouse(folder, world)
+  const entries = (await listWaiting(db, 'warehouse')).filter((entry) => entry.stream === stream.name)
+  const readable = entries.flatMap(createReader())
+  let appended = 0
+  // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
+  for (const records of Object.values(Object.groupBy(readable, ({entry}) => entry.walk_id ?? ''))) {
+    const businessDate = records?.[0]?.entry.business_date
+    if (!records || businessDate === undefined) continue
+    const now = BigInt(world.clock.now()) * 1000n
+    appended += await applyReplay(db, stream, {businessDate, records, now})
+  }
+  if (readable.length > 0) await refreshHistory(db, folder)
+  return {replayed: readable.length, waiting: entries.length - readable.length, appended}
+}
+
+function createReader(): (entry: QuarantineEntry) => Replay['records'] {
+  const normalise = createNormaliser(dealStream)
+  return (entry) => {
+    const observedAt = parseInstant(`${entry.observed_at}Z`)
+    if (observedAt === null) return []
+    const [observation] = normalise([JSON.parse(entry.record)], observedAt).observations
+    return observation ? [{entry, observation}] : []
+  }
+}

@@ -1,0 +1,67 @@
+import type {Stream} from '../contract/stream.ts'
+import {applyObservations} from '../load/apply.ts'
+import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
+import {planChanges} from '../load/plan-changes.ts'
+import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
+import type {ChangeCounts, World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
+import {refreshHistory} from '../warehouse/history.ts'
+import {requireBoundedQuarantine} from './quarantine.ts'
+
+/** What settling a walk works with. */
+export interface SettleTools {
+  db: Database
+  stream: Stream
+  folder: DataFolder
+  config: GuardLimits
+  accepted: ReadonlySet<Acceptance>
+}
+
+/**
+ * Applies a certified walk, unless too much of it could not be read or a guard finds it unbelievable: then nothing is
+ * applied, and its certificate and its rejected records are kept.
+ *
+ * @throws ContractError `SOURCE_QUARANTINE`; GuardError
+ */
+export async function settleWalk(
+  {db, stream, folder, config, accepted}: SettleTools,
+  walk: OpenWalk,
+  details: {fetched: number; failed: number},
+  world: World,
+): Promise<ChangeCounts> {
+  const plan = await planChanges(db, stream, walk)
+  world.onStep('changes planned')
+  try {
+    await requireBoundedQuarantine(db, walk)
+    guardChanges(plan, config, accepted)
+  } catch (refusal) {
+    await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
+    await refreshHistory(db, folder)
+    throw refusal
+  }
+  await applyObservations(db, stream, walk, {plan, now: BigInt(world.clock.now()) * 1000n, details})
+  world.onStep('changes applied')
+  await refreshHistory(db, folder)
+  world.onStep('history refreshed')
+  return plan.counts
+}
+
+/**
+ * What settling a walk would change; the walk is dropped.
+ *
+ * @throws what {@link settleWalk} would
+ */
+export async function previewWalk(
+  {db, stream, config, accepted}: SettleTools,
+  walk: OpenWalk,
+): Promise<ChangeCounts> {
+  try {
+    const plan = await planChanges(db, stream, walk)
+    await requireBoundedQuarantine(db, walk)
+    guardChanges(plan, config, accepted)
+    return plan.counts
+  } finally {
+    await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
+  }
+}

@@ -1,0 +1,131 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {replayQuarantine} from '../../src/pipeline/replay.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+const DAY_4 = '2026-02-05T23:30:00-05:00'
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(80))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** Makes the first deal's amount unreadable for the next walk only. */
+function spoilNextWalk(amount: unknown): void {
+  lab.service.faults.clear()
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const [first] = (body as {data: Record<string, unknown>[]}).data
+        if (first) first.loan_amount = amount
+        return body
+      },
+    },
+  })
+}
+
+/** What a fix of the schema would do: the stored record can be read now. */
+async function mendStoredRecords(amount: number): Promise<void> {
+  await using db = await openWarehouse(lab.folder)
+  await db.run(
+    `update warehouse.raw.quarantine set record = json_merge_patch(record, '{"loan_amount": ${amount}}')
+     where replayed_at is null`,
+  )
+  await refreshHistory(db, lab.folder)
+}
+
+const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
+
+const historyOfFirst = () =>
+  lab.query(
+    `select version, loan_amount, business_date from core.deal_history where deal_id = 'deal_000001' order by version`,
+  )
+
+test('a record that still cannot be read waits on', async () => {
+  await lab.sync(DAY_1)
+  spoilNextWalk('much')
+  await lab.sync(DAY_2)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0})
+})
+
+test('a replayed record takes the place in time at which it was observed', async () => {
+  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  spoilNextWalk('much')
+  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await mendStoredRecords(360_000)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
+  expect(await historyOfFirst()).toEqual([
+    {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
+    {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
+  ])
+})
+
+test('later truth is never overwritten by a replay', async () => {
+  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  spoilNextWalk('much')
+  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
+  await lab.sync(DAY_3, {config: {detail: 'off'}})
+  await mendStoredRecords(360_000)
+  await replay(DAY_4)
+  expect(await historyOfFirst()).toEqual([
+    {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
+    {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
+    {version: '3', loan_amount: '370000.00', business_date: '2026-02-04'},
+  ])
+  const next = await lab.sync(DAY_4, {config: {detail: 'off'}})
+  expect(next.changes).toMatchObject({updated: 0, unchanged: 80})
+})
+
+test('a record is replayed once', async () => {
+  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  spoilNextWalk('much')
+  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await mendStoredRecords(360_000)
+  await replay(DAY_3)
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
+})
+
+test('a release made before the replay can be made again as it was', async () => {
+  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  spoilNextWalk('much')
+  const before = await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await mendStoredRecords(360_000)
+  await replay(DAY_3)
+  expect(lab.currentReleaseId()).not.toBe(before.release_id)
+  expect(
+    await lab.query(
+      `select loan_amount from core.deal where deal_id = 'deal_000001'`,
+      before.release_id ?? '',
+    ),
+  ).toEqual([{loan_amount: '350000.00'}])
+})
+
+test('the rejected records of a refused walk can be seen', async () => {
+  await lab.sync(DAY_1)
+  lab.service.faults.add({
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        for (const row of (body as {data: Record<string, unknown>[]}).data) row.loan_amount = 'much'
+        return body
+      },
+    },
+  })
+  expect(await failureOf(lab.sync(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
+  const listed = await lab.run(['quarantine', 'list', '--json'])
+  const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
+  expect(records).toHaveLength(80)
+  const shown = await lab.run(['quarantine', 'show', records[0]!.quarantine_id, '--json'])
+  expect(JSON.parse(shown.stdout)).toMatchObject({path: 'loan_amount', record: {loan_amount: 'much'}})
+})
