@@ -83,16 +83,18 @@ export function isTimeZone(name: string): boolean {
 }
 
 const calendarDate = /^(\d{4})-(\d{2})-(\d{2})$/
+const DAYS_IN_MONTH = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
 
 /** Midnight UTC of a calendar date, ms since the epoch; null when there is no such day. */
 function parseDay(text: string): number | null {
   const match = calendarDate.exec(text)
   if (!match) return null
   const [year, month, day] = [Number(match[1]), Number(match[2]), Number(match[3])]
+  const isLeapYear = (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0
+  const days = month === 2 && isLeapYear ? 29 : (DAYS_IN_MONTH[month - 1] ?? 0)
+  if (day < 1 || day > days) return null
   // Date.UTC would take the years 0 to 99 for 1900 to 1999.
-  const midnight = new Date(0).setUTCFullYear(year, month - 1, day)
-  const date = new Date(midnight)
-  return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? midnight : null
+  return year < 100 ? new Date(0).setUTCFullYear(year, month - 1, day) : Date.UTC(year, month - 1, day)
 }
 
 /** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */

@@ -84,8 +84,6 @@ export interface Observation {
   present: boolean[]
   /** The fields the contract does not know, as JSON text; null when there are none. */
   payload: string | null
-  /** Digest of what this record showed; a list row whose digest moved asks for its detail again. */
-  hash: string
   observedAt: bigint
 }
 

@@ -152,7 +152,6 @@ create table raw.staged_deal (
   position bigint not null,
   observed_at timestamp not null,
   deal_id varchar not null,
-  list_hash varchar not null,
   property_address varchar,
   loan_amount decimal(18,2),
   property_value decimal(18,2),

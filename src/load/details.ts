@@ -13,7 +13,6 @@ const ROTATION_DAYS = 30
 /** A record whose own page is to be fetched, and what is known of it without. */
 export interface DetailCandidate {
   id: string
-  listHash: string
   /** Wire fields known from the list row of this walk, or from the last state. */
   known: WireRecord
 }
@@ -52,19 +51,19 @@ export async function listDetailCandidates(
        from ${head} where kind = 'seen'
      ),
      absent as (
-       select ${idColumn} as id, list_hash, '0' as need, null::timestamp as detail_at,
+       select ${idColumn} as id, '0' as need, null::timestamp as detail_at,
          ${listWireFields(stream, 'absence')}
        from absence
        where ${idColumn} not in (select ${idColumn} from incoming)
      ),
      changed as (
-       select ${idColumn} as id, list_hash, '1' as need, head_detail_at as detail_at,
+       select ${idColumn} as id, '1' as need, head_detail_at as detail_at,
          ${listWireFields(stream, 'change')}
        from change
        where source = 'list' and (head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null)
      ),
      aged as (
-       select ${idColumn} as id, list_hash, '2' as need, head_detail_at as detail_at,
+       select ${idColumn} as id, '2' as need, head_detail_at as detail_at,
          ${listWireFields(stream, 'change')}
        from change
        where source = 'list' and list_hash = head_list_hash and head_detail_at is not null
@@ -80,13 +79,13 @@ export async function listDetailCandidates(
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  return rows.map(({id, list_hash, ...row}) => {
+  return rows.map(({id, ...row}) => {
     const known: WireRecord = {[stream.idField]: id}
     for (const {name} of stream.columns) {
       const value = row[name]
       if (stream.wireFields.includes(name) && value !== null && value !== undefined) known[name] = value
     }
-    return {id: id ?? '', listHash: list_hash ?? '', known}
+    return {id: id ?? '', known}
   })
 }
 
@@ -120,9 +119,9 @@ export async function storeDetails(
   const rows = createStagedRows(stream)
   const rejected: RejectedRecord[] = []
   for (const detail of group) {
-    const {listHash, id} = detail.candidate
+    const {id} = detail.candidate
     if ('observation' in detail) {
-      rows.push(detail.observation, {source: 'detail', pageNo: 0, position: 0, listHash})
+      rows.push(detail.observation, {source: 'detail', pageNo: 0, position: 0})
     } else if ('gone' in detail) {
       rows.pushGone(detail.gone)
     } else {

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {buildListHashSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -61,20 +61,25 @@ export async function planChanges(
 }
 
 /** The latest staged row of each record; under one instant the record's own page counts after the list. */
-function buildIncomingSql({idColumn, amountColumn}: Stream, staged: string): string {
+function buildIncomingSql(stream: Stream, staged: string): string {
+  const {idColumn, amountColumn} = stream
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
   return `
     create or replace temp table incoming as
     select
       *,
       bool_or(source in ('list', 'replay')) over same_record as is_listed,
-      first_value(case when source = 'list' then ${amountColumn} end ignore nulls) over (
+      first_value(case when source = 'list' then ${amountColumn} end ignore nulls) over latest_first as listed_amount,
+      first_value(case when source = 'list' then ${buildListHashSql(stream)} end ignore nulls) over latest_first
+        as list_hash
+    from ${staged}
+    window
+      same_record as (partition by ${idColumn}),
+      latest_first as (
         partition by ${idColumn}
         order by ${latestFirst}
         rows between unbounded preceding and unbounded following
-      ) as listed_amount
-    from ${staged}
-    window same_record as (partition by ${idColumn})
+      )
     qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
 }
 
@@ -106,7 +111,7 @@ function buildChangeSql(stream: Stream): string {
         i.is_listed,
         i.listed_amount,
         i.observed_at,
-        i.list_hash,
+        coalesce(i.list_hash, h.list_hash, '') as list_hash,
         i.payload,
         ${[...carried, ...flags].join(',\n        ')},
         h.kind as head_kind,

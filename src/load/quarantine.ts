@@ -111,7 +111,7 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
   await db.run(`create or replace temp table staged_replay as from ${tablesOf(stream).staged} limit 0`)
   const rows = createStagedRows(stream)
   replay.records.forEach(({observation}, position) => {
-    rows.push(observation, {source: 'replay', pageNo: 0, position, listHash: observation.hash})
+    rows.push(observation, {source: 'replay', pageNo: 0, position})
   })
   await rows.append(db, table)
   const batch = {walkId: null, businessDate: replay.businessDate}

@@ -42,8 +42,6 @@ export interface StagedPlace {
   source: StagedSource
   pageNo: number
   position: number
-  /** Of the list row this observation belongs to. */
-  listHash: string
 }
 
 /** Observations on their way into a staged table, column by column. */
@@ -57,7 +55,7 @@ export interface StagedRows {
 
 /** Creates an empty batch of staged rows. */
 export function createStagedRows(stream: Stream): StagedRows {
-  const types: DuckDBType[] = [VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR, VARCHAR]
+  const types: DuckDBType[] = [VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR]
   for (const {type, mayBeAbsent} of stream.columns)
     types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
   types.push(VARCHAR)
@@ -72,7 +70,6 @@ export function createStagedRows(stream: Stream): StagedRows {
     add(BigInt(place.position))
     add(observedAt)
     add(id)
-    add(place.listHash)
     let flag = 0
     stream.columns.forEach((column, index) => {
       add(values[index] ?? null)
@@ -89,10 +86,9 @@ export function createStagedRows(stream: Stream): StagedRows {
         values: [],
         present: optional.map(() => false),
         payload: null,
-        hash: '',
         observedAt,
       }
-      push(nothing, {source: 'gone', pageNo: 0, position: 0, listHash: ''})
+      push(nothing, {source: 'gone', pageNo: 0, position: 0})
     },
     append(db, table = {catalog: 'warehouse', schema: 'raw', table: `staged_${stream.name}`}) {
       return appendColumns(db, {...table, types}, columns)
@@ -100,8 +96,17 @@ export function createStagedRows(stream: Stream): StagedRows {
   }
 }
 
+/** SQL text of the digest of what a staged row shows: its columns, and which of them it leaves out. */
+export function buildListHashSql(stream: Stream): string {
+  const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
+  return `md5(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
+}
+
 /** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */
 export function buildRowHashSql(stream: Stream): string {
-  const parts = stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
-  return `md5(concat_ws(chr(31), ${parts.join(', ')}))`
+  return `md5(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
+}
+
+function listTexts(stream: Stream): string[] {
+  return stream.columns.map(({name}) => `coalesce(cast(${name} as varchar), chr(0))`)
 }

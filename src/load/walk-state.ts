@@ -214,7 +214,7 @@ export async function storePages(
     const pageNo = walk.pages + index + 1
     pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(page.records.length), page.observedAt])
     normalised.observations.forEach((observation, position) => {
-      staged.push(observation, {source: 'list', pageNo, position, listHash: observation.hash})
+      staged.push(observation, {source: 'list', pageNo, position})
     })
     quarantined.push(
       ...normalised.quarantined.map((record, position) => ({...record, place: `${pageNo}/${position}`})),

@@ -1,6 +1,5 @@
-import {hash} from 'node:crypto'
 import {optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import type {ColumnValue, NormalisedPage, Observation, Quarantined} from '../types.ts'
+import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
 
 /** Turns wire records of one stream into observations. */
 export type Normaliser = (records: readonly unknown[], observedAt: bigint) => NormalisedPage
@@ -47,7 +46,6 @@ function createRecordNormaliser(
       values,
       present,
       payload: readUnknownFields(record, known),
-      hash: hashOf(values, present),
       observedAt,
     }
   }
@@ -72,9 +70,4 @@ function readUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     }
   }
   return unknown === null ? null : JSON.stringify(unknown)
-}
-
-function hashOf(values: readonly ColumnValue[], present: readonly boolean[]): string {
-  const texts = values.map((value) => (value === null ? '\0' : String(value)))
-  return hash('md5', `${texts.join('\x1f')}\x1e${present.join()}`)
 }

@@ -25,7 +25,7 @@ import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {type SettleTools, settleWalk} from './settle.ts'
 
 /** Pages are stored together up to this many, or as many as arrive in this time. */
-const GROUP_PAGES = 20
+const GROUP_PAGES = 50
 const GROUP_MS = 1000
 
 /** What a walk works with. */

@@ -93,7 +93,7 @@ export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWal
 }
 
 function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {
-  const candidate = {id, listHash: `list hash of ${id}`, known: {}}
+  const candidate = {id, known: {}}
   const observedAt = micros(at)
   if (record === 'gone') return {candidate, gone: {id, observedAt}}
   const {observations, quarantined} = normalise([record], observedAt)
