@@ -1,5 +1,7 @@
 import {Pool} from 'undici'
+import {reportCost} from './cost.ts'
 
+/** What no client can be faster than: one page after the other, parsed and thrown away. */
 const [, , url = ''] = process.argv
 const pool = new Pool(url)
 let cursor: string | null = null
@@ -10,3 +12,4 @@ do {
   cursor = page.next_cursor
 } while (cursor !== null)
 await pool.close()
+reportCost({})

@@ -30,7 +30,7 @@ function renderPage(start: number): string {
 
 const server = createServer((request, response) => {
   const url = new URL(request.url ?? '/', 'http://localhost')
-  if (url.pathname === '/change') changed = url.searchParams.get('to') === 'true'
+  if (url.pathname === '/change') changed = true
   const start = Number(url.searchParams.get('cursor')?.slice(1) ?? 0)
   const body = renderPage(start)
   const send = () => response.writeHead(200, {'content-type': 'application/json'}).end(body)

@@ -12,6 +12,8 @@ export interface DataFolder {
   releases: string
   current: string
   exports: string
+  /** Where the engine puts what does not fit into its memory. */
+  spill: string
   /** Marks a folder as a demo's. */
   demoMark: string
 }
@@ -28,6 +30,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     releases: join(root, 'releases'),
     current: join(root, 'current'),
     exports: join(root, 'exports'),
+    spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),
   }
 }

@@ -1,9 +1,12 @@
-import {existsSync, renameSync} from 'node:fs'
+import {existsSync, renameSync, rmSync} from 'node:fs'
 import {LockedError, messageOf, UnexpectedError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, openDatabase} from './database.ts'
+import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {migrate} from './migrate.ts'
+
+/** What the engine may hold in memory while it loads; the rest spills. */
+const LOAD_MEMORY = '256MB'
 
 /**
  * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date. A write-ahead log that
@@ -18,8 +21,12 @@ export async function openWarehouse(
 ): Promise<Database> {
   const db = await attachWarehouse(folder, world)
   try {
-    // The default would write what a walk stages twice: into the log, and every 16 MB from there into the file.
-    await db.run(`set checkpoint_threshold = '1GB'`)
+    rmSync(folder.spill, {recursive: true, force: true})
+    // The default threshold would write what a walk stages twice: into the log, and every 16 MB from there into the file.
+    await db.run(
+      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${LOAD_MEMORY}';
+       set checkpoint_threshold = '1GB'`,
+    )
     await migrate(db, 'warehouse')
     return db
   } catch (error) {

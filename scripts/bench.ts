@@ -1,0 +1,128 @@
+import {type ChildProcess, fork} from 'node:child_process'
+import {once} from 'node:events'
+import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {availableParallelism, tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {Cost} from './bench/cost.ts'
+
+/** Deals and the server's delay per page, ms. */
+type Case = [deals: number, delayMs: number]
+
+const QUICK: Case[] = [
+  [10_000, 0],
+  [10_000, 20],
+  [100_000, 0],
+]
+const FULL: Case[] = [
+  [10_000, 0],
+  [10_000, 20],
+  [10_000, 200],
+  [100_000, 0],
+  [100_000, 20],
+  [1_000_000, 0],
+  [1_000_000, 20],
+]
+
+const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
+const syncRow = costRow.extend({loaded: costRow, outcome: z.string(), distinct: z.number()})
+
+interface Figures {
+  deals: number
+  delayMs: number
+  bare: Cost
+  first: z.output<typeof syncRow>
+  again: z.output<typeof syncRow>
+  changed: z.output<typeof syncRow>
+}
+
+const script = (name: string) => join(import.meta.dirname, 'bench', name)
+
+/** Runs a script to its end and reads the line it prints. */
+async function runScript(name: string, args: string[], env: Record<string, string> = {}): Promise<unknown> {
+  const child = fork(script(name), args, {env: {PATH: process.env.PATH, ...env}, silent: true})
+  let output = ''
+  child.stdout?.on('data', (chunk: Buffer) => {
+    output += chunk.toString()
+  })
+  child.stderr?.pipe(process.stderr)
+  await once(child, 'close')
+  return JSON.parse(output)
+}
+
+async function startServer(deals: number, delayMs: number): Promise<{server: ChildProcess; url: string}> {
+  const server = fork(script('page-server.ts'), [String(deals), String(delayMs)])
+  const [message] = await once(server, 'message')
+  return {server, url: z.object({url: z.string()}).parse(message).url}
+}
+
+async function measure([deals, delayMs]: Case): Promise<Figures> {
+  const {server, url} = await startServer(deals, delayMs)
+  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
+  const env = {
+    LOANTAPE_BASE_URL: `${url}/v1`,
+    LOANTAPE_API_KEY: 'sk_test_bench',
+    LOANTAPE_DATA_DIR: join(root, 'data'),
+    LOANTAPE_RATE_PER_SECOND: '100000',
+    LOANTAPE_RATE_BURST: '10000',
+    LOANTAPE_DETAIL: 'off',
+  }
+  const sync = async () => syncRow.parse(await runScript('sync-run.ts', [], env))
+  try {
+    const bare = costRow.parse(await runScript('bare-loop.ts', [url]))
+    const first = await sync()
+    const again = await sync()
+    await fetch(`${url}/change`)
+    const changed = await sync()
+    if ([first, again, changed].some(({distinct}) => distinct !== deals)) throw new Error('deals were lost')
+    return {deals, delayMs, bare, first, again, changed}
+  } finally {
+    server.kill()
+    rmSync(root, {recursive: true, force: true})
+  }
+}
+
+const seconds = (ms: number) => (ms / 1000).toFixed(1)
+
+function renderRow({deals, delayMs, bare, first, again, changed}: Figures): string {
+  const ratio = (first.loaded.wall_ms / bare.wall_ms).toFixed(2)
+  const cells = [
+    deals.toLocaleString('en'),
+    `${delayMs} ms`,
+    `${seconds(bare.wall_ms)} s`,
+    `${seconds(first.loaded.wall_ms)} s`,
+    ratio,
+    `${seconds(first.loaded.cpu_ms)} s`,
+    `${seconds(again.wall_ms)} s`,
+    `${seconds(changed.loaded.wall_ms)} s`,
+    `${seconds(first.wall_ms)} s`,
+    `${seconds(first.cpu_ms)} s`,
+    `${first.loaded.peak_rss_mb} MB`,
+    `${first.peak_rss_mb} MB`,
+  ]
+  return `| ${cells.join(' | ')} |`
+}
+
+function renderPage(figures: readonly Figures[]): string {
+  return `# Benchmarks
+
+Written by \`npm run bench -- --full --write\` on a machine with ${availableParallelism()} cores; compare figures of one run only. One
+local server answers in pages of 100. *bare* is an undici loop that parses each page and throws it away. *load* is
+\`loantape sync\` from its start until the walk is applied and the history copy is swapped in; *sync* goes on to the release:
+models, checks, Parquet. *again* sees nothing new, *1 % changed* a hundredth of the amounts moved. Details are off.
+
+| deals | delay per page | bare | load, first | load / bare | load, CPU | sync, again | load, 1 % changed | sync, first | sync, CPU | load, peak RSS | sync, peak RSS |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+${figures.map(renderRow).join('\n')}
+`
+}
+
+const cases = process.argv.includes('--full') ? FULL : QUICK
+const figures: Figures[] = []
+for (const one of cases) {
+  process.stderr.write(`${one[0]} deals, ${one[1]} ms a page …\n`)
+  figures.push(await measure(one))
+}
+const page = renderPage(figures)
+process.stdout.write(page)
+if (process.argv.includes('--write')) writeFileSync(join(import.meta.dirname, '../docs/benchmarks.md'), page)
