@@ -3,8 +3,11 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {buildBridgeSql} from './bridge.ts'
-import type {Batch, ChangePlan} from './plan-changes.ts'
+import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
+
+/** Which rows of `change` replace the latest state. */
+const MOVES_HEAD = `not is_late and source <> 'gone'`
 
 /** What an apply needs beside the walk. */
 export interface Application {
@@ -33,13 +36,18 @@ export function applyObservations(
     const recordedAt = await nextRecordedAt(db, stream, now)
     const recorded = new DuckDBTimestampValue(recordedAt)
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
-    await db.run(buildNextHeadSql(stream), [batch.walkId, batch.businessDate])
-    await db.run(`delete from ${head} where ${stream.idColumn} in (select ${stream.idColumn} from next_head)`)
-    await db.run(`insert into ${head} by name from next_head`)
+    await db.run(
+      `delete from ${head} where ${stream.idColumn} in
+       (select ${stream.idColumn} from change where ${MOVES_HEAD}
+        union all select ${stream.idColumn} from absence)`,
+    )
+    await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
+      batch.walkId,
+      batch.businessDate,
+    ])
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await alongside?.()
-    for (const table of ['incoming', 'change', 'absence', 'next_head'])
-      await db.run(`drop table temp.${table}`)
+    await dropPlan(db)
     return recordedAt
   })
 }
@@ -125,7 +133,7 @@ function buildAppendSql(stream: Stream): string {
     )
     select
       (select coalesce(max(seq), 0) from ${version})
-        + row_number() over (order by observed_at, ${idColumn}) as seq,
+        + row_number() over () as seq,
       ${idColumn},
       kind,
       source,
@@ -137,8 +145,7 @@ function buildAppendSql(stream: Stream): string {
       list_hash,
       ${listColumns(stream)},
       payload
-    from appended
-    order by seq`
+    from appended`
 }
 
 /**
@@ -149,7 +156,6 @@ function buildNextHeadSql(stream: Stream): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name}) => name).join(', ')
   return `
-    create or replace temp table next_head as
     select
       ${idColumn},
       'seen' as kind,
@@ -162,9 +168,7 @@ function buildNextHeadSql(stream: Stream): string {
       ${columns},
       case when source = 'detail' then observed_at else head_detail_at end as detail_at
     from change
-    where not is_late
-      and source <> 'gone'
-      and (is_appended or source = 'detail' or list_hash <> head_list_hash)
+    where ${MOVES_HEAD}
     union all by name
     select
       ${idColumn},

@@ -28,7 +28,7 @@ export function buildBridgeSql(stream: Stream): string {
       ),
       listed as (
         select ${idColumn} as id, listed_amount as amount
-        from change
+        from incoming
         where is_listed
       ),
       rejected as (

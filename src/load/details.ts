@@ -56,17 +56,23 @@ export async function listDetailCandidates(
        from absence
        where ${idColumn} not in (select ${idColumn} from incoming)
      ),
+     listed as (
+       select i.*, h.list_hash as head_list_hash, h.detail_at as head_detail_at
+       from incoming i
+       left join ${head} h on h.${idColumn} = i.${idColumn}
+       where i.source = 'list'
+     ),
      changed as (
        select ${idColumn} as id, '1' as need, head_detail_at as detail_at,
-         ${listWireFields(stream, 'change')}
-       from change
-       where source = 'list' and (head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null)
+         ${listWireFields(stream, 'listed')}
+       from listed
+       where head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null
      ),
      aged as (
        select ${idColumn} as id, '2' as need, head_detail_at as detail_at,
-         ${listWireFields(stream, 'change')}
-       from change
-       where source = 'list' and list_hash = head_list_hash and head_detail_at is not null
+         ${listWireFields(stream, 'listed')}
+       from listed
+       where list_hash = head_list_hash and head_detail_at is not null
        qualify head_detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by head_detail_at, ${idColumn}) <= (select records from quota)
      ),
@@ -90,13 +96,13 @@ export async function listDetailCandidates(
 }
 
 /** The columns as wire fields in text; what a staged row left out is null. */
-function listWireFields(stream: Stream, table: 'change' | 'absence'): string {
+function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
   const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
   return stream.columns
     .filter(({name}) => !precisions.includes(name))
     .map((column) => {
       const text = buildWireText(column)
-      const isPartial = column.mayBeAbsent && table === 'change'
+      const isPartial = column.mayBeAbsent && table === 'listed'
       return `${isPartial ? `case when ${column.name}_present then ${text} end` : text} as ${column.name}`
     })
     .join(', ')

@@ -41,7 +41,7 @@ const planRow = z.object({
 
 /**
  * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row per record
- * that was observed, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
+ * that was observed in a way that is stored, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
  *
  * A field that was absent is carried from the state before; what then equals that state is not a change.
  *
@@ -53,6 +53,10 @@ export async function planChanges(
   batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
+  await db.run(
+    `create or replace temp table repeated as
+     select ${stream.idColumn} from ${staged} group by ${stream.idColumn} having count(*) > 1`,
+  )
   await db.run(buildIncomingSql(stream, staged))
   await db.run(buildChangeSql(stream))
   await db.run(buildAbsenceSql(stream), [batch.walkId])
@@ -60,19 +64,39 @@ export async function planChanges(
   return {counts, known, newlyAbsent: newly_absent, unsettled, appended}
 }
 
-/** The latest staged row of each record; under one instant the record's own page counts after the list. */
+/** Drops what {@link planChanges} left. */
+export async function dropPlan(db: Database): Promise<void> {
+  await db.run('drop view temp.incoming')
+  for (const table of ['repeated', 'change', 'absence']) await db.run(`drop table temp.${table}`)
+}
+
+/**
+ * The latest staged row of each record; under one instant the record's own page counts after the list. Only records
+ * that were staged more than once are ordered.
+ */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn, amountColumn} = stream
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
+  const isListed = `source in ('list', 'replay')`
+  const listedAmount = `case when source = 'list' then ${amountColumn} end`
+  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
   return `
-    create or replace temp table incoming as
+    create or replace temp view incoming as
     select
       *,
-      bool_or(source in ('list', 'replay')) over same_record as is_listed,
-      first_value(case when source = 'list' then ${amountColumn} end ignore nulls) over latest_first as listed_amount,
-      first_value(case when source = 'list' then ${buildListHashSql(stream)} end ignore nulls) over latest_first
-        as list_hash
+      ${isListed} as is_listed,
+      ${listedAmount} as listed_amount,
+      ${listHash} as list_hash
     from ${staged}
+    anti join temp.repeated using (${idColumn})
+    union all
+    select
+      *,
+      bool_or(${isListed}) over same_record as is_listed,
+      first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
+      first_value(${listHash} ignore nulls) over latest_first as list_hash
+    from ${staged}
+    semi join temp.repeated using (${idColumn})
     window
       same_record as (partition by ${idColumn}),
       latest_first as (
@@ -102,6 +126,7 @@ function buildChangeSql(stream: Stream): string {
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
   const settledList = settled.values.map(quoteLiteral).join(', ')
+  // A record that is as it was leaves no row here: an unchanged walk costs no memory.
   return `
     create or replace temp table change as
     with joined as (
@@ -109,7 +134,6 @@ function buildChangeSql(stream: Stream): string {
         i.${idColumn},
         i.source,
         i.is_listed,
-        i.listed_amount,
         i.observed_at,
         coalesce(i.list_hash, h.list_hash, '') as list_hash,
         i.payload,
@@ -156,7 +180,13 @@ function buildChangeSql(stream: Stream): string {
       source <> 'gone'
         and (content <> 'unchanged' or is_late or head_kind = 'missing' or follows_quarantine)
         as is_appended
-    from classified`
+    from classified
+    where content <> 'unchanged'
+      or is_late
+      or head_kind = 'missing'
+      or follows_quarantine
+      or source not in ('list', 'replay')
+      or list_hash <> head_list_hash`
 }
 
 /**
@@ -217,7 +247,8 @@ function buildPlanSql(stream: Stream): string {
         count(*) filter (is_listed and content = 'created') as created,
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
-        count(*) filter (is_listed and content = 'unchanged') as unchanged,
+        (select count(*) from incoming where is_listed)
+          - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
         count(*) filter (content = 'updated' and is_unsettled) as unsettled,
         count(*) filter (is_appended) as appended
       from change
