@@ -27,6 +27,8 @@ import {type SettleTools, settleWalk} from './settle.ts'
 /** Pages are stored together up to this many, or as many as arrive in this time. */
 const GROUP_PAGES = 50
 const GROUP_MS = 1000
+/** How often a walk says how far it is, also while it waits for the rate limit. */
+const REPORT_MS = 250
 
 /** What a walk works with. */
 export interface WalkTools extends SettleTools {
@@ -148,25 +150,29 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   let waitedBefore = client.waitedMs
   let group: ReadPage[] = []
   let groupStartedAt = world.realClock.now()
+  let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
 
-  async function storeGroup(): Promise<void> {
-    const last = group.at(-1)
+  async function store(pages: readonly ReadPage[]): Promise<void> {
+    const last = pages.at(-1)
     if (!last) return
-    walk = await storePages(db, stream, walk, group, client.waitedMs - waitedBefore)
-    if (walk.isComplete && last.page.envelope !== envelope)
+    walk = await storePages(db, stream, walk, pages, client.waitedMs - waitedBefore)
+    if (walk.isComplete && last.page.envelope !== envelope) {
       await writeSetting(db, 'envelope', last.page.envelope)
+    }
     waitedBefore = client.waitedMs
+    world.onStep('pages stored')
+  }
+
+  async function settleStoring(): Promise<void> {
+    for (const outcome of await storing) if (outcome.status === 'rejected') throw outcome.reason
+  }
+
+  /** Begins to store what has been read; the pages after it are read meanwhile. */
+  async function beginStoring(): Promise<void> {
+    await settleStoring()
+    storing = Promise.allSettled([store(group)])
     group = []
     groupStartedAt = world.realClock.now()
-    world.onStep('pages stored')
-    world.onProgress({
-      step: 'walking',
-      pages: walk.pages,
-      records: walk.records,
-      expected,
-      waitedMs: client.stats.waitedMs,
-      isWaiting: client.stats.waitingSince !== null,
-    })
   }
 
   const request = {
@@ -177,15 +183,25 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
     filter: config.stage === undefined ? undefined : {param: config.stageParam, value: config.stage},
     envelope,
   }
+  using _reporting = setInterval(() => {
+    world.onProgress({
+      step: 'walking',
+      pages: walk.pages + group.length,
+      records: walk.records,
+      expected,
+      waitedMs: client.stats.waitedMs,
+      isWaiting: client.stats.waitingSince !== null,
+    })
+  }, REPORT_MS)
   try {
     for await (const page of walkPages(request, client, world)) {
       group.push({page, normalised: normalise(page.records, page.observedAt)})
       const isDue = group.length >= GROUP_PAGES || world.realClock.now() - groupStartedAt >= GROUP_MS
-      if (isDue || page.nextCursor === null) await storeGroup()
+      if (isDue) await beginStoring()
     }
-  } catch (error) {
-    await storeGroup()
-    throw error
+  } finally {
+    await beginStoring()
+    await settleStoring()
   }
   return walk
 }
