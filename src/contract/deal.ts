@@ -83,6 +83,10 @@ export const dealStream: Stream = {
     'created_at',
   ],
   amountColumn: 'loan_amount',
+  vocabularies: [
+    {column: 'status', known: DEAL_STATUSES},
+    {column: 'loan_program', known: null},
+  ],
   settled: {column: 'status', values: ['funded']},
   detailOrder: "status = 'funded' desc",
   schema: dealSchema,

@@ -14,6 +14,13 @@ export interface Column {
   precisionColumn?: string
 }
 
+/** A column of few values, and those that surprise nobody. */
+export interface Vocabulary {
+  column: string
+  /** The values the contract lists; null where every value stored before is known. */
+  known: readonly string[] | null
+}
+
 /** A kind of record that is synced; source, load and warehouse are written over this, never over one kind. */
 export interface Stream {
   /** Names the tables: `raw.<name>_version`, `raw.<name>_head`, `raw.staged_<name>`. */
@@ -29,6 +36,8 @@ export interface Stream {
   wireFields: readonly string[]
   /** The column whose sum is the stream's control total. */
   amountColumn: string
+  /** The columns whose new values are reported as drift. */
+  vocabularies: readonly Vocabulary[]
   /** A guard watches records that leave these values of this column. */
   settled: {column: string; values: readonly string[]}
   /** SQL order in which details are fetched, over the columns. */

@@ -1,5 +1,6 @@
 import type {Stream} from '../contract/stream.ts'
 import {applyObservations} from '../load/apply.ts'
+import {recordDrift} from '../load/drift.ts'
 import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
@@ -40,6 +41,7 @@ export async function settleWalk(
     await refreshHistory(db, folder)
     throw refusal
   }
+  await recordDrift(db, stream, walk)
   await applyObservations(db, stream, walk, {plan, now: BigInt(world.clock.now()) * 1000n, details})
   world.onStep('changes applied')
   await refreshHistory(db, folder)

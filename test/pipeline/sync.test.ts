@@ -167,3 +167,26 @@ test('a run that died between apply and release is finished by the next', async 
   expect(next).toMatchObject({outcome: 'released', changes: {created: 0, unchanged: 6}})
   expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '6'}])
 })
+
+test('a dry run says what would change and leaves everything as it was', async () => {
+  lab.service.store.insert(someDeals(10))
+  const before = await lab.sync(DAY_1)
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  const dry = await lab.sync(DAY_2, {isDryRun: true})
+  expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 9}})
+  expect(lab.currentReleaseId()).toBe(before.release_id)
+  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
+    {versions: '10'},
+  ])
+  expect((await lab.sync(DAY_2)).changes).toMatchObject({updated: 1, unchanged: 9})
+})
+
+test('a dry run of a walk that a guard would refuse is refused as well', async () => {
+  lab.service.store.insert(someDeals(40))
+  await lab.sync(DAY_1)
+  for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
+  expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
+    code: 'GUARD_SHRINK',
+    exitCode: 8,
+  })
+})
