@@ -22,8 +22,8 @@ function renderProgress(progress: Progress, elapsedMs: number): string {
       parts.push(`about ${formatDuration(((expected - records) / perSecond) * 1000)} left`)
     }
   }
-  if (waitedMs > 0) parts.push(`waited ${formatDuration(waitedMs)} for the rate limit`)
-  if (isWaiting) parts.push('waiting for the rate limit')
+  if (isWaiting) parts.push(`waiting for the rate limit (${formatDuration(waitedMs)} so far)`)
+  else if (waitedMs > 0) parts.push(`waited ${formatDuration(waitedMs)} for the rate limit`)
   return parts.join(' · ')
 }
 

@@ -187,7 +187,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
     world.onProgress({
       step: 'walking',
       pages: walk.pages + group.length,
-      records: walk.records,
+      records: walk.records + group.reduce((sum, {page}) => sum + page.records.length, 0),
       expected,
       waitedMs: client.stats.waitedMs,
       isWaiting: client.stats.waitingSince !== null,
