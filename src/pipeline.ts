@@ -20,8 +20,6 @@ export interface SyncRequest {
   accept?: readonly Acceptance[]
   /** Walk and compare, but store nothing but the walk itself. */
   isDryRun?: boolean
-  /** Name of the run in the ledger; `sync` by default. */
-  command?: string
 }
 
 /** What a sync came to; `sync --json` prints it. */
@@ -56,7 +54,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const startedAt = world.realClock.now()
-  return withRun(folder.ledger, request.command ?? 'sync', world, async (run) => {
+  return withRun(folder.ledger, 'sync', world, async (run) => {
     const walked = await walkAndApply(folder, source, request, watchRun(run, world))
     const build = request.isDryRun ? undefined : await buildRelease(folder, config, {}, world)
     const {certificate} = walked
@@ -114,11 +112,18 @@ async function walkAndApply(
   }
 }
 
+/** The ledger is written this often at most while a run gets on. */
+const NOTED_MS = 1000
+
 /** Lets other processes see how the run gets on, too. */
 function watchRun(run: CurrentRun, world: World): {run: CurrentRun; world: World} {
+  let notedAt = 0
   const onProgress: World['onProgress'] = (progress) => {
-    run.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} deals`)
     world.onProgress(progress)
+    const now = world.realClock.now()
+    if (now - notedAt < NOTED_MS) return
+    notedAt = now
+    run.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} deals`)
   }
   return {run, world: {...world, onProgress}}
 }

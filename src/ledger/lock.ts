@@ -101,20 +101,22 @@ export function acquireLock(
     db.exec('rollback')
     throw error
   }
-  const beat = db.prepare('update lock set heartbeat_at = ? where run_id = ?')
-  const heartbeat = setInterval(() => {
+  const update = db.prepare('update lock set progress = ?, heartbeat_at = ? where run_id = ?')
+  let progress = 'starting'
+  function beat(): void {
     try {
-      beat.run(world.realClock.now(), run.runId)
+      update.run(progress, world.realClock.now(), run.runId)
     } catch (error) {
       // Thrown from a timer it would end the process; a full disk is the business of the run's own writes.
       world.log.warn({err: error}, 'the heartbeat could not be written')
     }
-  }, HEARTBEAT_MS)
+  }
+  const heartbeat = setInterval(beat, HEARTBEAT_MS)
   heartbeat.unref()
-  const update = db.prepare('update lock set progress = ?, heartbeat_at = ? where run_id = ?')
   return {
     setProgress(text) {
-      update.run(text, world.realClock.now(), run.runId)
+      progress = text
+      beat()
     },
     [Symbol.dispose]() {
       clearInterval(heartbeat)

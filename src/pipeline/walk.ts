@@ -96,9 +96,9 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const request = requestOf(config)
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
-  if (open.isComplete && isYoung(open, config, world)) return open
+  if (open.isComplete && isSame && isYoung(open, config, world)) return open
   if (open.isComplete) {
-    // Its run died long ago; it is still an observation of its day.
+    // Its run died long ago, or asked for something else; it is still an observation of its day.
     await certifyWalk(db, stream, open)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
