@@ -99,8 +99,8 @@ export function explainError(error: unknown): LoantapeError {
       cause: error,
     })
   }
-  // SQLite's words for every fault of the file below it, a write beyond a size limit among them.
-  if (/disk I\/O error/i.test(words)) {
+  // The first are SQLite's words for every fault of the file below it, a write beyond a size limit among them.
+  if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
     return new UnexpectedError({
       code: 'DISK_FAULT',
       problem: `The disk refused to be written or read: ${words}.`,

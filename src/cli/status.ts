@@ -1,14 +1,18 @@
 import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
+import {dealStream} from '../contract/deal.ts'
 import {ConfigError} from '../errors.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
 import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {type DriftFinding, listLastDrift} from '../load/drift.ts'
+import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest, World} from '../types.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 
@@ -22,6 +26,10 @@ interface Status {
   last_success: {run_id: string; ended_at: string | null; age_hours: number} | null
   running: LockHolder | null
   release: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at' | 'source' | 'checks'> | null
+  /** Where the records of the last applied walk were not as the contract has them. */
+  drift: DriftFinding[]
+  /** Records that wait in quarantine. */
+  quarantine_waiting: number
   learnt_rate_per_second: number | null
   runs: Run[]
 }
@@ -32,10 +40,10 @@ export function addStatus(program: Command, cli: Cli): void {
     .command('status')
     .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
-    .action((_options, command: Command) => {
+    .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<StatusOptions>()
       const config = cli.readConfig(options)
-      const status = readStatus(config, parseHours(options.maxAge), cli.createWorld(config))
+      const status = await readStatus(config, parseHours(options.maxAge), cli.createWorld(config))
       cli.printResult(options, status, renderStatus)
       if (!status.healthy) cli.exitCode = 1
     })
@@ -50,11 +58,11 @@ function parseHours(text: string): number {
   })
 }
 
-function readStatus(
+async function readStatus(
   config: {dataDir: string; baseUrl?: string | undefined},
   maxAgeHours: number,
   world: World,
-): Status {
+): Promise<Status> {
   const folder = dataFolderAt(config.dataDir)
   const release = findCurrentRelease(folder)?.manifest
   const empty: Status = {
@@ -63,6 +71,7 @@ function readStatus(
     last_success: null,
     running: null,
     release: release ?? null,
+    ...(await readHistoryStatus(folder)),
     learnt_rate_per_second: null,
     runs: [],
   }
@@ -86,6 +95,16 @@ function readStatus(
   }
 }
 
+/** From the copy that every run swaps in: it answers while the next one writes the warehouse. */
+async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drift' | 'quarantine_waiting'>> {
+  if (!existsSync(folder.history)) return {drift: [], quarantine_waiting: 0}
+  await using db = await openHistory(folder)
+  return {
+    drift: await listLastDrift(db, 'history', dealStream),
+    quarantine_waiting: await countWaiting(db, 'history'),
+  }
+}
+
 function renderStatus(status: Status): string {
   const {last_success, running, release, runs} = status
   const lines = [
@@ -104,6 +123,17 @@ function renderStatus(status: Status): string {
       `Release ${release.release_id}: as of ${release.as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
       `Walk ${source.walk_id}: ${source.records} records, ${source.distinct} distinct, ${source.quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${source.present.deals} deals, ${groupThousands(source.present.amount)}.`,
     )
+  }
+  const waiting = status.quarantine_waiting
+  if (waiting > 0) {
+    const words = waiting === 1 ? 'record waits' : 'records wait'
+    lines.push(
+      `Quarantine: ${waiting} ${words}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
+    )
+  }
+  for (const {kind, path, value, records} of status.drift) {
+    const what = value === null ? path : `${path} '${value}'`
+    lines.push(`Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`)
   }
   if (status.learnt_rate_per_second !== null) {
     lines.push(`Learnt rate: ${status.learnt_rate_per_second.toFixed(2)} requests a second.`)

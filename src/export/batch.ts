@@ -1,9 +1,10 @@
 import {hash} from 'node:crypto'
-import {mkdirSync, rmSync, statSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {readdir, writeFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError} from '../errors.ts'
+import {isProcessAlive} from '../process.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -63,6 +64,7 @@ export async function writeBatch(
   const batchId = `${source.manifest.as_of}-${hash('sha256', [profile, releaseId, ...tables].join('\n')).slice(0, 12)}`
   const final = join(folder.exports, profile, batchId)
   const isWritten = isFinishedBatch(final)
+  removeAbandoned(join(folder.exports, profile))
   const temporary = join(folder.exports, profile, `.writing-${batchId}-${process.pid}`)
   if (!isWritten) {
     rmSync(temporary, {recursive: true, force: true})
@@ -88,6 +90,16 @@ export async function writeBatch(
       .reduce((sum, {rows}) => sum + rows, 0),
     bytes: names.reduce((sum, name) => sum + statSync(join(final, name)).size, 0),
     outcome: isWritten ? 'unchanged' : 'written',
+  }
+}
+
+/** Removes what exports that died left behind: `.writing-<batch>-<pid>` of a process that is no longer there. */
+function removeAbandoned(dir: string): void {
+  if (!existsSync(dir)) return
+  for (const name of readdirSync(dir)) {
+    const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
+    if (pid === undefined || isProcessAlive(Number(pid))) continue
+    rmSync(join(dir, name), {recursive: true, force: true})
   }
 }
 

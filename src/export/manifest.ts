@@ -39,17 +39,25 @@ const writtenManifest = z
       return z.NEVER
     }
   })
-  .pipe(z.object({batch_id: z.string(), files: z.array(z.object({name: z.string(), bytes: z.number()}))}))
+  .pipe(
+    z.object({
+      batch_id: z.string(),
+      files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
+    }),
+  )
+
+/** The files a batch's manifest names; undefined when there is none that can be read. */
+export function readBatchFiles(dir: string): Pick<BatchFile, 'name' | 'bytes' | 'sha256'>[] | undefined {
+  const path = join(dir, 'manifest.json')
+  if (!existsSync(path)) return undefined
+  return writtenManifest.safeParse(readFileSync(path, 'utf8')).data?.files
+}
 
 /** Whether a folder holds a finished batch, every file of it there and of its length. */
 export function isFinishedBatch(dir: string): boolean {
-  const path = join(dir, 'manifest.json')
-  if (!existsSync(path)) return false
-  const written = writtenManifest.safeParse(readFileSync(path, 'utf8'))
+  const files = readBatchFiles(dir)
   return (
-    written.success &&
-    written.data.files.every(
-      ({name, bytes}) => statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes,
-    )
+    files?.every(({name, bytes}) => statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes) ??
+    false
   )
 }

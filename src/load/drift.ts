@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import {tablesOf} from './stream-tables.ts'
@@ -21,6 +22,45 @@ export async function recordDrift(db: Database, stream: Stream, walk: {walkId: s
     )
     await db.run(buildDriftSql(stream), [walk.walkId])
   })
+}
+
+/** One way in which records were not as the contract has them. */
+export interface DriftFinding {
+  kind: 'new_field' | 'missing_field' | 'unknown_value'
+  /** `borrower.name` */
+  path: string
+  /** Of an `unknown_value`; else null. */
+  value: string | null
+  records: number
+}
+
+const findingRow: z.ZodType<DriftFinding> = z.object({
+  kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
+  path: z.string(),
+  value: z.string().nullable(),
+  records: z.coerce.number(),
+})
+
+/**
+ * The drift of the last applied walk.
+ *
+ * @param catalog `warehouse`, or `history` for its copy
+ */
+export function listLastDrift(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  stream: Stream,
+): Promise<DriftFinding[]> {
+  return db.all(
+    findingRow,
+    `select kind, path, value, records
+     from ${catalog}.raw.drift
+     where stream = $1 and walk_id = (
+       select arg_max(walk_id, recorded_at) from ${catalog}.raw.walk where stream = $1 and state = 'applied'
+     )
+     order by kind, path, value`,
+    [stream.name],
+  )
 }
 
 function buildDriftSql(stream: Stream): string {

@@ -10,7 +10,7 @@ export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
 }
 
 /** SQL of the latest states: a field that was absent has its last present value. */
-export function buildHeadSql(stream: Stream): string {
+function buildHeadSql(stream: Stream): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) =>
     mayBeAbsent

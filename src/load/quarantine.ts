@@ -83,6 +83,15 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
+/** How many records in quarantine wait to be replayed. */
+export async function countWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
+  const {waiting} = await db.one(
+    z.object({waiting: z.coerce.number()}),
+    `select count(*) as waiting from ${catalog}.raw.quarantine where replayed_at is null`,
+  )
+  return waiting
+}
+
 /** The record of this id in quarantine, replayed or not. */
 export function findQuarantined(
   db: Database,

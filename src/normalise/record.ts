@@ -35,7 +35,7 @@ function createRecordNormaliser(
         id: readId(record, stream.idField),
         path: issue?.path.join('.') || '(record)',
         reason: issue?.message ?? 'unreadable',
-        record: JSON.stringify(record) ?? 'null',
+        record: formatJson(record),
         observedAt,
       }
     }
@@ -62,12 +62,33 @@ function readId(record: unknown, idField: string): string | null {
 
 function readUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
   if (!isObject(record)) return null
-  let unknown: Record<string, unknown> | null = null
+  let unknown: [name: string, value: unknown][] | null = null
   for (const name in record) {
     if (!known.has(name)) {
-      unknown ??= {}
-      unknown[name] = record[name]
+      unknown ??= []
+      unknown.push([name, record[name]])
     }
   }
-  return unknown === null ? null : JSON.stringify(unknown)
+  // Not by assignment: a field may be called `__proto__`.
+  return unknown === null ? null : formatJson(Object.fromEntries(unknown))
+}
+
+/** What nests deeper than the serialiser can follow is cut below this level. */
+const DEEPEST_LEVEL = 100
+
+/** A parsed value as JSON text, whole unless it nests too deep for that. */
+function formatJson(value: unknown): string {
+  try {
+    return JSON.stringify(value) ?? 'null'
+  } catch (error) {
+    if (error instanceof RangeError) return JSON.stringify(cutBelow(value, DEEPEST_LEVEL))
+    throw error
+  }
+}
+
+function cutBelow(value: unknown, levels: number): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (levels === 0) return '(nested too deep)'
+  if (Array.isArray(value)) return value.map((item) => cutBelow(item, levels - 1))
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, cutBelow(item, levels - 1)]))
 }

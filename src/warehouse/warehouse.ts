@@ -45,7 +45,7 @@ async function attachWarehouse(
     return await openDatabase({attach})
   } catch (error) {
     if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
-      throw describeOpenFailure(folder.warehouse, error)
+      throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
     }
     const aside = setAside(log, world?.realClock.now() ?? Date.now())
     world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
@@ -53,7 +53,7 @@ async function attachWarehouse(
   try {
     return await openDatabase({attach})
   } catch (error) {
-    throw describeOpenFailure(folder.warehouse, error)
+    throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
   }
 }
 
@@ -64,6 +64,10 @@ export function setAside(path: string, now: number): string {
   renameSync(path, aside)
   return aside
 }
+
+/** What to do about a copy of the warehouse that is damaged. */
+export const HISTORY_NEXT =
+  'Remove history.duckdb and run `loantape sync`, which copies it from the warehouse anew.'
 
 /**
  * Opens the last good copy of the warehouse, attached read-only as `history`.
@@ -86,11 +90,14 @@ export async function openHistory(
   try {
     return await openDatabase({...options, attach})
   } catch (error) {
-    throw describeOpenFailure(folder.history, error)
+    throw describeOpenFailure(folder.history, error, HISTORY_NEXT)
   }
 }
 
-function describeOpenFailure(path: string, error: unknown): Error {
+const WAREHOUSE_NEXT =
+  'Run `loantape restore`: it sets this file aside, brings back the last good copy, and the next sync walks what came since.'
+
+function describeOpenFailure(path: string, error: unknown, next: string): Error {
   const words = messageOf(error)
   if (/could not set lock|conflicting lock/i.test(words)) {
     const holder = /PID (\d+)/.exec(words)?.[1]
@@ -106,7 +113,7 @@ function describeOpenFailure(path: string, error: unknown): Error {
     code: 'WAREHOUSE_UNREADABLE',
     problem: `File '${path}' does not open: ${words.split('\n')[0]}.`,
     kept: 'The file was not changed; releases and exports are separate files and stay as they are.',
-    next: 'Run `loantape restore`: it sets this file aside, brings back the last good copy, and the next sync walks what came since.',
+    next,
     cause: error,
   })
 }

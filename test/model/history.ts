@@ -76,11 +76,24 @@ export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} =
   }
 }
 
+/** A row of `raw.drift`: what the walk of a business day found. */
+export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    walk_id: `walk ${day}`,
+    stream: 'deal',
+    kind: 'new_field',
+    path: 'borrower.name',
+    records: 1,
+    ...row,
+  }
+}
+
 /** The raw rows of a history, in the order they were stored. */
 export interface History {
   versions?: Row[]
   walks?: Row[]
   quarantine?: Row[]
+  drift?: Row[]
 }
 
 /** What a release counts; by default everything until the end of March 2026. */
@@ -122,6 +135,7 @@ async function openHistoryOf(history: History): Promise<Database> {
   )
   await insertRows(db, 'walk', history.walks ?? [])
   await insertRows(db, 'quarantine', history.quarantine ?? [])
+  await insertRows(db, 'drift', history.drift ?? [])
   return db
 }
 

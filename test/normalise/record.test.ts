@@ -123,3 +123,14 @@ test('good records are kept in order beside a bad one', () => {
   expect(page.observations.map(({id}) => id)).toEqual(['a', 'c'])
   expect(page.quarantined.map(({id}) => id)).toEqual(['b'])
 })
+
+test('a record that nests deeper than can be written as JSON is kept, cut below a level', () => {
+  const deep: unknown = JSON.parse(`${'['.repeat(20_000)}${']'.repeat(20_000)}`)
+  expect(reject(aRecord({loan_amount: deep})).record).toContain('"id":"deal_000001"')
+  expect(observe(aRecord({notes: deep})).payload).toMatch(/^\{"notes":\[{90,100}"\(nested too deep\)"/)
+})
+
+test('an unknown field of any name is kept', () => {
+  const record: unknown = JSON.parse(`{"__proto__": {"a": 1}, ${JSON.stringify(aRecord()).slice(1)}`)
+  expect(observe(record).payload).toBe('{"__proto__":{"a":1}}')
+})

@@ -1,0 +1,61 @@
+import {existsSync} from 'node:fs'
+import {dealStream} from '../contract/deal.ts'
+import type {Failure} from '../errors.ts'
+import {verifyBatches} from '../export/verify.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {RELEASE_NEXT, verifyReleaseTables} from '../release/verify.ts'
+import type {World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {readEveryColumn} from '../warehouse/deep-read.ts'
+import {verifyHistory} from '../warehouse/verify-history.ts'
+import {HISTORY_NEXT} from '../warehouse/warehouse.ts'
+import type {Examination} from './examinations.ts'
+
+const WAREHOUSE_NEXT =
+  'Run `loantape restore --force`, which brings back the last copy that can be read whole.'
+
+/** What `doctor --deep` looks at, too: it reads every byte that is kept, and takes as long as the disk does. */
+export const DEEP_EXAMINATIONS: Readonly<Record<string, Examination>> = {
+  'warehouse, every column': async (_config, folder, world) => {
+    if (!existsSync(folder.warehouse)) return 'none yet'
+    const holder = findRun(folder, world)
+    if (holder) return `not read: in use by ${holder.command}, pid ${holder.pid}`
+    return readWhole(folder.warehouse, WAREHOUSE_NEXT)
+  },
+  'history, every column': async (_config, folder) => {
+    if (!existsSync(folder.history)) return 'none yet'
+    return readWhole(folder.history, HISTORY_NEXT)
+  },
+  'history, invariants': async (_config, folder) => {
+    if (!existsSync(folder.history)) return 'none yet'
+    const faults = await verifyHistory(folder, dealStream, HISTORY_NEXT)
+    return faults.length > 0 ? faults : 'versions and certificates tie out'
+  },
+  'release, every column': async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    return release ? readWhole(release.database, RELEASE_NEXT) : 'none yet'
+  },
+  'release, totals': async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    if (!release) return 'none yet'
+    const faults = await verifyReleaseTables(release)
+    return faults.length > 0 ? faults : 'rows, histories and control totals are those of the manifest'
+  },
+  exports: async (_config, folder) => {
+    const {batches, files, faults} = await verifyBatches(folder)
+    return faults.length > 0 ? faults : `${files} files of ${batches} batches match their manifests`
+  },
+}
+
+async function readWhole(path: string, next: string): Promise<string | readonly Failure[]> {
+  const {tables, columns, faults} = await readEveryColumn(path, next)
+  return faults.length > 0 ? faults : `${columns} columns of ${tables} tables can be read`
+}
+
+function findRun(folder: DataFolder, world: World): LockHolder | undefined {
+  if (!existsSync(folder.ledger)) return undefined
+  using ledger = openLedger(folder.ledger)
+  return findLockHolder(ledger, world)
+}

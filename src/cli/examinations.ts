@@ -1,0 +1,65 @@
+import {existsSync, lstatSync} from 'node:fs'
+import {statfs} from 'node:fs/promises'
+import {type Config, requireSource} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {type Failure, UnexpectedError} from '../errors.ts'
+import {compileModels} from '../model/compile-models.ts'
+import {readSources} from '../pipeline/build.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
+import {readJobs} from '../schedule/job.ts'
+import {createClient} from '../source/client.ts'
+import type {World} from '../types.ts'
+import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
+
+/** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
+export type Examination = (
+  config: Config,
+  folder: DataFolder,
+  world: World,
+) => Promise<string | readonly Failure[]>
+
+/** What `doctor` always looks at; takes seconds. */
+export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
+  'data folder': async (_config, folder) => {
+    requireWritable(folder)
+    const {bavail, bsize} = await statfs(folder.root)
+    return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
+  },
+  models: async (config) => {
+    const sources = readSources(config)
+    await compileModels(sources)
+    return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
+  },
+  jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
+  source: async (config, _folder, world) => {
+    const source = requireSource(config)
+    await using client = createClient({...source, retries: 0}, world)
+    const answer = await client.getJson(dealStream.listPath, {limit: 1})
+    if (answer.status === 200) return `${source.baseUrl} answers and takes the key`
+    throw new UnexpectedError({
+      code: 'DOCTOR_SOURCE',
+      problem: `Status ${answer.status} from GET ${dealStream.listPath}: expected 200.`,
+      next: 'Check LOANTAPE_BASE_URL.',
+    })
+  },
+  history: async (_config, folder) => {
+    if (!existsSync(folder.history)) return 'none yet'
+    await using _db = await openHistory(folder)
+    return 'opens'
+  },
+  release: async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    if (!release) return describeNoRelease(folder)
+    const faults = await verifyReleaseFiles(release)
+    const {release_id, tables} = release.manifest
+    return faults.length > 0 ? faults : `${release_id}: ${tables.length} files match the manifest`
+  },
+}
+
+function describeNoRelease(folder: DataFolder): string | readonly Failure[] {
+  if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
+  const problem = `Link '${folder.current}' points to no release with a manifest.`
+  return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
+}

@@ -1,0 +1,103 @@
+import {existsSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {Failure} from '../errors.ts'
+import {digestFile} from '../warehouse/atomic-file.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {type Rule, tryRules} from '../warehouse/deep-read.ts'
+import type {Release} from './manifest.ts'
+import {openRelease} from './query.ts'
+
+/** What to do about a release that is not what its manifest says. */
+export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'
+
+/** The files of a release that are not there or have another sha256 than the manifest says. */
+export async function verifyReleaseFiles({dir, manifest}: Release): Promise<Failure[]> {
+  const faults: Failure[] = []
+  for (const {file, sha256} of manifest.tables) {
+    const path = join(dir, file)
+    const isThere = existsSync(path)
+    if (isThere && (await digestFile(path)) === sha256) continue
+    faults.push({
+      code: 'RELEASE_FILE',
+      problem: `File '${file}' of release ${manifest.release_id} ${isThere ? "has not the manifest's sha256" : 'is not there'}.`,
+      next: RELEASE_NEXT,
+    })
+  }
+  return faults
+}
+
+const countRow = z.object({rows: z.coerce.number()})
+
+/** Whether the tables of a release hold what its manifest says, and each deal one unbroken history. */
+export async function verifyReleaseTables(release: Release): Promise<Failure[]> {
+  const {manifest} = release
+  await using db = await openRelease(release)
+  const faults = await tryRules(db, listRules(release), {
+    file: `portfolio.duckdb of release ${manifest.release_id}`,
+    next: RELEASE_NEXT,
+  })
+  for (const {name, rows} of manifest.tables) {
+    const found = await countRows(db, name)
+    if (found === rows) continue
+    faults.push({
+      code: 'RELEASE_ROWS',
+      problem: `Table '${name}' of release ${manifest.release_id} ${found === null ? 'is not there' : `has ${found} rows`}: its manifest says ${rows}.`,
+      next: RELEASE_NEXT,
+    })
+  }
+  return faults
+}
+
+async function countRows(db: Database, table: string): Promise<number | null> {
+  const {rows: tables} = await db.one(
+    countRow,
+    `select count(*) as rows from duckdb_tables()
+     where database_name = 'release' and schema_name || '.' || table_name = $1`,
+    [table],
+  )
+  if (tables === 0) return null
+  return (await db.one(countRow, `select count(*) as rows from release.${table}`)).rows
+}
+
+function listRules({manifest: {source}}: Release): Rule[] {
+  const decimal = (amount: string) => `cast(${quoteLiteral(amount)} as decimal(38, 2))`
+  const totals: [column: string, expected: string][] = [
+    ['records', `${source.records}`],
+    ['distinct_records', `${source.distinct}`],
+    ['duplicates', `${source.duplicates}`],
+    ['quarantined', `${source.quarantined}`],
+    ['amount_total', decimal(source.amount_total)],
+    ['present_deals', `${source.present.deals}`],
+    ['present_amount', decimal(source.present.amount)],
+  ]
+  const comparisons = totals.map(
+    ([column, expected]) =>
+      `select ${quoteLiteral(column)} as total, cast(any_value(${column}) as varchar) as found, cast(${expected} as varchar) as manifest
+       from last_walk having any_value(${column}) is distinct from ${expected}`,
+  )
+  return [
+    {
+      problem: "Histories that are broken, table 'core.deal_history',",
+      sql: `
+        select deal_id, count(*) as versions, max(version) as last, count(*) filter (valid_to is null) as current
+        from core.deal_history
+        group by deal_id
+        having count(*) <> max(version) or count(distinct version) <> count(*) or current <> 1
+        order by deal_id`,
+    },
+    {
+      problem: "Control totals of table 'mart.run' that are not the manifest's",
+      sql: `with last_walk as (from mart.run where walk_id = ${quoteLiteral(source.walk_id)})
+        ${comparisons.join(' union all ')}`,
+    },
+    {
+      problem: "Totals of table 'mart.portfolio_summary' that are not those of 'core.deal'",
+      sql: `
+        select summary.deals, deal.deals as core_deals, summary.amount, deal.amount as core_amount
+        from mart.portfolio_summary as summary
+        cross join (select count(*) as deals, coalesce(sum(loan_amount), 0) as amount from core.deal) as deal
+        where summary.deals <> deal.deals or summary.amount <> deal.amount`,
+    },
+  ]
+}

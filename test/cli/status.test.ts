@@ -1,0 +1,94 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readJson} from './outcome.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** The source changes its contract: a field more, a new status and program, and an amount that cannot be read. */
+function changeContract(): void {
+  lab.service.store.update('deal_000001', {status: 'on_hold'})
+  lab.service.store.update('deal_000002', {status: 'underwriting', loanProgram: 'moonshot'})
+  lab.service.faults.add({
+    match: {path: '/deals?limit'},
+    fault: {
+      kind: 'mutate',
+      change: (body) => ({
+        ...body,
+        data: (body.data as Record<string, unknown>[]).map((deal, index) => ({
+          ...deal,
+          borrower: {name: 'Jane Doe'},
+          ...(index === 2 && {loan_amount: 'much'}),
+        })),
+      }),
+    },
+  })
+}
+
+const drift = [
+  {kind: 'new_field', path: 'borrower.name', value: null, records: 19},
+  {kind: 'unknown_value', path: 'loan_program', value: 'moonshot', records: 1},
+  {kind: 'unknown_value', path: 'status', value: 'on_hold', records: 1},
+]
+
+test('a source that changes its contract still syncs, and status says what changed', async () => {
+  await lab.sync(DAY_1)
+  expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
+  changeContract()
+  expect(await lab.sync(DAY_2)).toMatchObject({outcome: 'released'})
+
+  expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift, quarantine_waiting: 1})
+  const {stdout, code} = await lab.run(['status'])
+  expect(code).toBe(0)
+  expect(stdout).toContain('Quarantine: 1 record waits; `loantape quarantine list` shows it.')
+  expect(stdout).toContain('Drift: new_field borrower.name in 19 records.')
+  expect(stdout).toContain("Drift: unknown_value status 'on_hold' in 1 record.")
+  expect(stdout).not.toContain('Jane')
+  expect(
+    await lab.query(
+      `select metric, deals from mart.data_quality where metric like 'drift%' or metric = 'quarantined'`,
+    ),
+  ).toEqual([
+    {metric: 'drift new_field borrower.name', deals: '19'},
+    {metric: 'drift unknown_value loan_program moonshot', deals: '1'},
+    {metric: 'drift unknown_value status on_hold', deals: '1'},
+    {metric: 'quarantined', deals: '1'},
+  ])
+})
+
+test('status answers while a sync runs, from the history before', async () => {
+  await lab.sync(DAY_1)
+  changeContract()
+  await lab.sync(DAY_2)
+  const {promise: asked, resolve} = Promise.withResolvers<void>()
+  lab.service.faults.add({
+    match: {path: '/deals?limit'},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        resolve()
+        return body
+      },
+    },
+  })
+  lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'slow_body', ms: 50_000}})
+  lab.start(['sync'], {LOANTAPE_REQUEST_TIMEOUT_SECONDS: '60', LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'})
+  await asked
+  const status = readJson(await lab.run(['status', '--json']))
+  expect(status).toMatchObject({running: {command: 'sync'}, drift, quarantine_waiting: 1})
+})
+
+test('without a history nothing drifts and nothing waits', async () => {
+  const ended = await lab.run(['status', '--json'])
+  expect(ended.code).toBe(1)
+  expect(readJson(ended)).toMatchObject({healthy: false, drift: [], quarantine_waiting: 0})
+})

@@ -1,0 +1,113 @@
+import {expect, test} from 'vitest'
+import {aDrift, aVersion, aWalk, type Counted, type History, query, type Row} from './history.ts'
+
+const deals = (...rows: Row[]) => rows.map((row, index) => aVersion({deal_id: `deal_${index}`, ...row}))
+
+/** The metrics that begin with a word, each as `value deals`. */
+async function metrics(history: History, word: string, counted?: Counted): Promise<Record<string, string>> {
+  const rows = await query(history, `from mart.data_quality where metric like '${word}%'`, counted)
+  return Object.fromEntries(
+    rows
+      .map((row) => Object.values(row as object))
+      .map(([metric, value, count]) => [metric, `${value} ${count}`]),
+  )
+}
+
+test('an empty portfolio lacks nothing: every metric stands there, without a share', async () => {
+  expect(await metrics({walks: [aWalk()]}, '')).toEqual({
+    'censored funded at first sight': 'null 0',
+    'censored inexact funding date': 'null 0',
+    'coverage loan_program': 'null 0',
+    'coverage property_value': 'null 0',
+    missing: 'null 0',
+    quarantined: 'null 0',
+    'unparsed address': 'null 0',
+  })
+})
+
+test('a history without a walk still builds', async () => {
+  expect(Object.keys(await metrics({}, ''))).toHaveLength(7)
+})
+
+test('metrics are unique and in order', async () => {
+  const drift = [aDrift({path: 'a'}), aDrift({kind: 'missing_field', path: 'a'}), aDrift({path: 'b'})]
+  const rows = await query({walks: [aWalk({records: 9})], drift}, 'select metric from mart.data_quality')
+  const names = rows.map((row) => (row as {metric: string}).metric)
+  expect(names).toEqual([...new Set(names)].sort())
+  expect(names).toHaveLength(10)
+})
+
+test('coverage counts amount for values and deals for programs; a value of zero covers nothing', async () => {
+  const versions = deals(
+    {loan_amount: '75', property_value: '100', loan_program: 'bridge'},
+    {loan_amount: '15', property_value: '0', loan_program: null},
+    {loan_amount: '10', loan_program: 'rental'},
+    {loan_amount: '0', property_value: null},
+  )
+  expect(await metrics({versions}, 'coverage')).toEqual({
+    'coverage loan_program': '50 2',
+    'coverage property_value': '75 3',
+  })
+})
+
+test('the largest amounts overflow no share', async () => {
+  const largest = '9999999999999999.99'
+  const versions = deals(...Array.from({length: 12}, () => ({loan_amount: largest, property_value: '1'})))
+  expect(await metrics({versions}, 'coverage property')).toEqual({'coverage property_value': '100 0'})
+})
+
+test('counts addresses that do not parse and deals that are missing, not those that vanished', async () => {
+  const versions = [
+    ...deals({}, {property_address: 'somewhere'}, {property_address: null}, {property_address: 'nowhere'}),
+    aVersion({deal_id: 'deal_0', day: '2026-03-03', kind: 'missing'}),
+    aVersion({deal_id: 'deal_3', day: '2026-03-03', kind: 'vanished'}),
+  ]
+  expect(await metrics({versions}, 'unparsed')).toEqual({'unparsed address': '66.666667 2'})
+  expect(await metrics({versions}, 'missing')).toEqual({missing: '33.333333 1'})
+})
+
+test('censoring: funded when first seen, and funding dates that are not exact, both of the funded deals', async () => {
+  const walks = ['02', '03', '09'].map((day) => aWalk({day: `2026-03-${day}`}))
+  const versions = [
+    aVersion({deal_id: 'funded at once', status: 'funded'}),
+    aVersion({deal_id: 'exact'}),
+    aVersion({deal_id: 'exact', day: '2026-03-03', status: 'funded'}),
+    aVersion({deal_id: 'inexact'}),
+    aVersion({deal_id: 'inexact', day: '2026-03-09', status: 'funded'}),
+    aVersion({deal_id: 'first seen funded', day: '2026-03-09', status: 'funded'}),
+    aVersion({deal_id: 'draft'}),
+  ]
+  expect(await metrics({walks, versions}, 'censored')).toEqual({
+    'censored funded at first sight': '50 2',
+    'censored inexact funding date': '75 3',
+  })
+})
+
+test('quarantine and drift are those of the last walk that counts', async () => {
+  const history = {
+    walks: [
+      aWalk({day: '2026-03-02', records: 50, quarantined: 1}),
+      aWalk({day: '2026-03-03', records: 200, quarantined: 3}),
+      aWalk({day: '2026-03-04', state: 'refused', recorded_at: null, records: 9, quarantined: 9}),
+    ],
+    drift: [
+      aDrift({day: '2026-03-02', path: 'old', records: 5}),
+      aDrift({day: '2026-03-03', path: 'borrower.name', records: 100}),
+      aDrift({day: '2026-03-03', kind: 'missing_field', path: 'loan_program', records: 1}),
+      aDrift({day: '2026-03-03', kind: 'unknown_value', path: 'status', value: 'on hold', records: 2}),
+      aDrift({day: '2026-03-04', path: 'refused'}),
+    ],
+  }
+  expect(await metrics(history, 'quarantined')).toEqual({quarantined: '1.5 3'})
+  expect(await metrics(history, 'drift')).toEqual({
+    'drift missing_field loan_program': '0.5 1',
+    'drift new_field borrower.name': '50 100',
+    'drift unknown_value status on hold': '1 2',
+  })
+  const counted = {asOf: '2026-03-02'}
+  expect(await metrics(history, 'quarantined', counted)).toEqual({quarantined: '2 1'})
+  expect(await metrics(history, 'drift', counted)).toEqual({'drift new_field old': '10 5'})
+  expect(await metrics(history, 'drift', {knownAt: '2026-03-03 00:00:00'})).toEqual({
+    'drift new_field old': '10 5',
+  })
+})
