@@ -4,6 +4,7 @@ const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',
+    maxWorkers: 2,
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },

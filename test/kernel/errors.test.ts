@@ -54,6 +54,13 @@ test.each([
   expect(explainError(new Error(words))).toMatchObject({code: 'DISK_FULL', exitCode: 1})
 })
 
+test.each(['disk I/O error', 'EIO: i/o error, fsync', 'EROFS: read-only file system, open'])(
+  'a disk that fails is said plainly: %s',
+  (words) => {
+    expect(explainError(new Error(words))).toMatchObject({code: 'DISK_FAULT', exitCode: 1})
+  },
+)
+
 test('what is thrown without being an error still has a message and a code', () => {
   expect(messageOf('just text')).toBe('just text')
   expect(codeOf('just text')).toBe('UNEXPECTED')

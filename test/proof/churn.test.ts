@@ -1,0 +1,9 @@
+import {expect, test} from 'vitest'
+import {proveChurn, WALKS} from './churn.ts'
+
+const seed = process.env.PROOF_SEED ?? String(Date.now())
+
+test(`a list that changes under the walk neither loses a deal nor invents one (seed ${seed})`, async () => {
+  const {figures} = await proveChurn({runs: 4, seed})
+  expect(figures).toMatchObject({walks: 4 * WALKS, releases: 4})
+})

@@ -1,0 +1,130 @@
+import assert from 'node:assert/strict'
+import {z} from 'zod'
+import {dealStream} from '../../src/contract/deal.ts'
+import {LoantapeError} from '../../src/errors.ts'
+import {formatCents} from '../../src/money.ts'
+import {createNormaliser} from '../../src/normalise/record.ts'
+import type {Random} from '../../src/service/random.ts'
+import {findEnvelope, readPage} from '../../src/source/envelope.ts'
+import type {NormalisedPage} from '../../src/types.ts'
+import type {Database} from '../../src/warehouse/database.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {createFolder} from '../support/data.ts'
+import {walk} from '../support/walks.ts'
+import {spoilPage} from './mutation.ts'
+import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
+import {requireSound} from './soundness.ts'
+
+/** Pages of one run: walks of one warehouse, and pages in each. */
+export const PAGES_PER_RUN = 500
+const WALKS = 5
+
+const normalise = createNormaliser(dealStream)
+const amountIndex = dealStream.columns.findIndex(({name}) => name === dealStream.amountColumn)
+
+/** Reads a spoilt page as a walk would; undefined where it is refused in words of ours. */
+function readSpoilt(text: string, tally: Tally): unknown[] | undefined {
+  const body: unknown = JSON.parse(text)
+  tally.add('pages')
+  try {
+    return readPage(body, findEnvelope(body)).records
+  } catch (error) {
+    if (!(error instanceof LoantapeError)) throw error
+    tally.add('refused')
+    return undefined
+  }
+}
+
+/** The pages of one walk; where absence is to be concluded, none with an id that cannot be read. */
+function drawPages(random: Random, tally: Tally): unknown[][] {
+  const keepsIds = random.chance(0.6)
+  const pages: unknown[][] = []
+  for (let drawn = 0; drawn < PAGES_PER_RUN / WALKS; drawn += 1) {
+    const records = readSpoilt(spoilPage(random), tally)
+    if (!records) continue
+    const isProof = normalise(records, 0n).quarantined.every(({id}) => id !== null)
+    if (isProof || !keepsIds) pages.push(records)
+  }
+  return pages
+}
+
+/** A deal as it must be known. */
+interface Known {
+  kind: 'seen' | 'missing' | 'vanished'
+  cents: bigint
+  walk: number
+}
+
+/** Applies a walk by the rules, without SQL; says what its certificate must say. */
+function applyByHand(
+  known: Map<string, Known>,
+  pages: readonly NormalisedPage[],
+  number: number,
+): {records: number; distinct: number; duplicates: number; quarantined: number; amountTotal: string} {
+  const latest = new Map<string, bigint>()
+  const rejected = new Set<string>()
+  let [observed, quarantined, isProof] = [0, 0, true]
+  for (const page of pages) {
+    observed += page.observations.length
+    quarantined += page.quarantined.length
+    // The engine stores well-formed text only.
+    for (const {id, values} of page.observations)
+      latest.set(id.toWellFormed(), BigInt(String(values[amountIndex])))
+    for (const {id} of page.quarantined) {
+      if (id === null) isProof = false
+      else rejected.add(id.toWellFormed())
+    }
+  }
+  for (const [id, before] of known) {
+    const isAbsent = isProof && before.kind !== 'vanished' && !latest.has(id) && !rejected.has(id)
+    if (!isAbsent) continue
+    const kind = before.kind === 'missing' && before.walk === number - 1 ? 'vanished' : 'missing'
+    known.set(id, {...before, kind, walk: number})
+  }
+  for (const [id, cents] of latest) known.set(id, {kind: 'seen', cents, walk: number})
+  return {
+    records: observed + quarantined,
+    distinct: latest.size,
+    duplicates: observed - latest.size,
+    quarantined,
+    amountTotal: formatCents(latest.values().reduce((sum, cents) => sum + cents, 0n)),
+  }
+}
+
+const headRow = z.object({deal_id: z.string(), kind: z.string(), loan_amount: z.string()})
+
+async function requireKnown(db: Database, known: ReadonlyMap<string, Known>): Promise<void> {
+  const heads = await db.all(headRow, 'select deal_id, kind, loan_amount from warehouse.raw.deal_head')
+  const stored = new Map(heads.map((head) => [head.deal_id, `${head.kind} ${head.loan_amount}`]))
+  const expected = new Map([...known].map(([id, {kind, cents}]) => [id, `${kind} ${formatCents(cents)}`]))
+  assert.deepEqual(stored, expected)
+}
+
+/**
+ * Feeds spoilt pages to everything between the answer and the warehouse. Whatever stands in them, a page is refused in
+ * words of ours or stored; every certificate and every state is what the rules say, to the cent.
+ *
+ * A run is {@link PAGES_PER_RUN} pages in a few walks of one warehouse.
+ */
+export async function proveFuzz(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  await runAll({name: 'fuzz'}, request, async (_run, random) => {
+    using data = createFolder()
+    await using db = await openWarehouse(data.folder)
+    const known = new Map<string, Known>()
+    for (let number = 1; number <= WALKS; number += 1) {
+      const pages = drawPages(random, tally)
+      const at = `2026-02-0${number}T23:30:00Z`
+      const {certificate} = await walk(db, {at, pages})
+      const normalised = pages.map((records) => normalise(records, 0n))
+      const {records, distinct, duplicates, quarantined, amountTotal} = certificate
+      const expected = applyByHand(known, normalised, number)
+      assert.deepEqual({records, distinct, duplicates, quarantined, amountTotal}, expected)
+      await requireKnown(db, known)
+      await requireSound(db)
+      tally.add('records', records)
+      tally.add('quarantined', quarantined)
+    }
+  })
+  return tally
+}

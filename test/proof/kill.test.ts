@@ -1,0 +1,12 @@
+import {expect, test} from 'vitest'
+import {KILL_STEPS, proveKill} from './kill.ts'
+
+const seed = process.env.PROOF_SEED ?? String(Date.now())
+
+test(`a run killed at any moment and run again ends as if it had never been killed (seed ${seed})`, {
+  timeout: 120_000,
+}, async () => {
+  const {figures} = await proveKill({runs: 2, seed})
+  expect(figures.points).toBe(KILL_STEPS.length)
+  expect(figures.kills).toBeGreaterThanOrEqual(25)
+})

@@ -1,0 +1,152 @@
+import assert from 'node:assert/strict'
+import {fileURLToPath} from 'node:url'
+import {exportRelease, type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import type {Random} from '../../src/service/random.ts'
+import type {DealStore} from '../../src/service/store.ts'
+import {RUN_STEPS} from '../../src/types.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {aDeal, createLab, type Lab, startProcess} from '../support/lab.ts'
+import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
+import {listLeftovers, readPortfolio, requireSoundWarehouse, requireWholeFiles} from './soundness.ts'
+
+/** The points of a run and of the exports after it, in their order. */
+export const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
+
+const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
+const DEALS = 300
+/** Groups of pages in a walk: 60 pages, stored by 50. */
+const PAGE_GROUPS = 2
+const PAGE_SIZE = DEALS / 60
+/** Days with kills at random moments, and kills on each. */
+const RANDOM_DAYS = 2
+const RANDOM_KILLS = 3
+
+/** Where a process is killed: at a named point, or after this share of a run's time. */
+type Kill = {step: string; nth: number} | {share: number}
+
+/** Kills of one folder, day by day. */
+function planKills(run: number, random: Random): Kill[][] {
+  const named = KILL_STEPS.filter((_, index) => index % 2 === run % 2).map((step): Kill => {
+    return {step, nth: step === 'pages stored' ? random.integer(1, PAGE_GROUPS) : 1}
+  })
+  const days = Array.from({length: RANDOM_DAYS}, () =>
+    Array.from({length: RANDOM_KILLS}, () => random.next()).sort((one, other) => one - other),
+  )
+  return [named, ...days.map((shares) => shares.map((share): Kill => ({share})))]
+}
+
+/** New, changed and deleted deals, so that every phase of the day's run has something to do. */
+function passDay(store: DealStore, day: number, random: Random): void {
+  store.transaction(() => {
+    for (const id of store.ids()) {
+      const chance = random.next()
+      const deal = store.get(id)
+      if (!deal) continue
+      if (chance < 0.01) store.remove(id)
+      else if (chance < 0.04) store.update(id, {loanAmountCents: deal.loanAmountCents + 12_345n})
+      else if (chance < 0.08) store.update(id, {status: 'funded'})
+      // A value shows in no list row: the address, which does, makes every run ask for it on the same day.
+      else if (chance < 0.12) {
+        const propertyAddress = `${random.integer(1, 999)} Elm St, Austin, TX 78701`
+        store.update(id, {propertyAddress, propertyValueCents: BigInt(random.integer(1, 9_999_999_99))})
+      }
+    }
+    store.insert(Array.from({length: 5}, (_, index) => aDeal(900_000 + day * 100 + index)))
+  })
+}
+
+/** What is killed, and what it is measured by. */
+interface Trial {
+  lab: Lab
+  folder: DataFolder
+  env: Record<string, string>
+  tally: Tally
+  /** Points at which a process was killed. */
+  steps: Set<string>
+}
+
+/** Runs to the kill, or to the end where the process is faster. */
+async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<void> {
+  const settings: Record<string, string> =
+    'step' in kill ? {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)} : {}
+  const run = startProcess([process.execPath, KILLED_RUN], {...trial.env, ...settings})
+  let timer: NodeJS.Timeout | undefined
+  if ('share' in kill) {
+    run.process.stdout?.once('data', () => {
+      timer = setTimeout(() => run.process.kill('SIGKILL'), kill.share * runMs)
+    })
+  }
+  const {code, signal, stderr} = await run.ended
+  clearTimeout(timer)
+  const where = 'step' in kill ? kill.step : `${Math.round(kill.share * 100)} % of a run`
+  assert(signal === 'SIGKILL' || code === 0, `killed at ${where}: ${stderr}`)
+  if (signal === null) return trial.tally.add('ended before')
+  trial.tally.add('kills')
+  if ('step' in kill) trial.steps.add(kill.step)
+}
+
+async function runToEnd(
+  lab: Lab,
+  folder: DataFolder,
+  now: string,
+): Promise<{runMs: number; outcome: SyncResult['outcome']}> {
+  const startedAt = performance.now()
+  const config = {...lab.config, dataDir: folder.root, pageSize: PAGE_SIZE}
+  const {outcome} = await syncDeals(config, {}, lab.createWorld(now))
+  await exportRelease(config, {profiles: ['csv', 'parquet']}, lab.createWorld(now))
+  return {runMs: performance.now() - startedAt, outcome}
+}
+
+/** What died leaves nothing behind; only builds may wait for the next release, which removes them. */
+function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
+  const left = listLeftovers(folder)
+  assert.deepEqual(
+    outcome === 'released' ? left : left.filter((path) => !path.startsWith('releases/.building-')),
+    [],
+  )
+}
+
+/**
+ * Kills syncs at every named point and at random moments, several times on one folder and over several days, and
+ * completes each day afterwards. What then stands there is what a folder that nobody disturbed holds; nothing under a
+ * final name is ever torn; the warehouse is sound after every kill.
+ *
+ * A run is one folder: every second named point on the first day, random moments on the others.
+ */
+export async function proveKill(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  const steps = new Set<string>()
+  // As many side by side as the machine for which the suite is measured has cores.
+  await runAll({name: 'kill', atOnce: 2}, request, async (run, random) => {
+    await using lab = await createLab()
+    const {store} = lab.service
+    seedPortfolio(store, {deals: DEALS, seed: random.text(8), today: '2026-02-02'})
+    let {runMs} = await runToEnd(lab, lab.folder, '2026-02-02T23:30:00-05:00')
+    const folder = lab.copyFolder('killed')
+    for (const [index, kills] of planKills(run, random).entries()) {
+      const now = `2026-02-0${index + 3}T23:30:00-05:00`
+      passDay(store, index, random)
+      const env = {
+        ...lab.env,
+        LOANTAPE_DATA_DIR: folder.root,
+        LOANTAPE_NOW: now,
+        LOANTAPE_PAGE_SIZE: String(PAGE_SIZE),
+        LOANTAPE_LOG_LEVEL: 'error',
+      }
+      for (const kill of kills) {
+        await runUntilKilled({lab, folder, env, tally, steps}, kill, runMs)
+        await requireSoundWarehouse(folder)
+        await requireWholeFiles(folder)
+      }
+      runMs = (await runToEnd(lab, lab.folder, now)).runMs
+      const {outcome} = await runToEnd(lab, folder, now)
+      await requireSoundWarehouse(folder)
+      await requireWholeFiles(folder)
+      assert.deepEqual(await readPortfolio(folder), await readPortfolio(lab.folder), `on ${now}`)
+      requireTidy(folder, outcome)
+      tally.add('days')
+    }
+  })
+  return {figures: {...tally.figures, points: steps.size}}
+}

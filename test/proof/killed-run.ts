@@ -1,0 +1,31 @@
+/**
+ * A process of its own that syncs and exports, and kills itself at a named point: at the `KILL_NTH` time that it
+ * reaches `KILL_STEP`. It says `ready` when nothing but the run is left to do.
+ */
+import {createCli} from '../../src/cli/context.ts'
+import {exportRelease, syncDeals} from '../../src/pipeline.ts'
+import type {World} from '../../src/types.ts'
+
+const {KILL_STEP, KILL_NTH = '1'} = process.env
+const cli = createCli({
+  env: process.env,
+  stdout: process.stdout,
+  stderr: process.stderr,
+  onStop: () => undefined,
+})
+const config = cli.readConfig({})
+let left = Number(KILL_NTH)
+
+function reach(step: string): void {
+  if (step !== KILL_STEP) return
+  left -= 1
+  if (left === 0) process.kill(process.pid, 'SIGKILL')
+}
+
+const world: World = {...cli.createWorld(config), onStep: reach}
+process.stdout.write('ready\n')
+await syncDeals(config, {}, world)
+for (const profile of ['csv', 'parquet']) {
+  await exportRelease(config, {profiles: [profile]}, world)
+  reach(`${profile} exported`)
+}

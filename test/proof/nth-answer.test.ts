@@ -1,0 +1,9 @@
+import {expect, test} from 'vitest'
+import {proveNthAnswer} from './nth-answer.ts'
+
+const seed = process.env.PROOF_SEED ?? String(Date.now())
+
+test(`whichever answer fails, the run ends as documented and the next one catches up (seed ${seed})`, async () => {
+  const {figures} = await proveNthAnswer({runs: 8, seed})
+  expect(figures.cases).toBe(8)
+})

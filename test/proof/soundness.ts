@@ -1,0 +1,127 @@
+import assert from 'node:assert/strict'
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {readRelease, requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {digestFile} from '../../src/warehouse/atomic-file.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {Database} from '../../src/warehouse/database.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {anyRow} from '../support/data.ts'
+
+/** What must hold of a warehouse at any time between two runs, as SQL that returns what is wrong. */
+const INVARIANTS: Record<string, string> = {
+  'every applied walk explains its records and the present deals to the cent': `
+    select * from warehouse.raw.walk
+    where state = 'applied' and (
+      records <> created + updated + restored + unchanged + duplicates + quarantined
+      or present_deals is distinct from
+        distinct_records + kept_quarantined_deals + kept_missing_deals + adjusted_deals
+      or present_amount is distinct from
+        amount_total + kept_quarantined_amount + kept_missing_amount + adjusted_amount
+    )`,
+  'the last applied walk tells what is present': `
+    with present as (
+      select count(*) as deals, coalesce(sum(loan_amount), 0) as amount
+      from warehouse.raw.deal_head where kind in ('seen', 'missing')
+    )
+    select deals, present_deals, amount, present_amount
+    from present, (
+      from warehouse.raw.walk where state = 'applied' order by recorded_at desc limit 1
+    )
+    where deals <> present_deals or amount <> present_amount`,
+  'versions are numbered without a gap': `
+    select count(*) as versions, count(distinct seq) as numbers, max(seq) as last
+    from warehouse.raw.deal_version
+    having count(*) <> count(distinct seq) or count(*) <> coalesce(max(seq), 0)`,
+  'a deal has one latest state, and a version of it': `
+    select deal_id from warehouse.raw.deal_head group by deal_id having count(*) > 1
+    union all
+    (select deal_id from warehouse.raw.deal_head except select deal_id from warehouse.raw.deal_version)
+    union all
+    (select deal_id from warehouse.raw.deal_version except select deal_id from warehouse.raw.deal_head)`,
+  'rows are staged for a walk in progress only, and there is one at most': `
+    select state, count(*) from warehouse.raw.walk where state = 'walking' group by state having count(*) > 1
+    union all
+    select 'staged', count(*) from warehouse.raw.staged_deal
+    where not exists (from warehouse.raw.walk where state = 'walking')
+    having count(*) > 0`,
+  'a walk in progress has as many rows as its pages say': `
+    select walk_id, records, quarantined
+    from warehouse.raw.walk
+    where state = 'walking' and (
+      pages <> (select count(*) from warehouse.raw.page where page.walk_id = walk.walk_id)
+      or records <> (
+        select coalesce(sum(page.records), 0) from warehouse.raw.page where page.walk_id = walk.walk_id
+      )
+      or records - quarantined <> (
+        select count(*) from warehouse.raw.staged_deal where source = 'list'
+      )
+    )`,
+}
+
+/** Fails when an invariant of the open warehouse does not hold. */
+export async function requireSound(db: Database): Promise<void> {
+  for (const [promise, sql] of Object.entries(INVARIANTS)) {
+    assert.deepEqual(await db.all(anyRow, sql), [], promise)
+  }
+}
+
+/** Fails when an invariant of the warehouse in a folder does not hold. */
+export async function requireSoundWarehouse(folder: DataFolder): Promise<void> {
+  await using db = await openWarehouse(folder)
+  await requireSound(db)
+}
+
+const batchManifest = z.object({
+  files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
+})
+
+/** Fails when something under the final name of a release or a batch is not whole. */
+export async function requireWholeFiles(folder: DataFolder): Promise<void> {
+  for (const dir of listFinal(folder.releases)) {
+    const release = readRelease(dir)
+    assert(release, `${dir} has a manifest`)
+    const database = await openRelease(release)
+    await database[Symbol.asyncDispose]()
+    for (const {file, sha256} of release.manifest.tables)
+      assert.equal(await digestFile(join(dir, file)), sha256, join(dir, file))
+  }
+  for (const dir of listFinal(folder.exports).flatMap(listFinal)) {
+    const {files} = batchManifest.parse(JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8')))
+    for (const {name, sha256} of files)
+      assert.equal(await digestFile(join(dir, name)), sha256, join(dir, name))
+  }
+  if (existsSync(folder.releases) && readdirSync(folder.root).includes('current')) requireRelease(folder)
+}
+
+/** The entries of a folder that bear a final name. */
+function listFinal(dir: string): string[] {
+  if (!existsSync(dir)) return []
+  return readdirSync(dir)
+    .filter((name) => !name.startsWith('.'))
+    .map((name) => join(dir, name))
+}
+
+/** Temporary names that a finished run must not leave behind. */
+export function listLeftovers(folder: DataFolder): string[] {
+  return readdirSync(folder.root, {recursive: true, encoding: 'utf8'}).filter((path) =>
+    /\.tmp|\.building-|\.writing-|\.wal$/.test(path),
+  )
+}
+
+/** What the deals of the current release are and were, without instants and ids of walks. */
+export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
+  await using db = await openRelease(requireRelease(folder))
+  return [
+    ...(await db.all(
+      anyRow,
+      'select * exclude (first_seen_at, last_changed_at) from core.deal order by deal_id',
+    )),
+    ...(await db.all(
+      anyRow,
+      'select * exclude (valid_from, valid_to) from core.deal_history order by deal_id, version',
+    )),
+  ]
+}
