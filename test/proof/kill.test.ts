@@ -8,5 +8,5 @@ test(`a run killed at any moment and run again ends as if it had never been kill
 }, async () => {
   const {figures} = await proveKill({runs: 2, seed})
   expect(figures.points).toBe(KILL_STEPS.length)
-  expect(figures.kills).toBeGreaterThanOrEqual(25)
+  expect(figures.kills).toBeGreaterThan(KILL_STEPS.length)
 })
