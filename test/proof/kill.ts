@@ -77,7 +77,10 @@ async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<
   const {code, signal, stderr} = await run.ended
   clearTimeout(timer)
   const where = 'step' in kill ? kill.step : `${Math.round(kill.share * 100)} % of a run`
-  assert(signal === 'SIGKILL' || code === 0, `killed at ${where}: ${stderr}`)
+  assert(
+    signal === 'SIGKILL' || code === 0,
+    `to be killed at ${where}, ended with ${signal ?? code}: ${stderr}`,
+  )
   if (signal === null) return trial.tally.add('ended before')
   trial.tally.add('kills')
   if ('step' in kill) trial.steps.add(kill.step)

@@ -1,4 +1,5 @@
 import {spawn} from 'node:child_process'
+import {once} from 'node:events'
 import {createInterface} from 'node:readline'
 import {fileURLToPath} from 'node:url'
 import {z} from 'zod'
@@ -24,6 +25,7 @@ export async function proveNthFile(request: ProofRequest): Promise<Proved> {
   const child = spawn(process.execPath, [CASES, JSON.stringify(asked)], {
     stdio: ['ignore', 'pipe', 'pipe'],
   })
+  const closed = once(child, 'close')
   let stderr = ''
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString()
@@ -35,5 +37,6 @@ export async function proveNthFile(request: ProofRequest): Promise<Proved> {
     else proved = said
   }
   if (proved) return proved
-  throw new Error(stderr)
+  const [code, signal]: unknown[] = await closed
+  throw new Error(`ended with ${signal ?? code}: ${stderr}`)
 }
