@@ -16,11 +16,6 @@ walked as (
   where stream = 'deal' and is_complete
 ),
 
-first_day as (
-  select coalesce((select min(day) from walked), min(business_date)) as day
-  from core.deal_history
-),
-
 -- A replayed version may lie before one of an earlier day; it then never was the last word on any day.
 spans as (
   select
@@ -38,11 +33,11 @@ counted as (
   select
     spans.status,
     spans.loan_amount,
-    greatest(spans.from_day, first_day.day) as from_day,
-    greatest(spans.to_day, first_day.day) as to_day,
+    greatest(spans.from_day, first_walk.first_on) as from_day,
+    greatest(spans.to_day, first_walk.first_on) as to_day,
     spans.to_day is not null as is_superseded
   from spans
-  cross join first_day
+  cross join work.first_walk as first_walk
   where spans.change <> 'vanished' and coalesce(spans.from_day < spans.to_day, true)
 ),
 
@@ -83,8 +78,8 @@ daily as (
 ),
 
 days as (
-  select cast(unnest(generate_series(day, cast(getvariable('as_of') as date), interval 1 day)) as date) as day
-  from first_day
+  select cast(unnest(generate_series(first_on, cast(getvariable('as_of') as date), interval 1 day)) as date) as day
+  from work.first_walk
 ),
 
 statuses as (

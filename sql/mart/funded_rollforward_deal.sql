@@ -1,0 +1,20 @@
+-- What mart.funded_rollforward is made of: every movement of the funded book, deal by deal. A deal that is changed
+-- twice within a month has a row for each change.
+-- grain: month, deal_id, business_date, term, amount
+-- check: not_null(month, deal_id, term, amount, business_date)
+-- check: accepted(term, opening, originated, restored, increased, decreased, reversed, vanished, ended)
+-- check: between(amount, 0, 9999999999999999.99)
+--
+-- month: YYYY-MM
+-- deal_id: the service's id
+-- term: the column of mart.funded_rollforward it counts in
+-- amount: never negative, USD
+-- business_date: the day it counts for
+select
+  month,
+  deal_id,
+  term,
+  amount,
+  business_date
+from work.funded_movement
+where term <> 'reclass'

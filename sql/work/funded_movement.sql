@@ -1,0 +1,126 @@
+-- Every movement of the funded book. A version that changes the status books only that: leaving at the amount before,
+-- entering at its own. Built for other models and not kept.
+-- grain: deal_id, version, term
+--
+-- deal_id: the service's id
+-- version: the version of core.deal_history that moved it; it may be followed by its own reclass
+-- term: opening: funded at the first walk. originated: first seen funded later, or funded again. restored: vanished as
+--   funded and came back as funded. increased, decreased: another amount while funded. ended: to a status of class
+--   ended_funded. reversed: to a status of any other class. vanished: confirmed gone. reclass: another program while
+--   funded, which moves no total: it comes before an increase or decrease of the same version
+-- amount: what moved, never negative, USD; of a reclass the amount before
+-- previous_amount: what was in the book before, USD; null where the deal was not in it
+-- loan_program: as of this version; the program an increase, decrease or entry is booked under
+-- previous_loan_program: the program it was booked under before; null where there was none or the deal was not in the
+--   book
+-- observed_at: start of the request that showed it, UTC
+-- business_date: the day it counts for. A replayed version never counts later than what followed it, nothing before
+--   the first walk
+-- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends
+-- month: of business_date, YYYY-MM
+with
+versions as (
+  select
+    deal_id,
+    version,
+    change,
+    valid_from as observed_at,
+    business_date as seen_on,
+    min(business_date) over (
+      partition by deal_id order by version rows between current row and unbounded following
+    ) as business_date,
+    loan_amount,
+    loan_program,
+    status_class,
+    change <> 'vanished' and status_class = 'funded' as is_funded
+  from core.deal_history
+  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
+),
+
+-- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
+steps as (
+  select
+    *,
+    lag(status_class) over earlier as class_before,
+    coalesce(lag(is_funded) over earlier, false) as was_funded,
+    lag(loan_amount) over earlier as amount_before,
+    lag(loan_program) over earlier as program_before,
+    case
+      when status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' then version
+    end as spell_start
+  from versions
+  window earlier as (partition by deal_id order by version)
+),
+
+spells as (
+  select
+    *,
+    max(spell_start) over (partition by deal_id order by version) as spell,
+    max(spell_start) over (partition by deal_id) as last_spell,
+    last_value(case when spell_start is not null then seen_on end ignore nulls)
+      over (partition by deal_id order by version) as began_on
+  from steps
+),
+
+unseen_before as (
+  select deal_id
+  from work.status_spell
+  where spell = 1 and known_before is null
+),
+
+moves as (
+  select
+    spells.*,
+    case
+      when
+        is_funded
+        and not was_funded
+        and version = 1
+        and business_date <= first_walk.first_on
+        and deal_id in (select deal_id from unseen_before)
+        then 'opening'
+      when is_funded and not was_funded and class_before = 'funded' then 'restored'
+      when is_funded and not was_funded then 'originated'
+      when was_funded and change = 'vanished' then 'vanished'
+      when was_funded and status_class = 'ended_funded' then 'ended'
+      when was_funded and not is_funded then 'reversed'
+      when was_funded and loan_amount > amount_before then 'increased'
+      when was_funded and loan_amount < amount_before then 'decreased'
+    end as term,
+    case
+      when not was_funded then loan_amount
+      when not is_funded then amount_before
+      else abs(loan_amount - amount_before)
+    end as amount,
+    first_walk.first_on
+  from spells
+  cross join work.first_walk as first_walk
+),
+
+booked as (
+  select *
+  from moves
+  where term is not null
+  union all by name
+  select * replace ('reclass' as term, amount_before as amount)
+  from moves
+  where is_funded and was_funded and loan_program is distinct from program_before
+)
+
+select
+  booked.deal_id,
+  booked.version,
+  booked.term,
+  cast(booked.amount as decimal(18, 2)) as amount,
+  case when booked.was_funded then booked.amount_before end as previous_amount,
+  booked.loan_program,
+  case when booked.was_funded then booked.program_before end as previous_loan_program,
+  booked.observed_at,
+  greatest(booked.business_date, booked.first_on) as business_date,
+  case
+    when booked.spell = booked.last_spell then coalesce(funded_on.funded_on, booked.began_on)
+    else booked.began_on
+  end as funded_on,
+  strftime(greatest(booked.business_date, booked.first_on), '%Y-%m') as month
+from booked
+left join seed.funded_on on funded_on.deal_id = booked.deal_id
