@@ -4,11 +4,20 @@
 -- check: unique(metric)
 -- check: not_null(metric, deals)
 --
--- metric: what is lacking or odd; `drift <kind> <field> <value>` for each finding of the last walk
--- value: percent (0 to 100), null where there is nothing to take it of; `coverage property_value` of the amount that
---   has a positive value, `coverage loan_program` of the deals that have a program, `censored …` of the funded deals,
---   `quarantined` and `drift …` of the records of the last walk, all else of the deals
--- deals: deals concerned (for coverage, those without); `quarantined` and `drift …`: records
+-- metric: `coverage property_value`: the amount whose deals have a positive value. `coverage loan_program`: the deals that
+--   have a program. `unparsed address`: no state was found in it. `unclassified status`: not in seed.status. `missing`:
+--   absent from the last walk. `censored funded at first sight`: funded when first seen. `censored inexact funding date`:
+--   more than a day between funded_after and funded_on. `censored created before first walk`: of their months only the
+--   deals are known that were still there. `censored vintage`: their cohort is left out of mart.vintage_curve. `censored
+--   stage began unseen`: changes of status left out of mart.stage_duration because nobody knows since when the deal was
+--   in the one before. `censored stage vanished`: vanished before they left their status. `no funnel stage`: never seen
+--   in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation. `drift
+--   <kind> <field> <value>`: one for each finding
+-- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage property_value`), of the
+--   funded deals (`censored funded …`, `censored inexact …`), of all deals ever seen (`censored created …`, `censored
+--   vintage`, `censored stage vanished`, `no funnel stage`), of all changes of status (`censored stage began unseen`),
+--   of the records of the last walk (`quarantined`, `drift …`), else of the present deals
+-- deals: deals concerned; for coverage, those without; for `quarantined` and `drift …` records
 with
 last_walk as (
   select *
@@ -33,12 +42,31 @@ totals as (
     count(*) filter (where coalesce(deal.property_value <= 0, true)) as unvalued,
     count(*) filter (where deal.loan_program is null) as without_program,
     count(*) filter (where deal.state = 'unknown') as unparsed,
+    count(*) filter (where deal.status_class = 'unclassified') as unclassified,
     count(*) filter (where deal.is_missing) as missing,
     count(*) filter (where deal.status_class = 'funded') as funded,
     count(*) filter (where deal.status_class = 'funded' and first_sight.was_funded) as seen_funded,
     count(*) filter (where deal.status_class = 'funded' and not deal.funded_on_is_exact) as inexact
   from core.deal as deal
   inner join first_sight on first_sight.deal_id = deal.deal_id
+),
+
+lives as (
+  select
+    count(*) as deals,
+    count(*) filter (where life.created_on < first_walk.first_on) as created_before,
+    count(*) filter (where date_trunc('month', life.created_on) < first_walk.first_on) as outside_vintage,
+    count(*) filter (where not life.is_present) as vanished,
+    count(*) filter (where life.reached_order is null) as without_stage
+  from work.deal_life as life
+  cross join work.first_walk as first_walk
+),
+
+changes as (
+  select
+    count(*) as changes,
+    count(*) filter (where days_in_previous is null) as began_unseen
+  from core.status_change
 ),
 
 shares as (
@@ -64,6 +92,13 @@ shares as (
   from totals
   union all
   select
+    'unclassified status' as metric,
+    unclassified as part,
+    deals as whole,
+    unclassified as deals
+  from totals
+  union all
+  select
     'missing' as metric,
     missing as part,
     deals as whole,
@@ -83,6 +118,41 @@ shares as (
     funded as whole,
     inexact as deals
   from totals
+  union all
+  select
+    'censored created before first walk' as metric,
+    created_before as part,
+    deals as whole,
+    created_before as deals
+  from lives
+  union all
+  select
+    'censored vintage' as metric,
+    outside_vintage as part,
+    deals as whole,
+    outside_vintage as deals
+  from lives
+  union all
+  select
+    'censored stage began unseen' as metric,
+    began_unseen as part,
+    changes as whole,
+    began_unseen as deals
+  from changes
+  union all
+  select
+    'censored stage vanished' as metric,
+    vanished as part,
+    deals as whole,
+    vanished as deals
+  from lives
+  union all
+  select
+    'no funnel stage' as metric,
+    without_stage as part,
+    deals as whole,
+    without_stage as deals
+  from lives
   union all
   select
     'quarantined' as metric,

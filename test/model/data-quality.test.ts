@@ -15,18 +15,24 @@ async function metrics(history: History, word: string, counted?: Counted): Promi
 
 test('an empty portfolio lacks nothing: every metric stands there, without a share', async () => {
   expect(await metrics({walks: [aWalk()]}, '')).toEqual({
+    'censored created before first walk': 'null 0',
     'censored funded at first sight': 'null 0',
     'censored inexact funding date': 'null 0',
+    'censored stage began unseen': 'null 0',
+    'censored stage vanished': 'null 0',
+    'censored vintage': 'null 0',
     'coverage loan_program': 'null 0',
     'coverage property_value': 'null 0',
     missing: 'null 0',
+    'no funnel stage': 'null 0',
     quarantined: 'null 0',
+    'unclassified status': 'null 0',
     'unparsed address': 'null 0',
   })
 })
 
 test('a history without a walk still builds', async () => {
-  expect(Object.keys(await metrics({}, ''))).toHaveLength(7)
+  expect(Object.keys(await metrics({}, ''))).toHaveLength(13)
 })
 
 test('metrics are unique and in order', async () => {
@@ -34,7 +40,7 @@ test('metrics are unique and in order', async () => {
   const rows = await query({walks: [aWalk({records: 9})], drift}, 'select metric from mart.data_quality')
   const names = rows.map((row) => (row as {metric: string}).metric)
   expect(names).toEqual([...new Set(names)].sort())
-  expect(names).toHaveLength(10)
+  expect(names).toHaveLength(16)
 })
 
 test('coverage counts amount for values and deals for programs; a value of zero covers nothing', async () => {
@@ -77,7 +83,7 @@ test('censoring: funded when first seen, and funding dates that are not exact, b
     aVersion({deal_id: 'first seen funded', day: '2026-03-09', status: 'funded'}),
     aVersion({deal_id: 'draft'}),
   ]
-  expect(await metrics({walks, versions}, 'censored')).toEqual({
+  expect(await metrics({walks, versions}, 'censored')).toMatchObject({
     'censored funded at first sight': '50 2',
     'censored inexact funding date': '75 3',
   })

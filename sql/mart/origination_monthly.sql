@@ -1,0 +1,18 @@
+-- What was newly funded, by month and program: the `originated` of mart.funded_rollforward, to the cent. What was
+-- already funded at the first walk is its opening and stands in no month here: when it was funded is not known.
+-- grain: month, loan_program
+-- check: unique(month, loan_program)
+-- check: not_null(month, loan_program, deals, amount)
+--
+-- month: YYYY-MM in which it was first seen funded, or funded again
+-- loan_program: as known when it was funded; `unknown` where it was not
+-- deals: deals; one that was reversed and funded again in the month is one deal and counts with both amounts
+-- amount: their amounts when they were funded, USD
+select
+  month,
+  coalesce(loan_program, 'unknown') as loan_program,
+  count(distinct deal_id) as deals,
+  cast(sum(amount) as decimal(38, 2)) as amount
+from work.funded_movement
+where term = 'originated'
+group by all

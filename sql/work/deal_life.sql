@@ -1,0 +1,44 @@
+-- Every deal ever seen, vanished ones included: when it came, what it is now, and how far it got. Built for other
+-- models and not kept.
+-- grain: deal_id
+--
+-- deal_id: the service's id
+-- created_on: the UTC date of created_at, or the date the service gave, as last seen
+-- created_month: of created_on, YYYY-MM
+-- loan_amount: as last seen, USD
+-- is_present: it has not vanished
+-- reached_order: highest sort_order of seed.status it was ever seen at, of the classes pipeline, funded and
+--   ended_funded; null when it never was in one of these
+-- first_funded_on: business date on which it was first seen in class funded or ended_funded, which it can only have
+--   reached through funded; null when never
+with
+reached as (
+  select
+    spell.deal_id,
+    max(status.sort_order) filter (where status.class in ('pipeline', 'funded', 'ended_funded')) as reached_order,
+    min(spell.began_on) filter (where status.class in ('funded', 'ended_funded')) as first_funded_on
+  from work.status_spell as spell
+  left join seed.status on status.status = spell.status
+  group by spell.deal_id
+),
+
+sightings as (
+  select
+    deal_id,
+    cast(arg_max(created_at, position) as date) as created_on
+  from work.deal_observation
+  group by deal_id
+)
+
+select
+  history.deal_id,
+  sightings.created_on,
+  strftime(sightings.created_on, '%Y-%m') as created_month,
+  history.loan_amount,
+  history.change <> 'vanished' as is_present,
+  reached.reached_order,
+  reached.first_funded_on
+from core.deal_history as history
+inner join sightings on sightings.deal_id = history.deal_id
+inner join reached on reached.deal_id = history.deal_id
+where history.valid_to is null
