@@ -43,19 +43,6 @@ test('metrics are unique and in order', async () => {
   expect(names).toHaveLength(16)
 })
 
-test('coverage counts amount for values and deals for programs; a value of zero covers nothing', async () => {
-  const versions = deals(
-    {loan_amount: '75', property_value: '100', loan_program: 'bridge'},
-    {loan_amount: '15', property_value: '0', loan_program: null},
-    {loan_amount: '10', loan_program: 'rental'},
-    {loan_amount: '0', property_value: null},
-  )
-  expect(await metrics({versions}, 'coverage')).toEqual({
-    'coverage loan_program': '50 2',
-    'coverage property_value': '75 3',
-  })
-})
-
 test('the largest amounts overflow no share', async () => {
   const largest = '9999999999999999.99'
   const versions = deals(...Array.from({length: 12}, () => ({loan_amount: largest, property_value: '1'})))
@@ -70,23 +57,6 @@ test('counts addresses that do not parse and deals that are missing, not those t
   ]
   expect(await metrics({versions}, 'unparsed')).toEqual({'unparsed address': '66.666667 2'})
   expect(await metrics({versions}, 'missing')).toEqual({missing: '33.333333 1'})
-})
-
-test('censoring: funded when first seen, and funding dates that are not exact, both of the funded deals', async () => {
-  const walks = ['02', '03', '09'].map((day) => aWalk({day: `2026-03-${day}`}))
-  const versions = [
-    aVersion({deal_id: 'funded at once', status: 'funded'}),
-    aVersion({deal_id: 'exact'}),
-    aVersion({deal_id: 'exact', day: '2026-03-03', status: 'funded'}),
-    aVersion({deal_id: 'inexact'}),
-    aVersion({deal_id: 'inexact', day: '2026-03-09', status: 'funded'}),
-    aVersion({deal_id: 'first seen funded', day: '2026-03-09', status: 'funded'}),
-    aVersion({deal_id: 'draft'}),
-  ]
-  expect(await metrics({walks, versions}, 'censored')).toMatchObject({
-    'censored funded at first sight': '50 2',
-    'censored inexact funding date': '75 3',
-  })
 })
 
 test('quarantine and drift are those of the last walk that counts', async () => {

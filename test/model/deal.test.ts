@@ -1,7 +1,5 @@
-import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {writeSqlFolder} from './folder.ts'
-import {aQuarantine, aVersion, aWalk, buildRelease, type History, noRow, query, withSeed} from './history.ts'
+import {aQuarantine, aVersion, aWalk, type History, query} from './history.ts'
 
 const days = (...list: string[]) => list.map((day) => aWalk({day: `2026-03-${day}`}))
 const on = (day: string) => ({day: `2026-03-${day}`})
@@ -10,22 +8,6 @@ const funding = 'select funded_on, funded_after, funded_on_is_exact from core.de
 async function fundingOf(history: History): Promise<unknown> {
   return (await query(history, funding))[0]
 }
-
-test('keeps missing deals, drops vanished ones', async () => {
-  const history = {
-    versions: [
-      aVersion({deal_id: 'here'}),
-      aVersion({deal_id: 'missing'}),
-      aVersion({deal_id: 'gone'}),
-      aVersion({deal_id: 'missing', ...on('03'), kind: 'missing'}),
-      aVersion({deal_id: 'gone', ...on('03'), kind: 'vanished'}),
-    ],
-  }
-  expect(await query(history, 'select deal_id, is_missing from core.deal')).toEqual([
-    {deal_id: 'here', is_missing: false},
-    {deal_id: 'missing', is_missing: true},
-  ])
-})
 
 test('a deal that came back is not missing', async () => {
   const history = {
@@ -86,15 +68,6 @@ test('funded_on is exact when the walk of the day before still saw it unfunded',
   })
 })
 
-test('a deal funded at the first walk has no funded_after', async () => {
-  const history = {walks: days('02', '03'), versions: [aVersion({status: 'funded'})]}
-  expect(await fundingOf(history)).toEqual({
-    funded_on: '2026-03-02',
-    funded_after: null,
-    funded_on_is_exact: false,
-  })
-})
-
 test('a deal first seen funded was not funded at the walk before', async () => {
   const history = {walks: days('02', '05', '06'), versions: [aVersion({...on('06'), status: 'funded'})]}
   expect(await fundingOf(history)).toEqual({
@@ -141,23 +114,6 @@ test('while a deal is missing or quarantined its status is not known', async () 
   expect(await fundingOf(held)).toMatchObject({funded_after: '2026-03-03', funded_on_is_exact: false})
 })
 
-test('vanishing and coming back does not break a funded spell', async () => {
-  const history = {
-    walks: days('02', '03', '04', '05', '06'),
-    versions: [
-      aVersion(),
-      aVersion({...on('03'), status: 'funded'}),
-      aVersion({...on('05'), kind: 'vanished', status: 'funded'}),
-      aVersion({...on('06'), status: 'servicing'}),
-    ],
-  }
-  expect(await fundingOf(history)).toEqual({
-    funded_on: '2026-03-03',
-    funded_after: '2026-03-02',
-    funded_on_is_exact: true,
-  })
-})
-
 test('a deal funded again counts from its last spell; one that is not funded has no dates', async () => {
   const versions = [
     aVersion({status: 'funded'}),
@@ -174,22 +130,6 @@ test('a deal funded again counts from its last spell; one that is not funded has
     funded_after: null,
     funded_on_is_exact: null,
   })
-})
-
-test("a lender's own funding date is exact, and only counts while the deal is funded", async () => {
-  using folder = writeSqlFolder({
-    'funded_on.csv': 'deal_id,funded_on\r\ndeal_1,2026-01-15\r\ndeal_2,2026-01-16\r\n',
-  })
-  const history = {
-    walks: days('02', '09'),
-    versions: [aVersion(), aVersion({...on('09'), status: 'funded'}), aVersion({deal_id: 'deal_2'})],
-  }
-  const plan = await withSeed('funded_on', join(folder.path, 'funded_on.csv'))
-  await using db = await buildRelease(history, {}, plan)
-  expect(await db.all(noRow, funding)).toEqual([
-    {funded_on: '2026-01-15', funded_after: '2026-03-02', funded_on_is_exact: true},
-    {funded_on: null, funded_after: null, funded_on_is_exact: null},
-  ])
 })
 
 test('ltv is exact to nine decimals, half up, and null where it says nothing', async () => {
@@ -254,45 +194,4 @@ test('parses state and zip from free text, and guesses nothing', async () => {
   )
   const rows = await query({versions}, 'select property_address, state, zip from core.deal')
   expect(rows).toEqual(addresses.map(([property_address, state, zip]) => ({property_address, state, zip})))
-})
-
-test('status_change counts business days, and none for a spell that began unseen', async () => {
-  const history = {
-    walks: days('02', '03', '05', '09'),
-    versions: [
-      aVersion({deal_id: 'old'}),
-      aVersion({deal_id: 'new', ...on('03')}),
-      aVersion({deal_id: 'old', ...on('05'), status: 'approved'}),
-      aVersion({deal_id: 'new', ...on('05'), status: 'approved'}),
-      aVersion({deal_id: 'old', ...on('09'), status: 'funded'}),
-    ],
-  }
-  await using db = await buildRelease(history)
-  const changes = await db.all(
-    noRow,
-    'select deal_id, from_status, to_status, observed_on, days_in_previous from core.status_change',
-  )
-  expect(changes).toEqual([
-    {
-      deal_id: 'new',
-      from_status: 'draft',
-      to_status: 'approved',
-      observed_on: '2026-03-05',
-      days_in_previous: '2',
-    },
-    {
-      deal_id: 'old',
-      from_status: 'draft',
-      to_status: 'approved',
-      observed_on: '2026-03-05',
-      days_in_previous: null,
-    },
-    {
-      deal_id: 'old',
-      from_status: 'approved',
-      to_status: 'funded',
-      observed_on: '2026-03-09',
-      days_in_previous: '4',
-    },
-  ])
 })

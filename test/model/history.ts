@@ -157,12 +157,6 @@ export async function query(history: History, sql: string, counted: Counted = {}
   return await db.all(noRow, sql)
 }
 
-/** The built-in plan with one seed's CSV replaced. */
-export async function withSeed(name: string, file: string): Promise<BuildPlan> {
-  const {plan} = await builtInPlan()
-  return {...plan, seeds: plan.seeds.map((seed) => (seed.name === name ? {...seed, file} : seed))}
-}
-
 async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
   if (rows.length === 0) return
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))]
