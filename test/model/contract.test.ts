@@ -1,0 +1,69 @@
+import {expect, test} from 'vitest'
+import {z} from 'zod'
+import {buildRelease} from './history.ts'
+
+/** What analysts' queries rely on: every table of the schemas `core` and `mart`, its columns in order, their types. */
+const TABLES: Record<string, string> = {
+  'core.deal': `deal_id VARCHAR, property_address VARCHAR, state VARCHAR, zip VARCHAR, loan_amount DECIMAL(18,2),
+    property_value DECIMAL(18,2), ltv DECIMAL(12,9), loan_program VARCHAR, status VARCHAR, status_class VARCHAR,
+    created_at TIMESTAMP, created_on DATE, first_seen_at TIMESTAMP, last_changed_at TIMESTAMP, status_since DATE,
+    funded_on DATE, funded_after DATE, funded_on_is_exact BOOLEAN, is_missing BOOLEAN`,
+  'core.deal_history': `deal_id VARCHAR, version BIGINT, change VARCHAR, valid_from TIMESTAMP, valid_to TIMESTAMP,
+    business_date DATE, property_address VARCHAR, loan_amount DECIMAL(18,2), property_value DECIMAL(18,2),
+    loan_program VARCHAR, status VARCHAR, status_class VARCHAR`,
+  'core.field_change': `deal_id VARCHAR, field VARCHAR, old_value VARCHAR, new_value VARCHAR, observed_at TIMESTAMP,
+    observed_on DATE`,
+  'core.status_change': `deal_id VARCHAR, from_status VARCHAR, to_status VARCHAR, observed_at TIMESTAMP,
+    observed_on DATE, days_in_previous BIGINT`,
+  'mart.concentration': `dimension VARCHAR, top_1_pct DOUBLE, top_5_pct DOUBLE, top_10_pct DOUBLE, hhi DOUBLE,
+    funded_top_1_pct DOUBLE, funded_hhi DOUBLE`,
+  'mart.data_quality': 'metric VARCHAR, value DOUBLE, deals BIGINT',
+  'mart.funded_rollforward': `month VARCHAR, opening DECIMAL(38,2), originated DECIMAL(38,2), restored DECIMAL(38,2),
+    increased DECIMAL(38,2), decreased DECIMAL(38,2), reversed DECIMAL(38,2), vanished DECIMAL(38,2),
+    ended DECIMAL(38,2), closing DECIMAL(38,2), difference DECIMAL(38,2)`,
+  'mart.funded_rollforward_deal': `month VARCHAR, deal_id VARCHAR, term VARCHAR, amount DECIMAL(18,2),
+    business_date DATE`,
+  'mart.origination_monthly': 'month VARCHAR, loan_program VARCHAR, deals BIGINT, amount DECIMAL(38,2)',
+  'mart.pipeline_funnel': `cohort_month VARCHAR, status VARCHAR, reached_deals BIGINT, reached_amount DECIMAL(38,2),
+    conversion_pct DOUBLE`,
+  'mart.portfolio_breakdown': `dimension VARCHAR, bucket VARCHAR, sort_order BIGINT, deals BIGINT,
+    amount DECIMAL(38,2), share_pct DOUBLE, funded_deals BIGINT, funded_amount DECIMAL(38,2), funded_share_pct DOUBLE,
+    wa_ltv DOUBLE, pooled_ltv DOUBLE`,
+  'mart.portfolio_summary': `as_of DATE, deals BIGINT, amount DECIMAL(38,2), pipeline_deals BIGINT,
+    pipeline_amount DECIMAL(38,2), funded_deals BIGINT, funded_amount DECIMAL(38,2), wa_ltv DOUBLE, pooled_ltv DOUBLE,
+    ltv_coverage_pct DOUBLE, average_amount DECIMAL(18,2), median_amount DECIMAL(18,2), largest_amount DECIMAL(18,2)`,
+  'mart.position_daily': 'day DATE, status VARCHAR, deals BIGINT, amount DECIMAL(38,2), observed BOOLEAN',
+  'mart.pull_through': `month VARCHAR, entered BIGINT, funded BIGINT, pull_through_pct DOUBLE, cohort_funded BIGINT,
+    cohort_pull_through_pct DOUBLE`,
+  'mart.run': `walk_id VARCHAR, stream VARCHAR, business_date DATE, started_at TIMESTAMP, ended_at TIMESTAMP,
+    recorded_at TIMESTAMP, is_complete BOOLEAN, pages BIGINT, records BIGINT, distinct_records BIGINT,
+    duplicates BIGINT, quarantined BIGINT, amount_total DECIMAL(38,2), is_shifted BOOLEAN, resumed BIGINT,
+    waited_ms BIGINT, envelope VARCHAR, cursor_digest VARCHAR, ended_how VARCHAR, created BIGINT, updated BIGINT,
+    missing BIGINT, vanished BIGINT, restored BIGINT, unchanged BIGINT, present_deals BIGINT,
+    present_amount DECIMAL(38,2), kept_quarantined_deals BIGINT, kept_quarantined_amount DECIMAL(38,2),
+    kept_missing_deals BIGINT, kept_missing_amount DECIMAL(38,2), adjusted_deals BIGINT, adjusted_amount DECIMAL(38,2),
+    details_fetched BIGINT, details_failed BIGINT`,
+  'mart.stage_duration': `status VARCHAR, completed BIGINT, median_days DOUBLE, p90_days BIGINT, still_open BIGINT`,
+  'mart.top_exposure': `rank BIGINT, deal_id VARCHAR, property_address VARCHAR, loan_program VARCHAR,
+    loan_amount DECIMAL(18,2), share_pct DOUBLE`,
+  'mart.vintage_curve': 'cohort_month VARCHAR, age_months BIGINT, deals BIGINT, funded_pct DOUBLE',
+}
+
+const tableRow = z.object({name: z.string(), columns: z.string()})
+
+test('a release has exactly these tables, columns and types', async () => {
+  await using db = await buildRelease({})
+  const tables = await db.all(
+    tableRow,
+    `select
+       schema_name || '.' || table_name as name,
+       string_agg(column_name || ' ' || data_type, ', ' order by column_index) as columns
+     from duckdb_columns()
+     where database_name = 'release' and schema_name in ('core', 'mart')
+     group by all order by name`,
+  )
+  const promised = Object.entries(TABLES).map(([name, columns]) => [name, columns.replaceAll(/\s+/g, ' ')])
+  expect(Object.fromEntries(tables.map(({name, columns}) => [name, columns]))).toEqual(
+    Object.fromEntries(promised),
+  )
+})
