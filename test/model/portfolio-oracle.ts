@@ -16,19 +16,48 @@ export interface Sighting {
   state: string
 }
 
-/** What a deal amounts to at the end of a day. */
+/** What a deal amounts to after a sighting. */
 export interface Position {
+  deal: number
   amount: bigint
   value: bigint | null
   program: string | null
   status: string
   state: string
+  isPresent: boolean
+}
+
+/** One sighting, with what the deal was before and is after it. */
+export interface Step {
+  day: number
+  before: Position | undefined
+  after: Position
 }
 
 export const FIRST_DAY = '2026-03-02'
 
-const money = (cents: bigint | null | undefined) =>
-  cents === null || cents === undefined ? null : `${cents / 100n}.${String(cents % 100n).padStart(2, '0')}`
+/** The day each deal was created. */
+export const createdOn = (deal: number): string =>
+  ['2026-02-10', '2026-03-15', '2026-04-01', '2026-04-20', '2026-05-05'][deal % 5] ?? FIRST_DAY
+
+const CLASSES: Record<string, {class: string; order: number}> = {
+  draft: {class: 'pipeline', order: 10},
+  approved: {class: 'pipeline', order: 60},
+  funded: {class: 'funded', order: 90},
+  servicing: {class: 'funded', order: 100},
+  paid_off: {class: 'ended_funded', order: 110},
+  withdrawn: {class: 'ended_unfunded', order: 160},
+}
+
+export const classOf = (status: string): string => CLASSES[status]?.class ?? 'unclassified'
+export const orderOf = (status: string): number => CLASSES[status]?.order ?? 0
+export const isFunded = (position: Position | undefined): boolean =>
+  position?.isPresent === true && classOf(position.status) === 'funded'
+
+/** Cents as the engine prints them. */
+export const money = (cents: bigint): string => `${cents / 100n}.${String(cents % 100n).padStart(2, '0')}`
+const moneyOrNull = (cents: bigint | null | undefined) =>
+  cents === null || cents === undefined ? null : money(cents)
 
 /** The rows of `raw.deal_version` in the order they were stored. */
 export function toVersions(sightings: readonly Sighting[]): Row[] {
@@ -41,8 +70,9 @@ export function toVersions(sightings: readonly Sighting[]): Row[] {
       observed_at: `${addDays(FIRST_DAY, day)} 03:${String(minute).padStart(2, '0')}:00`,
       loan_amount: money(amount),
       status,
+      created_at: `${createdOn(deal)} 12:00:00`,
       property_address: `1 Main St, Town, ${state} 12345`,
-      property_value: money(value),
+      property_value: moneyOrNull(value),
       property_value_present: value !== undefined && kind === 'seen',
       loan_program: program ?? null,
       loan_program_present: program !== undefined && kind === 'seen',
@@ -50,27 +80,42 @@ export function toVersions(sightings: readonly Sighting[]): Row[] {
   )
 }
 
-/** The positions present at the end of a day, found by replaying the sightings one by one. */
-export function replaySightings(sightings: readonly Sighting[], lastDay: number): Position[] {
+/** Replays the sightings up to a day one by one; those of a deal that was never seen before say nothing. */
+export function replaySightings(sightings: readonly Sighting[], lastDay: number): Step[] {
   const inOrder = sightings
     .map((sighting, seq) => ({...sighting, seq}))
     .filter(({day}) => day <= lastDay)
     .sort((a, b) => a.day - b.day || a.minute - b.minute || a.seq - b.seq)
-  const positions = new Map<number, Position & {isPresent: boolean}>()
-  for (const {deal, kind, amount, value, program, status, state} of inOrder) {
-    const before = positions.get(deal)
-    if (kind === 'seen') {
-      positions.set(deal, {
-        amount,
-        value: value === undefined ? (before?.value ?? null) : value,
-        program: program === undefined ? (before?.program ?? null) : program,
-        status,
-        state,
-        isPresent: true,
-      })
-    } else if (before && kind === 'vanished') before.isPresent = false
+  const latest = new Map<number, Position>()
+  const steps: Step[] = []
+  for (const {deal, day, kind, amount, value, program, status, state} of inOrder) {
+    const before = latest.get(deal)
+    if (!before && kind !== 'seen') continue
+    const seen = {
+      deal,
+      amount,
+      value: value === undefined ? (before?.value ?? null) : value,
+      program: program === undefined ? (before?.program ?? null) : program,
+      status,
+      state,
+      isPresent: true,
+    }
+    const absent = before && {...before, isPresent: before.isPresent && kind !== 'vanished'}
+    const after = kind === 'seen' ? seen : (absent ?? seen)
+    latest.set(deal, after)
+    steps.push({day, before, after})
   }
-  return [...positions.values()].filter(({isPresent}) => isPresent)
+  return steps
+}
+
+/** What each deal ever seen is after the steps. */
+export function latestPositions(steps: readonly Step[]): Position[] {
+  return [...new Map(steps.map(({after}) => [after.deal, after])).values()]
+}
+
+/** The positions present at the end of a day. */
+export function positionsOn(steps: readonly Step[], day: number): Position[] {
+  return latestPositions(steps.filter((step) => step.day <= day)).filter(({isPresent}) => isPresent)
 }
 
 const SIZES: [bigint, string][] = [
@@ -106,7 +151,7 @@ export const bucketOf: Record<string, (position: Position) => string> = {
   state: ({state}) => (state === 'ZZ' ? 'unknown' : state),
   size_band: ({amount}) => SIZES.find(([edge]) => amount < edge * 100n)?.[1] ?? '≥10m',
   ltv_band: ltvBandOf,
-  created_month: () => '2026-02',
+  created_month: ({deal}) => createdOn(deal).slice(0, 7),
 }
 
 /** Deals and amount by bucket, as `bucket deals amount`, sorted. */

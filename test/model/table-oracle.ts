@@ -1,0 +1,255 @@
+import {expect} from 'vitest'
+import {addDays} from '../../src/clock.ts'
+import {
+  bucketOf,
+  classOf,
+  createdOn,
+  FIRST_DAY,
+  isFunded,
+  latestPositions,
+  money,
+  orderOf,
+  type Position,
+  positionsOn,
+  type Step,
+} from './portfolio-oracle.ts'
+
+type Cell = unknown
+
+/** A table as it must be, recomputed from the steps up to a day without SQL; rows in no order. */
+export type TableOracle = (steps: readonly Step[], asOf: number) => Cell[][]
+
+const dateOf = (day: number) => addDays(FIRST_DAY, day)
+const monthOf = (day: number) => dateOf(day).slice(0, 7)
+const sum = (amounts: readonly bigint[]) => amounts.reduce((total, amount) => total + amount, 0n)
+const SCALE = 10n ** 12n
+
+/** A percentage as the engine rounds it; null of nothing. */
+function percent(part: bigint | number, whole: bigint | number): Cell {
+  if (BigInt(whole) === 0n) return null
+  return expect.closeTo(Number((BigInt(part) * 100n * SCALE) / BigInt(whole)) / Number(SCALE), 4)
+}
+
+function groupBy<T>(items: readonly T[], key: (item: T) => string): [string, T[]][] {
+  const groups = new Map<string, T[]>()
+  for (const item of items) groups.set(key(item), [...(groups.get(key(item)) ?? []), item])
+  return [...groups]
+}
+
+/** Every month from the first day to a day. */
+function monthsUntil(day: number): string[] {
+  return [...new Set(Array.from({length: day + 1}, (_, each) => monthOf(each)))]
+}
+
+const TERMS = ['opening', 'originated', 'restored', 'increased', 'decreased', 'reversed', 'vanished', 'ended']
+
+interface Movement {
+  month: string
+  day: number
+  deal: number
+  term: string
+  amount: bigint
+  program: string | null
+}
+
+/** What a step moves in the funded book, told from the deal's two sides of it. */
+function movementOf({day, before, after}: Step): Movement | undefined {
+  const book = (term: string, amount: bigint) => ({
+    month: monthOf(day),
+    day,
+    deal: after.deal,
+    term,
+    amount,
+    program: after.program,
+  })
+  if (isFunded(after) && !isFunded(before)) {
+    if (!before && day === 0) return book('opening', after.amount)
+    return book(before && classOf(before.status) === 'funded' ? 'restored' : 'originated', after.amount)
+  }
+  if (before && isFunded(before) && !isFunded(after)) {
+    if (!after.isPresent) return book('vanished', before.amount)
+    return book(classOf(after.status) === 'ended_funded' ? 'ended' : 'reversed', before.amount)
+  }
+  if (!before || !isFunded(after) || before.amount === after.amount) return undefined
+  return after.amount > before.amount
+    ? book('increased', after.amount - before.amount)
+    : book('decreased', before.amount - after.amount)
+}
+
+const movementsOf = (steps: readonly Step[]) =>
+  steps.map(movementOf).filter((movement) => movement !== undefined)
+
+function rollForward(steps: readonly Step[], asOf: number): Cell[][] {
+  const movements = movementsOf(steps)
+  return monthsUntil(asOf).map((month, index, months) => {
+    const closingOf = (name: string | undefined) => {
+      const days = Array.from({length: asOf + 1}, (_, day) => day).filter((day) => monthOf(day) === name)
+      const last = days.at(-1)
+      return last === undefined
+        ? 0n
+        : sum(
+            positionsOn(steps, last)
+              .filter(isFunded)
+              .map(({amount}) => amount),
+          )
+    }
+    const booked = TERMS.map((term) =>
+      sum(
+        movements
+          .filter((movement) => movement.month === month && movement.term === term)
+          .map(({amount}) => amount),
+      ),
+    )
+    const opening = index === 0 ? (booked[0] ?? 0n) : closingOf(months[index - 1])
+    return [month, money(opening), ...booked.slice(1).map(money), money(closingOf(month)), '0.00']
+  })
+}
+
+function concentration(steps: readonly Step[], asOf: number): Cell[][] {
+  const present = positionsOn(steps, asOf)
+  const keys: typeof bucketOf = {deal: ({deal}) => String(deal), ...bucketOf}
+  return ['deal', 'loan_program', 'state'].map((dimension) => {
+    const sharesOf = (positions: Position[]) => {
+      const key = keys[dimension] ?? (() => '')
+      const amounts = groupBy(positions, key).map(([, members]) => sum(members.map(({amount}) => amount)))
+      amounts.sort((a, b) => (a < b ? 1 : -1))
+      const total = sum(amounts)
+      const top = (count: number) => percent(sum(amounts.slice(0, count)), total)
+      return {top, hhi: percent(100n * sum(amounts.map((amount) => amount * amount)), total * total)}
+    }
+    const all = sharesOf(present)
+    const funded = sharesOf(present.filter(isFunded))
+    return [dimension, all.top(1), all.top(5), all.top(10), all.hhi, funded.top(1), funded.hhi]
+  })
+}
+
+function originations(steps: readonly Step[]): Cell[][] {
+  const originated = movementsOf(steps).filter(({term}) => term === 'originated')
+  return groupBy(originated, ({month, program}) => `${month}|${program ?? 'unknown'}`).map(([key, made]) => [
+    ...key.split('|'),
+    String(new Set(made.map(({deal}) => deal)).size),
+    money(sum(made.map(({amount}) => amount))),
+  ])
+}
+
+interface Life {
+  cohort: string
+  amount: bigint
+  reached: number
+  firstFunded: number | undefined
+}
+
+/** How far each deal ever seen got. */
+function livesOf(steps: readonly Step[]): Life[] {
+  return latestPositions(steps).map(({deal, amount}) => {
+    const own = steps.filter(({after}) => after.deal === deal)
+    const was = (status: string, ...classes: string[]) => classes.includes(classOf(status))
+    return {
+      cohort: createdOn(deal).slice(0, 7),
+      amount,
+      reached: Math.max(
+        0,
+        ...own
+          .filter(({after}) => was(after.status, 'pipeline', 'funded', 'ended_funded'))
+          .map(({after}) => orderOf(after.status)),
+      ),
+      firstFunded: own.find(({after}) => was(after.status, 'funded', 'ended_funded'))?.day,
+    }
+  })
+}
+
+function funnel(steps: readonly Step[]): Cell[][] {
+  const seen = new Set(steps.map(({after}) => after.status))
+  const stages = [...seen].filter((status) => ['pipeline', 'funded'].includes(classOf(status)))
+  return groupBy(livesOf(steps), ({cohort}) => cohort).flatMap(([cohort, lives]) =>
+    stages.map((status) => {
+      const reached = lives.filter((life) => life.reached >= orderOf(status))
+      const amount = money(sum(reached.map((life) => life.amount)))
+      return [cohort, status, String(reached.length), amount, percent(reached.length, lives.length)]
+    }),
+  )
+}
+
+function pullThrough(steps: readonly Step[], asOf: number): Cell[][] {
+  const lives = livesOf(steps)
+  const last = monthOf(asOf)
+  const later = lives.map(({cohort}) => cohort).filter((month) => month > last)
+  return [...monthsUntil(asOf), ...new Set(later)].map((month) => {
+    const entered = lives.filter(({cohort}) => cohort === month)
+    const originated = movementsOf(steps).filter((made) => made.term === 'originated' && made.month === month)
+    const funded = new Set(originated.map(({deal}) => deal)).size
+    const cohortFunded = entered.filter(({firstFunded}) => firstFunded !== undefined).length
+    return [
+      month,
+      String(entered.length),
+      String(funded),
+      percent(funded, entered.length),
+      String(cohortFunded),
+      percent(cohortFunded, entered.length),
+    ]
+  })
+}
+
+function vintages(steps: readonly Step[], asOf: number): Cell[][] {
+  const ended = monthsUntil(asOf).filter((month) => month < monthOf(asOf + 1))
+  const cohorts = groupBy(
+    livesOf(steps).filter(({cohort}) => `${cohort}-01` >= FIRST_DAY),
+    ({cohort}) => cohort,
+  )
+  return cohorts.flatMap(([cohort, lives]) =>
+    ended
+      .filter((month) => month >= cohort)
+      .map((month, age) => {
+        const funded = lives.filter(
+          ({firstFunded}) => firstFunded !== undefined && monthOf(firstFunded) <= month,
+        )
+        return [cohort, String(age), String(lives.length), percent(funded.length, lives.length)]
+      }),
+  )
+}
+
+function stageDurations(steps: readonly Step[], asOf: number): Cell[][] {
+  const completed: {status: string; days: number}[] = []
+  for (const [, own] of groupBy(steps, ({after}) => String(after.deal))) {
+    const starts = own.filter(({before, after}) => before?.status !== after.status)
+    starts.slice(1).forEach((step, index) => {
+      const began = starts[index]
+      if (began && (index > 0 || began.day > 0)) {
+        completed.push({status: began.after.status, days: step.day - began.day})
+      }
+    })
+  }
+  const present = positionsOn(steps, asOf)
+  return [...new Set(steps.map(({after}) => after.status))].map((status) => {
+    const days = completed.filter((spell) => spell.status === status).map((spell) => spell.days)
+    days.sort((a, b) => a - b)
+    const at = (place: number) => days[place - 1] ?? 0
+    const median = (at(Math.floor((days.length + 1) / 2)) + at(Math.floor((days.length + 2) / 2))) / 2
+    return [
+      status,
+      String(days.length),
+      days.length > 0 ? median : null,
+      days.length > 0 ? String(at(Math.ceil((days.length * 9) / 10))) : null,
+      String(present.filter((position) => position.status === status).length),
+    ]
+  })
+}
+
+/** The tables that are recomputed whole, column by column. */
+export const tableOracles: Record<string, TableOracle> = {
+  'mart.funded_rollforward': rollForward,
+  'mart.funded_rollforward_deal': (steps) =>
+    movementsOf(steps).map(({month, day, deal, term, amount}) => [
+      month,
+      `deal_${deal}`,
+      term,
+      money(amount),
+      dateOf(day),
+    ]),
+  'mart.origination_monthly': originations,
+  'mart.concentration': concentration,
+  'mart.pipeline_funnel': funnel,
+  'mart.pull_through': pullThrough,
+  'mart.vintage_curve': vintages,
+  'mart.stage_duration': stageDurations,
+}
