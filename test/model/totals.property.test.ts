@@ -18,7 +18,7 @@ import {
 import {tableOracles} from './table-oracle.ts'
 
 /** The ends of March and April and what lies around them. */
-const DAYS = [0, 1, 2, 28, 29, 30, 31, 45, 58, 59, 60, 61, 70] as const
+const DAYS = [0, 0, 0, 1, 2, 28, 29, 30, 31, 45, 58, 59, 60, 61, 70] as const
 
 const cents = fc.oneof(
   fc.bigInt(0n, 999_999_999_999_999_999n),
@@ -26,7 +26,7 @@ const cents = fc.oneof(
 )
 
 const sighting: fc.Arbitrary<Sighting> = fc.record({
-  deal: fc.integer({min: 1, max: 12}),
+  deal: fc.integer({min: 1, max: 10}),
   day: fc.constantFrom(...DAYS),
   minute: fc.integer({min: 0, max: 3}),
   kind: fc.constantFrom('seen', 'seen', 'seen', 'missing', 'vanished'),
@@ -78,7 +78,7 @@ test('every total agrees with sightings replayed one by one in BigInt', async ()
   const {checks} = await builtInPlan()
   await fc.assert(
     fc.asyncProperty(
-      fc.array(sighting, {maxLength: 80}),
+      fc.array(sighting, {minLength: 20, maxLength: 100, size: 'max'}),
       fc.constantFrom(...DAYS),
       async (sightings, day) => {
         const asOf = addDays(FIRST_DAY, day)
