@@ -88,8 +88,10 @@ const DAYS_IN_MONTH = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
 /** Midnight UTC of a calendar date, ms since the epoch; null when there is no such day. */
 function parseDay(text: string): number | null {
   const match = calendarDate.exec(text)
-  if (!match) return null
-  const [year, month, day] = [Number(match[1]), Number(match[2]), Number(match[3])]
+  return match && midnightOf(Number(match[1]), Number(match[2]), Number(match[3]))
+}
+
+function midnightOf(year: number, month: number, day: number): number | null {
   const isLeapYear = (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0
   const days = month === 2 && isLeapYear ? 29 : (DAYS_IN_MONTH[month - 1] ?? 0)
   if (day < 1 || day > days) return null
@@ -103,7 +105,7 @@ export function isCalendarDate(text: string): boolean {
 }
 
 const isoInstant =
-  /^(\d{4}-\d{2}-\d{2})[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
+  /^(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
 
 /**
  * Reads an ISO 8601 instant with an offset into microseconds since the epoch; digits beyond microseconds are cut.
@@ -113,13 +115,14 @@ const isoInstant =
 export function parseInstant(text: string): bigint | null {
   const match = isoInstant.exec(text)
   if (!match) return null
-  const [, date = '', hours = '', minutes = '', seconds = '00', fraction = '', offset = ''] = match
-  const midnight = parseDay(date)
+  const [, year, month, day, hours = '', minutes = '', seconds = '00', fraction, offset = ''] = match
+  const midnight = midnightOf(Number(year), Number(month), Number(day))
   if (midnight === null || Number(hours) > 23 || Number(minutes) > 59 || Number(seconds) > 59) return null
   const offsetMinutes = parseOffset(offset)
   if (offsetMinutes === null) return null
   const local = midnight + ((Number(hours) * 60 + Number(minutes)) * 60 + Number(seconds)) * 1000
-  return BigInt(local - offsetMinutes * 60_000) * 1000n + BigInt(fraction.padEnd(6, '0').slice(0, 6))
+  const micros = fraction === undefined ? 0 : Number(fraction.slice(0, 6).padEnd(6, '0'))
+  return BigInt(local - offsetMinutes * 60_000) * 1000n + BigInt(micros)
 }
 
 /** Minutes east of UTC of `Z`, `+05:30` or `-0500`. */

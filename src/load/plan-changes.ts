@@ -135,7 +135,7 @@ function buildChangeSql(stream: Stream): string {
         i.source,
         i.is_listed,
         i.observed_at,
-        coalesce(i.list_hash, h.list_hash, '') as list_hash,
+        coalesce(i.list_hash, h.list_hash, 0) as list_hash,
         i.payload,
         ${[...carried, ...flags].join(',\n        ')},
         h.kind as head_kind,

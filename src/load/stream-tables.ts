@@ -99,12 +99,12 @@ export function createStagedRows(stream: Stream): StagedRows {
 /** SQL text of the digest of what a staged row shows: its columns, and which of them it leaves out. */
 export function buildListHashSql(stream: Stream): string {
   const flags = optionalColumnsOf(stream).map(({name}) => `cast(${name}_present as varchar)`)
-  return `md5(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
+  return `md5_number(concat_ws(chr(31), ${[...listTexts(stream), ...flags].join(', ')}))`
 }
 
 /** SQL text of a record's digest over its contract columns; nulls and empty texts differ. */
 export function buildRowHashSql(stream: Stream): string {
-  return `md5(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
+  return `md5_number(concat_ws(chr(31), ${listTexts(stream).join(', ')}))`
 }
 
 function listTexts(stream: Stream): string[] {

@@ -1,10 +1,9 @@
-import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {ColumnValue, NormalisedPage, Page} from '../types.ts'
-import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
-import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
-import {createStagedRows, tablesOf} from './stream-tables.ts'
+import {type Database, inTransaction} from '../warehouse/database.ts'
+import type {PageGroup} from './page-group.ts'
+import {tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
 export interface WalkRequest {
@@ -184,14 +183,6 @@ export async function readCursors(db: Database, walk: OpenWalk): Promise<string[
   return [...rows.map(({cursor}) => cursor), ...(walk.nextCursor === null ? [] : [walk.nextCursor])]
 }
 
-/** One page with what became of its records. */
-export interface ReadPage {
-  page: Page
-  normalised: NormalisedPage
-}
-
-const pageTypes: DuckDBType[] = [VARCHAR, BIGINT, VARCHAR, BIGINT, TIMESTAMP]
-
 /**
  * Stores a group of pages: their records, the pages and the next cursor in one transaction, so that a killed run
  * continues exactly after the last page it has.
@@ -200,41 +191,25 @@ const pageTypes: DuckDBType[] = [VARCHAR, BIGINT, VARCHAR, BIGINT, TIMESTAMP]
  */
 export async function storePages(
   db: Database,
-  stream: Stream,
   walk: OpenWalk,
-  group: readonly ReadPage[],
+  group: PageGroup,
   waitedMs: number,
 ): Promise<OpenWalk> {
-  const last = group.at(-1)
+  const {last, quarantined} = group
   if (!last) return walk
-  const staged = createStagedRows(stream)
-  const pages: ColumnValue[][] = []
-  const quarantined: RejectedRecord[] = []
-  group.forEach(({page, normalised}, index) => {
-    const pageNo = walk.pages + index + 1
-    pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(page.records.length), page.observedAt])
-    normalised.observations.forEach((observation, position) => {
-      staged.push(observation, {source: 'list', pageNo, position})
-    })
-    quarantined.push(
-      ...normalised.quarantined.map((record, position) => ({...record, place: `${pageNo}/${position}`})),
-    )
-  })
   const unreadableIds = quarantined.filter(({id}) => id === null).length
   const next: OpenWalk = {
     ...walk,
-    nextCursor: last.page.nextCursor,
-    cursorReceivedAt: BigInt(last.page.receivedAt) * 1000n,
-    isComplete: last.page.nextCursor === null,
-    pages: walk.pages + group.length,
-    records: walk.records + group.reduce((sum, {page}) => sum + page.records.length, 0),
+    nextCursor: last.nextCursor,
+    cursorReceivedAt: BigInt(last.receivedAt) * 1000n,
+    isComplete: last.nextCursor === null,
+    pages: walk.pages + group.pages,
+    records: walk.records + group.records,
     quarantined: walk.quarantined + quarantined.length,
     waitedMs: walk.waitedMs + waitedMs,
   }
   await inTransaction(db, async () => {
-    await staged.append(db)
-    await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'page', types: pageTypes}, pages)
-    await storeQuarantined(db, stream, walk, 'list', quarantined)
+    await group.store(db)
     await db.run(
       `update warehouse.raw.walk set next_cursor = $2, cursor_received_at = $3, is_complete = $4, pages = $5,
          records = $6, quarantined = $7, unreadable_ids = unreadable_ids + $8, waited_ms = $9, envelope = $10,
@@ -243,15 +218,15 @@ export async function storePages(
       [
         walk.walkId,
         next.nextCursor,
-        new DuckDBTimestampValue(BigInt(last.page.receivedAt) * 1000n),
+        new DuckDBTimestampValue(BigInt(last.receivedAt) * 1000n),
         next.isComplete,
         next.pages,
         next.records,
         next.quarantined,
         unreadableIds,
         next.waitedMs,
-        last.page.envelope,
-        new DuckDBTimestampValue(last.page.observedAt),
+        last.envelope,
+        new DuckDBTimestampValue(last.observedAt),
       ],
     )
   })

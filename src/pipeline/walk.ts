@@ -4,12 +4,12 @@ import type {Stream} from '../contract/stream.ts'
 import {ConfigError, ContractError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
+import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {
   dropWalk,
   findOpenWalk,
   findPast,
   type OpenWalk,
-  type ReadPage,
   readCursors,
   resumeWalk,
   startWalk,
@@ -148,16 +148,15 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
   let walk = start
   let waitedBefore = client.waitedMs
-  let group: ReadPage[] = []
+  let group = createPageGroup(stream, walk, walk.pages)
   let groupStartedAt = world.realClock.now()
   let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
 
-  async function store(pages: readonly ReadPage[]): Promise<void> {
-    const last = pages.at(-1)
-    if (!last) return
-    walk = await storePages(db, stream, walk, pages, client.waitedMs - waitedBefore)
-    if (walk.isComplete && last.page.envelope !== envelope) {
-      await writeSetting(db, 'envelope', last.page.envelope)
+  async function store(pages: PageGroup): Promise<void> {
+    if (!pages.last) return
+    walk = await storePages(db, walk, pages, client.waitedMs - waitedBefore)
+    if (walk.isComplete && pages.last.envelope !== envelope) {
+      await writeSetting(db, 'envelope', pages.last.envelope)
     }
     waitedBefore = client.waitedMs
     world.onStep('pages stored')
@@ -171,7 +170,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   async function beginStoring(): Promise<void> {
     await settleStoring()
     storing = Promise.allSettled([store(group)])
-    group = []
+    group = createPageGroup(stream, walk, walk.pages + group.pages)
     groupStartedAt = world.realClock.now()
   }
 
@@ -186,8 +185,8 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   using _reporting = setInterval(() => {
     world.onProgress({
       step: 'walking',
-      pages: walk.pages + group.length,
-      records: walk.records + group.reduce((sum, {page}) => sum + page.records.length, 0),
+      pages: walk.pages + group.pages,
+      records: walk.records + group.records,
       expected,
       waitedMs: client.stats.waitedMs,
       isWaiting: client.stats.waitingSince !== null,
@@ -195,8 +194,8 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   }, REPORT_MS)
   try {
     for await (const page of walkPages(request, client, world)) {
-      group.push({page, normalised: normalise(page.records, page.observedAt)})
-      const isDue = group.length >= GROUP_PAGES || world.realClock.now() - groupStartedAt >= GROUP_MS
+      group.add(page, normalise(page.records, page.observedAt))
+      const isDue = group.pages >= GROUP_PAGES || world.realClock.now() - groupStartedAt >= GROUP_MS
       if (isDue) await beginStoring()
     }
   } finally {

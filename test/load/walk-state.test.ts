@@ -4,7 +4,6 @@ import {
   dropWalk,
   findOpenWalk,
   findPast,
-  type ReadPage,
   readCursors,
   resumeWalk,
   storePages,
@@ -13,7 +12,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {beginWalk, micros, pagesOf, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+import {beginWalk, groupPages, micros, pagesOf, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -46,13 +45,8 @@ const countStored = () =>
 /** The first two pages of a longer walk. */
 async function storeTwoPages() {
   const begun = await beginWalk(db, {at: DAY_1})
-  return storePages(
-    db,
-    stream,
-    begun,
-    pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false),
-    250,
-  )
+  const pages = pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false)
+  return storePages(db, begun, groupPages(begun, pages), 250)
 }
 
 test('stored pages leave their records, their bad records and the next cursor', async () => {
@@ -81,7 +75,7 @@ test('a resumed walk goes on from its last page and counts all of them', async (
   const stored = await storeTwoPages()
   const resumed = await resumeWalk(db, stored)
   const rest = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3)
-  const ended = await storePages(db, stream, resumed, rest, 0)
+  const ended = await storePages(db, resumed, groupPages(resumed, rest), 0)
   expect(await certifyWalk(db, stream, ended)).toEqual({
     walkId: stored.walkId,
     businessDate: '2026-02-02',
@@ -106,15 +100,15 @@ test('pages that cannot be stored leave neither records nor a moved cursor', asy
     ...observation,
     values: observation.values.map((value) => (typeof value === 'bigint' ? 10n ** 30n : value)),
   }))
-  const group: ReadPage[] = [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}]
-  await expect(storePages(db, stream, before, group, 0)).rejects.toThrow()
+  const group = groupPages(before, [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}])
+  await expect(storePages(db, before, group, 0)).rejects.toThrow()
   expect(await countStored()).toEqual({staged: '2', pages: '2', quarantined: '1'})
   expect(await findOpenWalk(db, stream)).toEqual(before)
 })
 
 test('a group without pages stores nothing', async () => {
   const begun = await beginWalk(db, {at: DAY_1})
-  expect(await storePages(db, stream, begun, [], 10)).toBe(begun)
+  expect(await storePages(db, begun, groupPages(begun, []), 10)).toBe(begun)
 })
 
 test('the later request wins when a record is seen twice, and the walk counts as shifted', async () => {

@@ -4,10 +4,11 @@ import type {Stream} from '../../src/contract/stream.ts'
 import {applyObservations} from '../../src/load/apply.ts'
 import {certifyWalk} from '../../src/load/certify.ts'
 import {type StagedDetail, storeDetails} from '../../src/load/details.ts'
+import {createPageGroup, type PageGroup} from '../../src/load/page-group.ts'
 import {type ChangePlan, planChanges} from '../../src/load/plan-changes.ts'
-import {type OpenWalk, type ReadPage, startWalk, storePages} from '../../src/load/walk-state.ts'
+import {type OpenWalk, startWalk, storePages} from '../../src/load/walk-state.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
-import type {Certificate, WireRecord} from '../../src/types.ts'
+import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/types.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {anyRow} from './data.ts'
 
@@ -59,6 +60,12 @@ export function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<
   })
 }
 
+/** One page with what became of its records. */
+export interface ReadPage {
+  page: Page
+  normalised: NormalisedPage
+}
+
 /** Pages as they come from the source, cursors `c1`, `c2`, …; `isLast` ends the walk. */
 export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast = true): ReadPage[] {
   return spec.pages.map((records, index) => {
@@ -76,6 +83,13 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
   })
 }
 
+/** The pages as one group that follows what is stored of the walk. */
+export function groupPages(walk: OpenWalk, pages: readonly ReadPage[]): PageGroup {
+  const group = createPageGroup(stream, walk, walk.pages)
+  for (const {page, normalised} of pages) group.add(page, normalised)
+  return group
+}
+
 /** What was staged of a walk, and what applying it would do. */
 export interface StagedWalk {
   walk: OpenWalk
@@ -86,7 +100,7 @@ export interface StagedWalk {
 /** Stages a walk whole, certifies it and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
   const begun = await beginWalk(db, spec)
-  const walk = await storePages(db, stream, begun, pagesOf(spec), 0)
+  const walk = await storePages(db, begun, groupPages(begun, pagesOf(spec)), 0)
   const certificate = await certifyWalk(db, stream, walk)
   if (spec.details) await storeDetails(db, stream, walk, spec.details.map(toStagedDetail))
   return {walk, certificate, plan: await planChanges(db, stream, walk)}
