@@ -35,37 +35,17 @@ present as (
   where valid_to is null and change <> 'vanished'
 ),
 
-sightings as (
+-- Nearly every address ends like this; the expressions below would take most of this model's time.
+plain as (
   select
-    deal_id,
-    min(observed_at) as first_seen_at,
-    arg_max(kind, position) as kind,
-    arg_max(created_at, position) as created_at
-  from work.deal_observation
-  group by deal_id
+    present.*,
+    us_state.code as plain_state,
+    case when us_state.code is not null then right(present.property_address, 5) end as plain_zip
+  from present
+  left join seed.us_state on us_state.code = regexp_extract(present.property_address, ', ([A-Z]{2}) \d{5}$', 1)
 ),
 
-spells as (
-  select
-    *,
-    lag(status_class) over (partition by deal_id order by spell) as class_before
-  from work.status_spell
-),
-
-current_spell as (
-  select *
-  from spells
-  qualify spell = max(spell) over (partition by deal_id)
-),
-
-funded_spell as (
-  select *
-  from spells
-  where status_class = 'funded' and class_before is distinct from 'funded'
-  qualify spell = max(spell) over (partition by deal_id)
-),
-
--- Upper case, no dots, no country at the end.
+-- All others: upper case, no dots, no country at the end.
 addresses as (
   select
     deal_id,
@@ -74,7 +54,8 @@ addresses as (
       '[ ,]+(USA|US|UNITED STATES|UNITED STATES OF AMERICA)$',
       ''
     ) as address
-  from present
+  from plain
+  where plain_state is null
 ),
 
 zipped as (
@@ -100,9 +81,8 @@ tails as (
 located as (
   select
     tails.deal_id,
-    tails.zip,
-    tails.rest,
-    coalesce(by_three.code, by_two.code, by_one.code, by_code.code) as state
+    coalesce(by_three.code, by_two.code, by_one.code, by_code.code) as state,
+    case when state is not null or contains(tails.rest, ',') then tails.zip end as zip
   from tails
   left join seed.us_state as by_three on upper(by_three.name) = array_to_string(tails.words[-3:], ' ')
   left join seed.us_state as by_two on upper(by_two.name) = array_to_string(tails.words[-2:], ' ')
@@ -117,50 +97,68 @@ located as (
 ),
 
 -- In whole billionths, half up: a DOUBLE would move amounts across an edge.
-ratios as (
+rated as (
+  select
+    plain.*,
+    coalesce(plain.plain_state, located.state, 'unknown') as state,
+    coalesce(plain.plain_zip, located.zip) as zip,
+    cast(cast(loan_amount as decimal(28, 2)) * 100 as hugeint) as amount_cents,
+    cast(cast(case when property_value > 0 then property_value end as decimal(28, 2)) * 100 as hugeint) as value_cents,
+    (2 * amount_cents * 1000000000 + value_cents) // (2 * value_cents) as billionths
+  from plain
+  left join located on located.deal_id = plain.deal_id
+),
+
+current_spell as (
+  select *
+  from work.status_spell
+  where is_current
+),
+
+latest as (
   select
     deal_id,
-    cast(cast(loan_amount as decimal(28, 2)) * 100 as hugeint) as amount_cents,
-    cast(cast(property_value as decimal(28, 2)) * 100 as hugeint) as value_cents,
-    (2 * amount_cents * 1000000000 + value_cents) // (2 * value_cents) as billionths
-  from present
-  where property_value > 0 and billionths < 1000000000000
+    kind,
+    created_at,
+    cast(created_at as date) as created_on
+  from work.deal_observation
+  where is_latest
 )
 
 select
-  present.deal_id,
-  present.property_address,
-  coalesce(located.state, 'unknown') as state,
-  case when located.state is not null or contains(located.rest, ',') then located.zip end as zip,
-  present.loan_amount,
-  present.property_value,
-  cast(cast(ratios.billionths as decimal(28, 0)) * 0.000000001 as decimal(12, 9)) as ltv,
-  present.loan_program,
-  present.status,
-  present.status_class,
-  sightings.created_at,
-  cast(sightings.created_at as date) as created_on,
-  sightings.first_seen_at,
-  present.valid_from as last_changed_at,
+  deal.deal_id,
+  deal.property_address,
+  deal.state,
+  deal.zip,
+  deal.loan_amount,
+  deal.property_value,
   case
-    when present.status = 'draft' and current_spell.spell = 1 then cast(sightings.created_at as date)
-    else current_spell.began_on
+    when deal.billionths < 1000000000000
+      then cast(cast(deal.billionths as decimal(28, 0)) * 0.000000001 as decimal(12, 9))
+  end as ltv,
+  deal.loan_program,
+  deal.status,
+  deal.status_class,
+  latest.created_at,
+  latest.created_on,
+  spell.first_seen_at,
+  deal.valid_from as last_changed_at,
+  case
+    when deal.status = 'draft' and spell.spell = 1 then latest.created_on
+    else spell.began_on
   end as status_since,
   case
-    when present.status_class = 'funded' then coalesce(funded_on.funded_on, funded_spell.began_on)
+    when deal.status_class = 'funded' then coalesce(funded_on.funded_on, spell.funding.began_on)
   end as funded_on,
-  case when present.status_class = 'funded' then funded_spell.known_before end as funded_after,
+  case when deal.status_class = 'funded' then spell.funding.known_before end as funded_after,
   case
-    when present.status_class = 'funded'
+    when deal.status_class = 'funded'
       then
         funded_on.funded_on is not null
-        or coalesce(funded_spell.began_on - funded_spell.known_before <= 1, false)
+        or coalesce(spell.funding.began_on - spell.funding.known_before <= 1, false)
   end as funded_on_is_exact,
-  sightings.kind = 'missing' as is_missing
-from present
-inner join sightings on sightings.deal_id = present.deal_id
-inner join current_spell on current_spell.deal_id = present.deal_id
-inner join located on located.deal_id = present.deal_id
-left join funded_spell on funded_spell.deal_id = present.deal_id
-left join ratios on ratios.deal_id = present.deal_id
-left join seed.funded_on on funded_on.deal_id = present.deal_id
+  latest.kind = 'missing' as is_missing
+from rated as deal
+inner join latest on latest.deal_id = deal.deal_id
+inner join current_spell as spell on spell.deal_id = deal.deal_id
+left join seed.funded_on on funded_on.deal_id = deal.deal_id

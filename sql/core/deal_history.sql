@@ -16,50 +16,6 @@
 -- loan_program: null when unknown
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
-with
-presence as (
-  select
-    *,
-    last_value(case when kind <> 'missing' then kind = 'seen' end ignore nulls) over so_far as is_present,
-    lag({
-      'property_address': property_address,
-      'loan_amount': loan_amount,
-      'property_value': property_value,
-      'loan_program': loan_program,
-      'status': status
-    }) over so_far as content_before
-  from work.deal_observation
-  window so_far as (partition by deal_id order by position)
-),
-
-compared as (
-  select
-    *,
-    lag(is_present) over (partition by deal_id order by position) as was_present
-  from presence
-),
-
-changes as (
-  select
-    *,
-    case
-      when was_present is null then 'created'
-      when was_present and not is_present then 'vanished'
-      when is_present and not was_present then 'restored'
-      when
-        kind = 'seen'
-        and {
-          'property_address': property_address,
-          'loan_amount': loan_amount,
-          'property_value': property_value,
-          'loan_program': loan_program,
-          'status': status
-        } is distinct from content_before
-        then 'updated'
-    end as change
-  from compared
-)
-
 select
   changes.deal_id,
   row_number() over history as version,
@@ -73,7 +29,7 @@ select
   changes.loan_program,
   changes.status,
   coalesce(status.class, 'unclassified') as status_class
-from changes
+from work.deal_observation as changes
 left join seed.status on status.status = changes.status
 where changes.change is not null
 window history as (partition by changes.deal_id order by changes.position)

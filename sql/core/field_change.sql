@@ -10,41 +10,53 @@
 -- observed_at: start of the request that showed it, UTC
 -- observed_on: business date of that request
 with
-fields as (
-  select
-    deal_id,
-    version,
-    valid_from,
-    business_date,
-    {
-      'property_address': property_address,
-      'loan_amount': cast(loan_amount as varchar),
-      'property_value': cast(property_value as varchar),
-      'loan_program': loan_program
-    } as content,
-    lag(content) over (partition by deal_id order by version) as before
-  from core.deal_history
-),
-
 changed as (
   select
-    *,
-    unnest([
-      {'field': 'property_address', 'old_value': before.property_address, 'new_value': content.property_address},
-      {'field': 'loan_amount', 'old_value': before.loan_amount, 'new_value': content.loan_amount},
-      {'field': 'property_value', 'old_value': before.property_value, 'new_value': content.property_value},
-      {'field': 'loan_program', 'old_value': before.loan_program, 'new_value': content.loan_program}
-    ]) as change
-  from fields
-  where version > 1 and content is distinct from before
+    deal_id,
+    'property_address' as field,
+    before.property_address as old_value,
+    property_address as new_value,
+    observed_at,
+    business_date
+  from work.deal_observation
+  where before is not null and before.property_address is distinct from property_address
+  union all
+  select
+    deal_id,
+    'loan_amount' as field,
+    cast(before.loan_amount as varchar) as old_value,
+    cast(loan_amount as varchar) as new_value,
+    observed_at,
+    business_date
+  from work.deal_observation
+  where before is not null and before.loan_amount is distinct from loan_amount
+  union all
+  select
+    deal_id,
+    'property_value' as field,
+    cast(before.property_value as varchar) as old_value,
+    cast(property_value as varchar) as new_value,
+    observed_at,
+    business_date
+  from work.deal_observation
+  where before is not null and before.property_value is distinct from property_value
+  union all
+  select
+    deal_id,
+    'loan_program' as field,
+    before.loan_program as old_value,
+    loan_program as new_value,
+    observed_at,
+    business_date
+  from work.deal_observation
+  where before is not null and before.loan_program is distinct from loan_program
 )
 
 select
   deal_id,
-  change.field as field,
-  change.old_value as old_value,
-  change.new_value as new_value,
-  valid_from as observed_at,
+  field,
+  old_value,
+  new_value,
+  observed_at,
   business_date as observed_on
 from changed
-where change.old_value is distinct from change.new_value

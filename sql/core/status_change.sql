@@ -9,23 +9,14 @@
 -- observed_on: business date of that request
 -- days_in_previous: whole business days spent in from_status; null when that spell began unseen, which is at the
 --   first walk
-with
-pairs as (
-  select
-    *,
-    lag(status) over earlier as from_status,
-    lag(began_on) over earlier as began_before,
-    lag(spell) over earlier = 1 and lag(known_before) over earlier is null as began_unseen
-  from work.status_spell
-  window earlier as (partition by deal_id order by spell)
-)
-
 select
   deal_id,
-  from_status,
+  status_before as from_status,
   status as to_status,
   began_at as observed_at,
   began_on as observed_on,
-  case when not began_unseen then cast(began_on - began_before as bigint) end as days_in_previous
-from pairs
+  case
+    when spell > 2 or previous_known_before is not null then cast(began_on - began_before as bigint)
+  end as days_in_previous
+from work.status_spell
 where spell > 1

@@ -22,23 +22,23 @@ reached as (
   group by spell.deal_id
 ),
 
-sightings as (
+latest as (
   select
     deal_id,
-    cast(arg_max(created_at, position) as date) as created_on
+    cast(created_at as date) as created_on
   from work.deal_observation
-  group by deal_id
+  where is_latest
 )
 
 select
   history.deal_id,
-  sightings.created_on,
-  strftime(sightings.created_on, '%Y-%m') as created_month,
+  latest.created_on,
+  strftime(latest.created_on, '%Y-%m') as created_month,
   history.loan_amount,
   history.change <> 'vanished' as is_present,
   reached.reached_order,
   reached.first_funded_on
 from core.deal_history as history
-inner join sightings on sightings.deal_id = history.deal_id
+inner join latest on latest.deal_id = history.deal_id
 inner join reached on reached.deal_id = history.deal_id
 where history.valid_to is null

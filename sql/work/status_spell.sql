@@ -6,10 +6,18 @@
 -- spell: 1 for the deal's first status
 -- status: the status of the spell
 -- status_class: pipeline, funded, ended_funded, ended_unfunded or unclassified
+-- status_before: the status of the spell before; null in the first
+-- class_before: its class
 -- began_at: start of the request that first showed it, UTC
 -- began_on: business date of that request
+-- began_before: began_on of the spell before; null in the first
 -- known_before: last business date on which the deal was known not to be in this spell; null when nothing before it
 --   is known, as at the first walk
+-- previous_known_before: known_before of the spell before
+-- is_current: no spell follows
+-- first_seen_at: start of the request that first showed the deal, UTC
+-- funding: began_on and known_before of the spell with which the deal last entered the class funded, up to this one;
+--   null when it never was in it
 with
 walks as (
   select
@@ -73,38 +81,73 @@ bounded as (
     next_after.recorded_at as bound_recorded_at
   from starts
   inner join work.deal_observation as next_after
-    on next_after.deal_id = starts.deal_id and next_after.position = coalesce(starts.position_before, 0) + 1
+    on next_after.deal_id = starts.deal_id and next_after.position = coalesce(starts.position_before + 1, starts.position)
   left join quarantined
     on quarantined.deal_id = starts.deal_id and quarantined.position = starts.position
 ),
 
 -- Every complete walk before that bound showed the deal as it was, or showed no such deal. The walk that stored the
--- bound may have ended before it, when the deal's own page was fetched last.
+-- bound may have ended before it, when the deal's own page was fetched last. Many deals share a bound.
+by_end as (
+  select
+    bounds.bound_at,
+    walks.business_date
+  from (select distinct bound_at from bounded) as bounds
+  asof inner join walks on bounds.bound_at > walks.ended_at
+),
+
+by_record as (
+  select
+    bounds.bound_recorded_at,
+    walks.business_date
+  from (select distinct bound_recorded_at from bounded) as bounds
+  asof inner join walks on bounds.bound_recorded_at > walks.recorded_at
+),
+
 confirmed as (
   select
-    bounded.*,
+    bounded.deal_id,
+    bounded.position,
+    bounded.status,
+    bounded.status_before,
+    bounded.observed_at,
+    bounded.business_date,
+    coalesce(status.class, 'unclassified') as status_class,
+    case when bounded.status_before is not null then coalesce(status_before.class, 'unclassified') end as class_before,
     case
       when by_end.business_date is not null and by_record.business_date is not null
         then least(by_end.business_date, by_record.business_date)
-    end as walked_before
+    end as walked_before,
+    case
+      when coalesce(walked_before, bounded.business_date_before) is not null
+        then least(greatest(walked_before, bounded.business_date_before), bounded.business_date)
+    end as known_before
   from bounded
-  asof left join walks as by_end on bounded.bound_at > by_end.ended_at
-  asof left join walks as by_record on bounded.bound_recorded_at > by_record.recorded_at
+  left join by_end on by_end.bound_at = bounded.bound_at
+  left join by_record on by_record.bound_recorded_at = bounded.bound_recorded_at
+  left join seed.status on status.status = bounded.status
+  left join seed.status as status_before on status_before.status = bounded.status_before
 )
 
 select
-  confirmed.deal_id,
-  row_number() over (partition by confirmed.deal_id order by confirmed.position) as spell,
-  confirmed.status,
-  coalesce(status.class, 'unclassified') as status_class,
-  confirmed.observed_at as began_at,
-  confirmed.business_date as began_on,
-  case
-    when coalesce(confirmed.walked_before, confirmed.business_date_before) is not null
-      then least(
-        greatest(confirmed.walked_before, confirmed.business_date_before),
-        confirmed.business_date
-      )
-  end as known_before
+  deal_id,
+  row_number() over spells as spell,
+  status,
+  status_class,
+  status_before,
+  class_before,
+  observed_at as began_at,
+  business_date as began_on,
+  lag(business_date) over spells as began_before,
+  known_before,
+  lag(known_before) over spells as previous_known_before,
+  lead(position) over spells is null as is_current,
+  first_value(observed_at) over spells as first_seen_at,
+  last_value(
+    case
+      when status_class = 'funded' and class_before is distinct from 'funded'
+        then {'began_on': business_date, 'known_before': known_before}
+    end ignore nulls
+  ) over spells as funding
 from confirmed
-left join seed.status on status.status = confirmed.status
+window spells as (partition by deal_id order by position rows between unbounded preceding and current row)
