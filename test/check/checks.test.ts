@@ -147,6 +147,45 @@ test.each([
   expect(found).toMatchObject({severity: 'error', samples: [expect.stringContaining(id)]})
 })
 
+const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
+const book: History = {
+  walks: [1, 2, 3].map((number) => aWalk({day: `2026-03-0${number}`})),
+  versions: [
+    aVersion({...day(1), deal_id: 'a', status: 'funded'}),
+    aVersion({...day(2), deal_id: 'b', status: 'draft'}),
+    aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
+    aVersion({...day(3), deal_id: 'b', status: 'funded'}),
+  ],
+}
+
+test.each([
+  ['funded_book_rolls_forward', 'mart.funded_rollforward set closing = closing + 0.01', '2026-04 closing'],
+  [
+    'funded_book_rolls_forward',
+    'mart.funded_rollforward set originated = originated + 1',
+    '2026-03 originated',
+  ],
+  ['funded_book_rolls_forward', `mart.funded_rollforward_deal set term = 'increased'`, '2026-03 increased'],
+  [
+    'mart.funded_rollforward accepted(difference, 0.00)',
+    'mart.funded_rollforward set difference = 0.01',
+    '2026-03',
+  ],
+  ['fundings_agree', 'mart.origination_monthly set amount = 1', '2026-03'],
+  ['fundings_agree', 'mart.pull_through set funded = 2', '2026-03'],
+  ['funnel_narrows', `mart.pipeline_funnel set reached_deals = 9 where status = 'funded'`, '2026-03 funded'],
+  ['vintage_rises', 'mart.vintage_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
+  ['vintage_rises', 'mart.vintage_curve set age_months = age_months + 1', '2026-03 age 1'],
+  ['stages_hold_all_deals', 'mart.stage_duration set still_open = still_open + 1', 'mart.stage_duration'],
+  ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
+  ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
+])('%s notices: update %s', async (name, spoil, id) => {
+  const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`)
+  expect(found.filter((result) => result.name === name)).toMatchObject([
+    {severity: 'error', samples: expect.arrayContaining([expect.stringContaining(id)])},
+  ])
+})
+
 test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
   const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
   expect(await findings(off, soon)).toMatchObject([
