@@ -60,7 +60,8 @@ export async function runProgram(program: Command, cli: Cli, args: readonly stri
     const failure = error instanceof CommanderError ? explainUsage(error) : explainError(error)
     const message = scrubSecrets(failure.message)
     if (args.includes('--json')) {
-      cli.printJson({error: {code: failure.code, exit_code: failure.exitCode, message}})
+      const {code, exitCode, details} = failure
+      cli.printJson({error: {code, exit_code: exitCode, message, ...(details !== undefined && {details})}})
     }
     cli.complain(`loantape: ${message} [${failure.code}]`)
     return failure.exitCode
