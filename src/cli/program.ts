@@ -6,6 +6,7 @@ import {addBuild} from './build.ts'
 import {addConfig} from './config.ts'
 import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
+import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
 import {addQuarantine} from './quarantine.ts'
@@ -34,6 +35,7 @@ export function createProgram(cli: Cli): Command {
     addExport,
     addRun,
     addQuery,
+    addDiff,
     addQuarantine,
     addRestore,
     addStatus,
