@@ -9,6 +9,7 @@ import {addDemo} from './demo.ts'
 import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addDocs, addReport} from './pages.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -36,6 +37,8 @@ export function createProgram(cli: Cli): Command {
     addRun,
     addQuery,
     addDiff,
+    addReport,
+    addDocs,
     addQuarantine,
     addRestore,
     addStatus,

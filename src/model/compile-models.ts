@@ -10,7 +10,7 @@ import type {Seed} from './seeds.ts'
 import {findTables} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
-const columnRow = z.object({table: z.string(), name: z.string(), type: z.string()})
+const columnRow = z.object({name: z.string(), type: z.string()})
 
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
@@ -39,14 +39,17 @@ export async function compileModels(source: {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const {models, reads} = await orderModels(db, source.models, given)
+  const columns = new Map<string, BuiltColumns>()
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
   await buildModels(db, {models, seeds: source.seeds}, counted, {
     isDry: true,
     async around(model, build) {
       await build()
       await requireExactSums(db, model)
+      columns.set(model.name, await listColumns(db, model.name))
     },
   })
+  for (const {name} of source.seeds) columns.set(`seed.${name}`, await listColumns(db, `seed.${name}`))
   const checkReads = new Map<string, string[]>()
   for (const check of source.checks) {
     await bindCheck(db, check)
@@ -55,21 +58,19 @@ export async function compileModels(source: {
       (await findTables(db, check)).map(({name}) => name),
     )
   }
-  return {models, seeds: source.seeds, reads, checkReads, columns: await listColumns(db)}
+  return {models, seeds: source.seeds, reads, checkReads, columns}
 }
 
-async function listColumns(db: Database): Promise<BuildPlan['columns']> {
-  const rows = await db.all(
+type BuiltColumns = {name: string; type: string}[]
+
+function listColumns(db: Database, table: string): Promise<BuiltColumns> {
+  return db.all(
     columnRow,
-    `select schema_name || '.' || table_name as table, column_name as name, data_type as type
+    `select column_name as name, data_type as type
      from duckdb_columns()
-     where database_name = 'release'
-     order by schema_name, table_name, column_index`,
-  )
-  return new Map(
-    Map.groupBy(rows, ({table}) => table)
-      .entries()
-      .map(([table, columns]) => [table, columns.map(({name, type}) => ({name, type}))]),
+     where schema_name || '.' || table_name = $1 and database_name in ('release', 'scratch')
+     order by column_index`,
+    [table],
   )
 }
 
