@@ -16,7 +16,7 @@ const NODE_HEIGHT = 24
 /** The tables from left to right, each right of what it is built from; nodes are links to `#<name>`. */
 export function renderModelGraph(nodes: readonly GraphNode[]): Html {
   const graph = new Graph()
-  graph.setGraph({rankdir: 'LR', nodesep: 12, edgesep: 8, ranksep: 48, marginx: 4, marginy: 4})
+  graph.setGraph({rankdir: 'LR', nodesep: 12, edgesep: 8, ranksep: 48, marginx: 4, marginy: 20})
   graph.setDefaultEdgeLabel(() => ({}))
   for (const {name} of nodes) {
     graph.setNode(name, {width: Math.round(name.length * CHARACTER_WIDTH) + 18, height: NODE_HEIGHT})
