@@ -84,6 +84,34 @@ test.concurrent('a release that is not there is refused', async () => {
   expect(failure.message).toMatch(/'2026-02-03-000000000000' is not in /)
 })
 
+test.concurrent('query and export answer for a past date and for a release as they did that night', async () => {
+  const sql = 'select as_of, deals, amount from mart.portfolio_summary'
+  const [byDate, byRelease, byDefault] = await Promise.all([
+    lab.run(['query', '--as-of', '2026-02-02', sql, '--json']),
+    lab.run(['query', '--release', first, sql, '--json']),
+    lab.run(['query', sql, '--json']),
+  ])
+  const then = {rows: [{as_of: '2026-02-02', deals: 8, amount: '2800000.00'}]}
+  expect([byDate, byRelease].map((ended) => ended && readJson(ended))).toEqual([then, then])
+  expect(byDefault && readJson(byDefault)).toEqual({
+    rows: [{as_of: '2026-02-03', deals: 9, amount: '2850000.10'}],
+  })
+  const exported = readJson(await lab.run(['export', 'csv', '--as-of', '2026-02-02', '--json']))
+  const again = readJson(await lab.run(['export', 'csv', '--release', first, '--json']))
+  expect(again).toMatchObject({batches: [{outcome: 'unchanged'}]})
+  expect(exported).toMatchObject({batches: [{outcome: 'written'}]})
+})
+
+test.concurrent('status says how long the models of the current release took', async () => {
+  const [json, text] = await Promise.all([lab.run(['status', '--json']), lab.run(['status'])])
+  expect(json && readJson(json)).toMatchObject({
+    release: {
+      models: expect.arrayContaining([{name: 'core.deal', rows: 9, duration_ms: expect.any(Number)}]),
+    },
+  })
+  expect(text?.stdout).toMatch(/^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m)
+})
+
 test.concurrent('a date before the first walk is refused', async () => {
   const failure = readFailure(await diff('2026-01-01', 'current', '--json'))
   expect(failure).toMatchObject({code: 'AS_OF_RANGE', exitCode: 2})
