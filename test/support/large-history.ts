@@ -37,8 +37,8 @@ export async function writeLargeHistory(
       timestamp '2026-01-01 20:05:00' + interval 1 day * day as observed_at,
       date '2026-01-01' + day as business_date,
       observed_at + interval 25 minutes as recorded_at,
-      'row hash' as row_hash,
-      'list hash' as list_hash,
+      0 as row_hash,
+      0 as list_hash,
       deal % 9000 || ' Main St, Springfield, ' || ['TX', 'NY', 'CA', 'FL', 'ZZ'][1 + deal % 5] || ' 1' || deal % 9000
         as property_address,
       10000 + cast(hash(deal) % 200000000 as decimal(18, 2)) * 0.01 + case when (deal + day) % 5 = 0 then day * 100 else 0 end as loan_amount,
