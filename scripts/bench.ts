@@ -5,6 +5,8 @@ import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {Cost} from './bench/cost.ts'
+import {benchModels} from './bench/models.ts'
+import {runScript} from './bench/run-script.ts'
 
 /** Deals and the server's delay per page, ms. */
 type Case = [deals: number, delayMs: number]
@@ -37,18 +39,6 @@ interface Figures {
 }
 
 const script = (name: string) => join(import.meta.dirname, 'bench', name)
-
-/** Runs a script to its end and reads the line it prints. */
-async function runScript(name: string, args: string[], env: Record<string, string> = {}): Promise<unknown> {
-  const child = fork(script(name), args, {env: {PATH: process.env.PATH, ...env}, silent: true})
-  let output = ''
-  child.stdout?.on('data', (chunk: Buffer) => {
-    output += chunk.toString()
-  })
-  child.stderr?.pipe(process.stderr)
-  await once(child, 'close')
-  return JSON.parse(output)
-}
 
 async function startServer(deals: number, delayMs: number): Promise<{server: ChildProcess; url: string}> {
   const server = fork(script('page-server.ts'), [String(deals), String(delayMs)])
@@ -115,6 +105,11 @@ models, checks, Parquet. *again* sees nothing new, *1 % changed* a hundredth of 
 |---|---|---|---|---|---|---|---|---|---|---|---|
 ${figures.map(renderRow).join('\n')}
 `
+}
+
+if (process.argv[2] === 'models') {
+  await benchModels()
+  process.exit(0)
 }
 
 const cases = process.argv.includes('--full') ? FULL : QUICK

@@ -26,6 +26,8 @@ export interface Config {
   timeZone: string
   dayCutoff: string
   releasesKept: number
+  modelTimeoutSeconds: number
+  buildMemoryMb?: number | undefined
   sqlDir?: string | undefined
   jobsDir?: string | undefined
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
@@ -128,6 +130,14 @@ const configSchema = z.object({
   releasesKept: integer(1, 10_000)
     .prefault('7')
     .meta({description: 'Releases kept; older ones are removed, never the current one.'}),
+  modelTimeoutSeconds: number(0.01, 86_400)
+    .prefault('1800')
+    .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
+  buildMemoryMb: integer(64, 16_777_216).optional().meta({
+    description:
+      'Megabytes the engine may hold while it builds a release; the rest spills to the disk. 80 % of the memory where it is not set.',
+    example: '2048',
+  }),
   sqlDir: z.string().optional().meta({
     description: 'A folder of your own models, checks and seeds, added to the built-in ones.',
   }),

@@ -9,6 +9,8 @@ export interface Failure {
   /** What to do next. */
   next?: string
   cause?: unknown
+  /** For programs: printed with `--json` as `error.details`. */
+  details?: unknown
 }
 
 /** The base of every error loantape raises on purpose: a stable code, an exit code, and words that say what to do. */
@@ -18,6 +20,7 @@ export abstract class LoantapeError extends Error {
   readonly problem: string
   readonly kept: string | undefined
   readonly next: string | undefined
+  readonly details: unknown
 
   constructor(failure: Failure) {
     const words = [failure.problem, failure.kept, failure.next].filter((part) => part !== undefined)
@@ -27,6 +30,7 @@ export abstract class LoantapeError extends Error {
     this.problem = failure.problem
     this.kept = failure.kept
     this.next = failure.next
+    this.details = failure.details
   }
 }
 

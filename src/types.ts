@@ -140,6 +140,11 @@ export interface CheckResult {
   samples: string[]
 }
 
+/** One check's result with the ids, up to 100, of the rows it found: the values of its first column. */
+export interface CheckOutcome extends CheckResult {
+  ids: string[]
+}
+
 /** One table of a release. */
 export interface ReleaseTable {
   name: string

@@ -1,41 +1,64 @@
 import {z} from 'zod'
-import {CheckError, messageOf} from '../errors.ts'
-import type {Check, CheckResult} from '../types.ts'
+import {CheckError, LoantapeError, messageOf} from '../errors.ts'
+import type {Check, CheckOutcome} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 
-/** Rows a result shows. */
+/** Rows a message shows. */
 const SAMPLES = 5
 
-const sampleRow = z.record(z.string(), z.unknown())
+/** Rows whose ids are kept. */
+const KEPT_IDS = 100
+
+const wrongRow = z.record(z.string(), z.unknown())
 const countRow = z.object({rows: z.coerce.number()})
+
+/** Runs one check: where limits are kept. */
+export type AroundCheck = (check: Check, run: () => Promise<CheckOutcome>) => Promise<CheckOutcome>
 
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
+ * @param around runs each check; what it throws of ours goes on as it is
  * @returns one result a check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
-export async function runChecks(db: Database, checks: readonly Check[]): Promise<CheckResult[]> {
-  const results: CheckResult[] = []
-  for (const check of checks) results.push(await runCheck(db, check))
-  return results
+export async function runChecks(
+  db: Database,
+  checks: readonly Check[],
+  around: AroundCheck = (_check, run) => run(),
+): Promise<CheckOutcome[]> {
+  const outcomes: CheckOutcome[] = []
+  for (const check of checks) outcomes.push(await runCheck(db, check, around))
+  return outcomes
 }
 
-async function runCheck(db: Database, check: Check): Promise<CheckResult> {
-  const {name, severity} = check
+async function runCheck(db: Database, check: Check, around: AroundCheck): Promise<CheckOutcome> {
   try {
-    const rows = await db.all(sampleRow, `select * from (${check.sql}\n) order by all limit ${SAMPLES}`)
-    if (rows.length < SAMPLES) return {name, severity, failures: rows.length, samples: rows.map(formatSample)}
-    const count = await db.first(countRow, `select count(*) as rows from (${check.sql}\n)`)
-    return {name, severity, failures: count?.rows ?? rows.length, samples: rows.map(formatSample)}
+    return await around(check, () => findWrongRows(db, check))
   } catch (error) {
+    if (error instanceof LoantapeError) throw error
     throw new CheckError({
       code: 'CHECK_SQL',
-      problem: `Check '${name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
+      problem: `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
       kept: 'Nothing was released; current still points to the release before.',
       next: 'Correct the check, then run `loantape build`.',
       cause: error,
     })
+  }
+}
+
+async function findWrongRows(db: Database, {name, severity, sql}: Check): Promise<CheckOutcome> {
+  const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
+  const isAll = rows.length < KEPT_IDS
+  const failures = isAll
+    ? rows.length
+    : (await db.one(countRow, `select count(*) as rows from (${sql}\n)`)).rows
+  return {
+    name,
+    severity,
+    failures,
+    samples: rows.slice(0, SAMPLES).map(formatSample),
+    ids: rows.map((row) => String(Object.values(row)[0])),
   }
 }
 
@@ -49,9 +72,10 @@ function formatSample(row: Record<string, unknown>): string {
 /**
  * Stops the build when a check of severity error found rows.
  *
- * @throws CheckError `CHECK_FAILED`, naming each failed check, how many rows, and the first of them
+ * @throws CheckError `CHECK_FAILED`, naming each failed check, how many rows, and the first of them; its details name
+ * up to 100 of each
  */
-export function requirePassed(results: readonly CheckResult[]): void {
+export function requirePassed(results: readonly CheckOutcome[]): void {
   const failed = results.filter(({severity, failures}) => severity === 'error' && failures > 0)
   if (failed.length === 0) return
   const described = failed.map(({name, failures, samples}) => {
@@ -63,5 +87,8 @@ export function requirePassed(results: readonly CheckResult[]): void {
     problem: `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
     kept: 'Nothing was released; current still points to the release before.',
     next: 'Look at these rows in the source or correct the model, then run `loantape build`.',
+    details: {
+      checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
+    },
   })
 }

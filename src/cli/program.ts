@@ -6,8 +6,10 @@ import {addBuild} from './build.ts'
 import {addConfig} from './config.ts'
 import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
+import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addDocs, addReport} from './pages.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -34,6 +36,9 @@ export function createProgram(cli: Cli): Command {
     addExport,
     addRun,
     addQuery,
+    addDiff,
+    addReport,
+    addDocs,
     addQuarantine,
     addRestore,
     addStatus,
@@ -60,7 +65,8 @@ export async function runProgram(program: Command, cli: Cli, args: readonly stri
     const failure = error instanceof CommanderError ? explainUsage(error) : explainError(error)
     const message = scrubSecrets(failure.message)
     if (args.includes('--json')) {
-      cli.printJson({error: {code: failure.code, exit_code: failure.exitCode, message}})
+      const {code, exitCode, details} = failure
+      cli.printJson({error: {code, exit_code: exitCode, message, ...(details !== undefined && {details})}})
     }
     cli.complain(`loantape: ${message} [${failure.code}]`)
     return failure.exitCode

@@ -2,6 +2,7 @@ import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
 import {dealStream} from '../contract/deal.ts'
 import {ConfigError} from '../errors.ts'
+import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
@@ -25,7 +26,9 @@ interface Status {
   max_age_hours: number
   last_success: {run_id: string; ended_at: string | null; age_hours: number} | null
   running: LockHolder | null
-  release: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at' | 'source' | 'checks'> | null
+  release: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at' | 'source' | 'checks' | 'models'> | null
+  /** What the checks of the last build found that was to become current, whether it did or not. */
+  checking: Checking | null
   /** Where the records of the last applied walk were not as the contract has them. */
   drift: DriftFinding[]
   /** Records that wait in quarantine. */
@@ -71,6 +74,7 @@ async function readStatus(
     last_success: null,
     running: null,
     release: release ?? null,
+    checking: null,
     ...(await readHistoryStatus(folder)),
     learnt_rate_per_second: null,
     runs: [],
@@ -89,6 +93,7 @@ async function readStatus(
         ? {run_id: success.run_id, ended_at: success.ended_at, age_hours: Math.round(ageHours * 100) / 100}
         : null,
     running: findLockHolder(ledger, world) ?? null,
+    checking: findLastChecking(ledger) ?? null,
     learnt_rate_per_second:
       config.baseUrl === undefined ? null : (findLearntRate(ledger, config.baseUrl, world) ?? null),
     runs: listRuns(ledger, 5),
@@ -103,6 +108,29 @@ async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drif
     drift: await listLastDrift(db, 'history', dealStream),
     quarantine_waiting: await countWaiting(db, 'history'),
   }
+}
+
+/** Models that are named with their time. */
+const SLOWEST = 3
+
+function renderTimings(models: ReleaseManifest['models']): string {
+  const total = models.reduce((sum, {duration_ms}) => sum + duration_ms, 0)
+  const slowest = models
+    .toSorted((a, b) => b.duration_ms - a.duration_ms)
+    .slice(0, SLOWEST)
+    .map(({name, duration_ms}) => `${name} ${duration_ms} ms`)
+  return `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`
+}
+
+/** Ids that are named of each check. */
+const NAMED_IDS = 5
+
+function renderChecking(checking: Checking | null): string[] {
+  return (checking?.failed ?? []).map(({name, severity, failures, ids}) => {
+    const named = `${ids.slice(0, NAMED_IDS).join(', ')}${failures > NAMED_IDS ? ', …' : ''}`
+    const rows = failures === 1 ? 'row' : 'rows'
+    return `Check '${name}' (${severity}): ${failures} ${rows} in release ${checking?.release_id}: ${named}.`
+  })
 }
 
 function renderStatus(status: Status): string {
@@ -122,8 +150,10 @@ function renderStatus(status: Status): string {
     lines.push(
       `Release ${release.release_id}: as of ${release.as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
       `Walk ${source.walk_id}: ${source.records} records, ${source.distinct} distinct, ${source.quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${source.present.deals} deals, ${groupThousands(source.present.amount)}.`,
+      renderTimings(release.models),
     )
   }
+  lines.push(...renderChecking(status.checking))
   const waiting = status.quarantine_waiting
   if (waiting > 0) {
     const words = waiting === 1 ? 'record waits' : 'records wait'

@@ -35,6 +35,20 @@ const MIGRATIONS = [
      rate_per_second real not null,
      learnt_at integer not null
    ) strict;`,
+  `create table checking (
+     checking_id integer primary key autoincrement,
+     release_id text not null,
+     checked_at text not null,
+     checks integer not null,
+     is_plain integer not null
+   ) strict;
+   create table check_failure (
+     checking_id integer not null,
+     name text not null,
+     severity text not null,
+     failures integer not null,
+     ids text not null
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */

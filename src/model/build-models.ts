@@ -1,5 +1,6 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
+import {LoantapeError} from '../errors.ts'
 import type {Check, Model} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {requireDescribedColumns} from './model-columns.ts'
@@ -11,6 +12,20 @@ import {loadSeed, type Seed} from './seeds.ts'
 export interface BuildPlan {
   models: readonly Model[]
   seeds: readonly Seed[]
+  /** What each model reads: models, seeds and raw tables. */
+  reads: ReadonlyMap<string, readonly string[]>
+  /** What each check reads. */
+  checkReads: ReadonlyMap<string, readonly string[]>
+  /** Columns and types of each model's table, in order. */
+  columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
+}
+
+/** How models are built. */
+export interface BuildOptions {
+  /** Runs the building of each model; what it throws of ours goes on as it is. */
+  around?: (model: Model, build: () => Promise<void>) => Promise<void>
+  /** Bind every model, but run none: tables stay empty. */
+  isDry?: boolean
 }
 
 /** A model that was built. */
@@ -34,8 +49,9 @@ const countRow = z.object({rows: z.coerce.number()})
  */
 export async function buildModels(
   db: Database,
-  plan: BuildPlan,
+  plan: Pick<BuildPlan, 'models' | 'seeds'>,
   counted: {asOf: string; knownAt: string},
+  options: BuildOptions = {},
 ): Promise<BuiltModel[]> {
   await db.run(`set variable as_of = cast(${quoteLiteral(counted.asOf)} as date)`)
   await db.run(`set variable known_at = cast(${quoteLiteral(counted.knownAt)} as timestamp)`)
@@ -48,7 +64,7 @@ export async function buildModels(
     await db.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
     const built: BuiltModel[] = []
     for (const model of plan.models) {
-      const result = await buildModel(db, model)
+      const result = await buildModel(db, model, options)
       if (model.isPublished) built.push(result)
     }
     return built
@@ -64,21 +80,20 @@ function tableOf(model: Model): string {
   return [catalog, ...model.name.split('.').map(quoteName)].join('.')
 }
 
-async function buildModel(db: Database, model: Model): Promise<BuiltModel> {
+async function buildModel(db: Database, model: Model, options: BuildOptions): Promise<BuiltModel> {
   const startedAt = performance.now()
   const table = tableOf(model)
   // Nobody reads a work table in order: sorting it would only cost time.
   const order = model.isPublished ? `order by ${model.grain.map(quoteName).join(', ')}` : ''
+  // The file begins on the statement's first line: the engine's line numbers are the file's.
+  const sql = `create table ${table} as select * from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
+  const build = () => db.run(sql)
   try {
-    // The file begins on the statement's first line: the engine's line numbers are the file's.
-    await db.run(`create table ${table} as select * from (${model.sql}\n) ${order}`)
+    await (options.around?.(model, build) ?? build())
   } catch (error) {
-    throw createSqlError(
-      'MODEL_BUILD',
-      `Model '${model.name}' did not build`,
-      {file: model.file, line: 1},
-      error,
-    )
+    if (error instanceof LoantapeError) throw error
+    const place = {file: model.file, line: 1}
+    throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
   await requireDescribedColumns(db, model)
   if (model.isPublished) await commentOn(db, model)

@@ -3,19 +3,22 @@ import type {Check, Model} from '../types.ts'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {type BuildPlan, buildModels} from './build-models.ts'
+import {requireExactSums} from './exact-sums.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import type {Seed} from './seeds.ts'
+import {findTables} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
+const columnRow = z.object({name: z.string(), type: z.string()})
 
 /**
- * Builds every model and binds every check on an empty warehouse in memory, so that a wrong name fails in
- * milliseconds and before anything is written.
+ * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
+ * in milliseconds and before anything is written.
  *
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
- * `CHECK_SQL` or `SEED_…`, with file and line
+ * `MODEL_INEXACT_SUM`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(source: {
   models: readonly Model[]
@@ -35,10 +38,40 @@ export async function compileModels(source: {
      where database_name = 'history' and schema_name = 'raw'`,
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
-  const plan = {models: await orderModels(db, source.models, given), seeds: source.seeds}
-  await buildModels(db, plan, {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'})
-  for (const check of source.checks) await bindCheck(db, check)
-  return plan
+  const {models, reads} = await orderModels(db, source.models, given)
+  const columns = new Map<string, BuiltColumns>()
+  const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
+  await buildModels(db, {models, seeds: source.seeds}, counted, {
+    isDry: true,
+    async around(model, build) {
+      await build()
+      await requireExactSums(db, model)
+      columns.set(model.name, await listColumns(db, model.name))
+    },
+  })
+  for (const {name} of source.seeds) columns.set(`seed.${name}`, await listColumns(db, `seed.${name}`))
+  const checkReads = new Map<string, string[]>()
+  for (const check of source.checks) {
+    await bindCheck(db, check)
+    checkReads.set(
+      check.name,
+      (await findTables(db, check)).map(({name}) => name),
+    )
+  }
+  return {models, seeds: source.seeds, reads, checkReads, columns}
+}
+
+type BuiltColumns = {name: string; type: string}[]
+
+function listColumns(db: Database, table: string): Promise<BuiltColumns> {
+  return db.all(
+    columnRow,
+    `select column_name as name, data_type as type
+     from duckdb_columns()
+     where schema_name || '.' || table_name = $1 and database_name in ('release', 'scratch')
+     order by column_index`,
+    [table],
+  )
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {

@@ -10,7 +10,20 @@ export const BUILT_IN_SQL: string = join(import.meta.dirname, '../../sql')
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks'])
 
 /** Schemas that belong to the pipeline or to the engine. */
-const RESERVED_SCHEMAS = new Set(['raw', 'seed', 'main', 'temp', 'pg_catalog', 'information_schema'])
+const RESERVED_SCHEMAS = new Set([
+  'raw',
+  'seed',
+  'main',
+  'temp',
+  'pg_catalog',
+  'information_schema',
+  // Names of databases that are attached while models are built: `history.x` could be either.
+  'history',
+  'release',
+  'scratch',
+  'memory',
+  'system',
+])
 
 /** Models of this schema are built for other models and dropped before the release is checked. */
 export const WORK_SCHEMA = 'work'

@@ -1,15 +1,13 @@
-import {copyFileSync, existsSync} from 'node:fs'
+import {copyFileSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {readChecks} from '../check/read-checks.ts'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {storeChecking} from '../ledger/checkings.ts'
+import {openLedger} from '../ledger/ledger.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
-import {readSeeds} from '../model/seeds.ts'
 import {findCurrentRelease, readRelease} from '../release/manifest.ts'
 import {type Moment, readSourceBridge, resolveMoment} from '../release/moment.ts'
 import {pruneReleases} from '../release/prune.ts'
@@ -18,15 +16,19 @@ import {
   discardBuild,
   moveCurrent,
   publishRelease,
+  publishScratch,
   releaseIdOf,
   writeParquetFiles,
 } from '../release/publish.ts'
-import type {Check, Model, ReleaseManifest, World} from '../types.ts'
+import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
+import {limitBuild} from './limits.ts'
+import {planSelection} from './selection.ts'
+import {readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {
@@ -36,6 +38,8 @@ export interface BuildRequest {
   knownAt?: string | undefined
   /** Also write the DuckDB file here. */
   out?: string | undefined
+  /** Only these models, into the scratch release: see `selectModels`. */
+  select?: string | undefined
 }
 
 /** What a build came to. */
@@ -47,41 +51,31 @@ export interface BuildResult {
   dir: string
   /** Whether `current` points to it. */
   is_current: boolean
+  /** Whether it holds a selection of models only. */
+  is_scratch: boolean
   checks: {passed: number; warned: number}
+  models: ReleaseManifest['models']
 }
 
-/** What a release is built from beside the history. */
-interface Sources {
-  models: Model[]
-  seeds: ReturnType<typeof readSeeds>
-  checks: Check[]
-}
-
-/**
- * The built-in models, checks and seeds, and the user's own.
- *
- * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
- */
-export function readSources({sqlDir}: Config): Sources {
-  if (sqlDir !== undefined && !existsSync(sqlDir)) {
-    throw new ConfigError({
-      code: 'SQL_DIR_MISSING',
-      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there.`,
-      kept: 'Nothing was released; what was walked is stored, and current still points to the release before.',
-      next: 'Correct the setting, then run `loantape build`.',
-    })
-  }
-  const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
-  const models = readModels(folders)
-  const tags = models.flatMap((model) => model.checks)
-  return {models, seeds: readSeeds(folders), checks: readChecks(tags, folders)}
+/** One build: what is built, from what, and for when. */
+interface Build {
+  folder: DataFolder
+  config: Config
+  sources: Sources
+  moment: Moment
+  releaseId: string
+  engine: string
+  /** Whether the release is to become the current one. */
+  isPlain: boolean
+  select: string | undefined
 }
 
 /**
  * Builds every model into a new release, checks it and only then gives it its name; only a plain build moves
- * `current`. A release that is there already is not built again.
+ * `current`. A release that is there already is not built again. With `select` the models named are built into the
+ * scratch release.
  *
- * @throws CheckError when a model or check fails: nothing was released
+ * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`
  */
 export async function buildRelease(
   folder: DataFolder,
@@ -93,78 +87,108 @@ export async function buildRelease(
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, businessDateOf(world.clock.now(), config))
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
-  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
-  const releaseId = releaseIdOf({...moment, fingerprint, engine})
-  const isPlain = request.asOf === undefined && request.knownAt === undefined
-  const existing = readRelease(join(folder.releases, releaseId))
-  const isUnchanged = existing !== undefined && findCurrentRelease(folder)?.manifest.release_id === releaseId
+  const {models, checks, seeds} = sources
+  const releaseId = releaseIdOf({...moment, fingerprint: fingerprintModels(models, checks, seeds), engine})
+  const isPlain = request.asOf === undefined && request.knownAt === undefined && request.select === undefined
+  const build = {folder, config, sources, moment, releaseId, engine, isPlain, select: request.select}
 
-  const release =
-    existing ?? (await buildAnew(db, folder, {config, sources, moment, releaseId, engine}, world))
-  if (isPlain && !isUnchanged) {
+  const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
+  const isCurrent = existing !== undefined && findCurrentRelease(folder)?.manifest.release_id === releaseId
+  const release = existing ?? (await buildAnew(db, build, world))
+  if (isPlain && !isCurrent) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
     const pruned = pruneReleases(folder, config.releasesKept)
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
   if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
-  const {passed, warned} = release.manifest.checks
   return {
-    outcome: existing === undefined || (isPlain && !isUnchanged) ? 'released' : 'unchanged',
+    outcome: existing === undefined || (isPlain && !isCurrent) ? 'released' : 'unchanged',
     release_id: releaseId,
     as_of: moment.asOf,
     known_at: release.manifest.known_at,
     dir: release.dir,
-    is_current: isPlain || isUnchanged,
-    checks: {passed, warned},
+    is_current: isPlain || isCurrent,
+    is_scratch: request.select !== undefined,
+    checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
+    models: release.manifest.models,
   }
 }
 
 async function buildAnew(
   db: Database,
-  folder: DataFolder,
-  input: {config: Config; sources: Sources; moment: Moment; releaseId: string; engine: string},
+  build: Build,
   world: World,
 ): Promise<{dir: string; manifest: ReleaseManifest}> {
-  const {sources, moment, releaseId} = input
+  const {folder, config, sources, moment, releaseId, select} = build
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
-  const plan = await compileModels(sources)
+  const whole = await compileModels(sources)
+  const {plan, checks, dropped} =
+    select === undefined
+      ? {plan: whole, checks: sources.checks, dropped: []}
+      : planSelection(whole, sources.checks, select)
   world.onStep('models compiled')
   const source = await readSourceBridge(db, moment)
   const buildDir = await createBuildFolder(folder, releaseId)
+  const spillDir = join(buildDir, 'spill')
   try {
+    const limited = await limitBuild(db, config, spillDir, world)
     await db.run(`attach '${join(buildDir, 'portfolio.duckdb').replaceAll("'", "''")}' as release`)
-    const models = await buildModels(db, plan, moment)
+    const built = await buildModels(db, plan, moment, {around: limited})
     world.onStep('models built')
-    const results = await runChecks(db, sources.checks)
-    requirePassed(results)
+    const outcomes = await runChecks(db, checks, limited)
+    recordChecking(build, outcomes, world)
+    requirePassed(outcomes)
     world.onStep('checks passed')
+    for (const name of dropped) await db.run(`drop table release.${name}`)
     const tables = await writeParquetFiles(db, buildDir, releaseId)
     await db.run('use memory.main; checkpoint release; detach release')
+    rmSync(spillDir, {recursive: true, force: true})
     world.onStep('tables written')
-    const warned = results.filter(({severity, failures}) => severity === 'warn' && failures > 0)
     const manifest: ReleaseManifest = {
       schema_version: 1,
       generator: GENERATOR,
-      engine: `DuckDB ${input.engine}`,
+      engine: `DuckDB ${build.engine}`,
       release_id: releaseId,
       as_of: moment.asOf,
       known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
       observed_until: source.business_date,
       currency: 'USD',
-      time_zone: input.config.timeZone,
+      time_zone: config.timeZone,
       source,
-      checks: {passed: results.length - warned.length, warned: warned.length, results: warned},
-      models,
+      checks: summariseChecks(outcomes),
+      models: built.filter(({name}) => !dropped.includes(name)),
       tables,
     }
-    const dir = await publishRelease(folder, buildDir, manifest)
+    const publish = select === undefined ? publishRelease : publishScratch
+    const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')
     return {dir, manifest}
   } catch (error) {
     discardBuild(buildDir)
     throw error
   }
+}
+
+function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
+  const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
+  return {
+    passed: outcomes.length - warned.length,
+    warned: warned.length,
+    results: warned.map(({name, severity, failures, samples}) => ({name, severity, failures, samples})),
+  }
+}
+
+/** Keeps what the checks found, also where it lets nothing be released. */
+function recordChecking({folder, releaseId, isPlain}: Build, outcomes: CheckOutcome[], world: World): void {
+  using ledger = openLedger(folder.ledger)
+  const checking = {
+    release_id: releaseId,
+    checked_at: new Date(world.realClock.now()).toISOString(),
+    checks: outcomes.length,
+    failed: outcomes.filter(({failures}) => failures > 0),
+  }
+  storeChecking(ledger, checking, isPlain)
 }
 
 function copyRelease(database: string, out: string): void {

@@ -76,8 +76,11 @@ export function findCurrentRelease(folder: DataFolder): Release | undefined {
   return readRelease(folder.current)
 }
 
+/** Names the release of the last `build --select`. */
+const SCRATCH = 'scratch'
+
 /**
- * The release to read: the one named, or the current one.
+ * The release to read: the one named (`scratch` is that of the last `build --select`), or the current one.
  *
  * @throws ConfigError `RELEASE_UNKNOWN`, `RELEASE_NONE`
  */
@@ -92,7 +95,8 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
       next: 'Run `loantape sync` or `loantape demo` first, or name another folder with --data.',
     })
   }
-  const release = /^[\w-]+$/.test(releaseId) ? readRelease(join(folder.releases, releaseId)) : undefined
+  const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
+  const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
   throw new ConfigError({
     code: 'RELEASE_UNKNOWN',

@@ -11,15 +11,13 @@ export interface Moment {
   knownAt: string
 }
 
-const rangeRow = z.object({
-  first: z.string().nullable(),
-  last: z.string().nullable(),
-  known_at: z.string().nullable(),
-})
+const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
+const knownRow = z.object({known_at: z.string().nullable()})
 
 /**
- * Completes what was asked for: by default the latest business date, and the instant of the last apply that appended
- * anything or was the first of its business date.
+ * Completes what was asked for. By default `asOf` is the latest business date, and `knownAt` the last apply that told
+ * something about the days up to `asOf`: that appended anything, or was the first of its business date. So the release
+ * of a past date is the one that was current that night, whenever it is built.
  *
  * @param today the business date now; no release is made for a later one
  * @throws ConfigError `AS_OF_RANGE`; UnexpectedError `HISTORY_EMPTY`
@@ -29,33 +27,15 @@ export async function resolveMoment(
   asked: {asOf?: string | undefined; knownAt?: string | undefined},
   today: string,
 ): Promise<Moment> {
-  const {first, last, known_at} = await db.one(
+  const {first, last} = await db.one(
     rangeRow,
-    `with walk as (
-       from history.raw.walk where state = 'applied'
-     ),
-     version as (
-       select max(business_date) as business_date, max(recorded_at) as recorded_at from history.raw.deal_version
-     )
-     select
-       (select min(business_date) from walk) as first,
-       greatest((select max(business_date) from walk), (select business_date from version)) as last,
-       strftime(
-         greatest(
-           (select recorded_at from version),
-           (select max(recorded_at) from (select min(recorded_at) as recorded_at from walk group by business_date))
-         ),
-         '%Y-%m-%d %H:%M:%S.%f'
-       ) as known_at`,
+    `select
+       min(business_date) as first,
+       greatest(max(business_date), (select max(business_date) from history.raw.deal_version)) as last
+     from history.raw.walk
+     where state = 'applied'`,
   )
-  if (first === null || last === null || known_at === null) {
-    throw new UnexpectedError({
-      code: 'HISTORY_EMPTY',
-      problem: 'No walk has been applied yet: there is nothing to build from.',
-      kept: 'Nothing was changed.',
-      next: 'Run `loantape sync`.',
-    })
-  }
+  if (first === null || last === null) throw emptyHistory()
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {
@@ -65,7 +45,38 @@ export async function resolveMoment(
       kept: 'Nothing was built.',
     })
   }
-  return {asOf, knownAt: asked.knownAt ?? known_at}
+  const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
+  if (knownAt === null) throw emptyHistory()
+  return {asOf, knownAt}
+}
+
+/** When something about the days up to `asOf` was last told, by a version or by the first walk of a day. */
+async function findLastTold(db: Database, asOf: string): Promise<string | null> {
+  const {known_at} = await db.one(
+    knownRow,
+    `with told as (
+       select max(recorded_at) as recorded_at
+       from history.raw.deal_version
+       where business_date <= cast($1 as date)
+       union all
+       select min(recorded_at) as recorded_at
+       from history.raw.walk
+       where state = 'applied' and business_date <= cast($1 as date)
+       group by business_date
+     )
+     select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as known_at from told`,
+    [asOf],
+  )
+  return known_at
+}
+
+function emptyHistory(): UnexpectedError {
+  return new UnexpectedError({
+    code: 'HISTORY_EMPTY',
+    problem: 'No walk has been applied yet: there is nothing to build from.',
+    kept: 'Nothing was changed.',
+    next: 'Run `loantape sync`.',
+  })
 }
 
 const count = z.coerce.number()

@@ -27,15 +27,15 @@ export function releaseIdOf({asOf, knownAt, fingerprint, engine}: ReleaseInputs)
   return `${asOf}-${digest.slice(0, 12)}`
 }
 
-/** Schemas whose tables are published; what stands in others serves the build. */
-const PUBLISHED_SCHEMAS = ['core', 'mart', 'accounting']
+/** Schemas whose tables serve the build; those of every other, a user's own among them, are published. */
+const UNPUBLISHED_SCHEMAS = ['main', 'seed', 'work']
 
 /** The tables of the database attached as `release` that are published, in order. */
 async function listPublishedTables(db: Database): Promise<string[]> {
   const rows = await db.all(
     z.object({name: z.string()}),
     `select schema_name || '.' || table_name as name from duckdb_tables()
-     where database_name = 'release' and schema_name in (${PUBLISHED_SCHEMAS.map(quoteLiteral).join(', ')})
+     where database_name = 'release' and schema_name not in (${UNPUBLISHED_SCHEMAS.map(quoteLiteral).join(', ')})
      order by name`,
   )
   return rows.map(({name}) => name)
@@ -82,11 +82,7 @@ export async function publishRelease(
   buildDir: string,
   manifest: ReleaseManifest,
 ): Promise<string> {
-  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
-  for (const file of readdirSync(buildDir)) {
-    await chmod(join(buildDir, file), 0o444)
-    syncToDisk(join(buildDir, file))
-  }
+  await sealRelease(buildDir, manifest)
   const final = join(folder.releases, manifest.release_id)
   if (existsSync(join(final, 'manifest.json'))) {
     discardBuild(buildDir)
@@ -95,6 +91,27 @@ export async function publishRelease(
   rmSync(final, {recursive: true, force: true})
   moveIntoPlace(buildDir, final)
   return final
+}
+
+/** Puts a release of some models in the place of the last scratch release. */
+export async function publishScratch(
+  folder: DataFolder,
+  buildDir: string,
+  manifest: ReleaseManifest,
+): Promise<string> {
+  await sealRelease(buildDir, manifest)
+  rmSync(folder.scratch, {recursive: true, force: true})
+  moveIntoPlace(buildDir, folder.scratch)
+  return folder.scratch
+}
+
+/** Writes the manifest last and makes every file read-only and durable. */
+async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise<void> {
+  await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
+  for (const file of readdirSync(buildDir)) {
+    await chmod(join(buildDir, file), 0o444)
+    syncToDisk(join(buildDir, file))
+  }
 }
 
 /** Points `current` at a release, in one step. */

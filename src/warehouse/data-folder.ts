@@ -11,6 +11,8 @@ export interface DataFolder {
   ledger: string
   releases: string
   current: string
+  /** The release of the last `build --select`, which is nobody's but its builder's. */
+  scratch: string
   exports: string
   /** Where the engine puts what does not fit into its memory. */
   spill: string
@@ -29,6 +31,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     ledger: join(root, 'ledger.sqlite'),
     releases: join(root, 'releases'),
     current: join(root, 'current'),
+    scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
     spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),

@@ -1,7 +1,7 @@
 import {expect, test} from 'vitest'
 import {readChecks} from '../../src/check/read-checks.ts'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
-import type {CheckResult, CheckTag} from '../../src/types.ts'
+import type {CheckOutcome, CheckResult, CheckTag} from '../../src/types.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {
@@ -63,34 +63,32 @@ test.each([
   expect(() => readChecks([], [folder.path])).toThrow(message)
 })
 
-test('shows five rows and counts all', async () => {
+test('shows five rows, keeps a hundred ids and counts all', async () => {
   using folder = writeSqlFolder({
-    'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(9);\n`,
+    'checks/many.sql': `-- There is no row.\n-- severity: warn\nselect 'deal_' || range as deal_id from range(1000, 1150);\n`,
   })
   await using db = await openDatabase()
+  const ids = Array.from({length: 100}, (_, index) => `deal_${1000 + index}`)
   expect(await runChecks(db, readChecks([], [folder.path]))).toEqual([
-    {
-      name: 'many',
-      severity: 'warn',
-      failures: 9,
-      samples: ['deal_0', 'deal_1', 'deal_2', 'deal_3', 'deal_4'],
-    },
+    {name: 'many', severity: 'warn', failures: 150, samples: ids.slice(0, 5), ids},
   ])
 })
 
 test('a failing check stops the build with its ids; a warning does not', () => {
-  const warning: CheckResult = {name: 'odd', severity: 'warn', failures: 1, samples: ['a']}
-  const failure: CheckResult = {
+  const warning: CheckOutcome = {name: 'odd', severity: 'warn', failures: 1, samples: ['a'], ids: ['a']}
+  const failure: CheckOutcome = {
     name: 'sums',
     severity: 'error',
     failures: 7,
     samples: ['deal_7 (amount=1.00)'],
+    ids: ['deal_7', 'deal_8'],
   }
   expect(() => requirePassed([warning])).not.toThrow()
   expect(() => requirePassed([warning, failure])).toThrow(
     expect.objectContaining({
       code: 'CHECK_FAILED',
       exitCode: 3,
+      details: {checks: [{name: 'sums', severity: 'error', failures: 7, ids: ['deal_7', 'deal_8']}]},
       message:
         "A check failed: 'sums' found 7 wrong rows: deal_7 (amount=1.00), …. " +
         'Nothing was released; current still points to the release before. ' +
@@ -105,7 +103,7 @@ async function findings(history: History, counted?: Counted, spoil?: string): Pr
   await using db = await buildRelease(history, counted)
   if (spoil) await db.run(spoil)
   const results = await runChecks(db, checks)
-  return results.filter(({failures}) => failures > 0)
+  return results.filter(({failures}) => failures > 0).map(({ids: _, ...result}) => result)
 }
 
 const bridge = (row: Row): Row => ({

@@ -40,6 +40,27 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
     /A model must be exactly one SELECT.*mart\/small\.sql:\d+\. Nothing was released/,
   ],
   [
+    'a model that reads a table nobody makes',
+    'mart/small.sql',
+    `${HEADER}select deal_id\nfrom core.loan\n`,
+    'MODEL_UNKNOWN_TABLE',
+    /Unknown table 'core\.loan': expected a model, .*mart\/small\.sql:6\. Nothing was released/,
+  ],
+  [
+    'a model that reads itself by way of another',
+    'core/deal_history.sql',
+    `-- Versions.\n-- grain: deal_id\n--\n-- deal_id: the id\nselect deal_id\nfrom core.deal\n`,
+    'MODEL_CYCLE',
+    /in a cycle, core\.deal → core\.deal_history → core\.deal: .*:\d+\. Nothing was released/,
+  ],
+  [
+    'a model that sums a DOUBLE',
+    'mart/small.sql',
+    `${HEADER}select max(deal_id) as deal_id\nfrom core.deal\nhaving sum(ltv::double) < 1\n`,
+    'MODEL_INEXACT_SUM',
+    /sum\(.*\) of model 'mart\.small' adds up DOUBLE: .*mart\/small\.sql:7\. Nothing was released/,
+  ],
+  [
     'a model without a header',
     'mart/small.sql',
     'select deal_id from core.deal\n',
@@ -94,6 +115,43 @@ function syncDay2(folder: DataFolder, env?: Record<string, string>): Promise<End
   })
 }
 
+test.concurrent('a model over its time limit releases nothing', async () => {
+  const folder = lab.copyFolder('endless')
+  const sqlDir = join(lab.folder.root, '../sql-endless')
+  mkdirSync(join(sqlDir, 'mart'), {recursive: true})
+  writeFileSync(
+    join(sqlDir, 'mart/endless.sql'),
+    `${HEADER}select cast(count(*) as varchar) as deal_id
+from core.deal as deal, range(100000000) as a, range(100000000) as b
+where a.range + b.range < length(deal.deal_id) - 1000\n`,
+  )
+  const env = {LOANTAPE_SQL_DIR: sqlDir, LOANTAPE_MODEL_TIMEOUT_SECONDS: '2'}
+  const failure = readFailure(await syncDay2(folder, env))
+  expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
+  expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 2 s/)
+  expect(await readStanding(folder)).toEqual(before)
+})
+
+test.concurrent('a selection that names no model is refused with what there is', async () => {
+  const failure = readFailure(await lab.run(['build', '--select', 'mart.concentrations+', '--json']))
+  expect(failure).toMatchObject({code: 'SELECT_UNKNOWN', exitCode: 2})
+  expect(failure.message).toMatch(
+    /'mart\.concentrations\+' in --select names no model: expected one of .*core\.deal, .*Nothing was built/,
+  )
+})
+
+test.concurrent('a selection is built beside the releases, and people see its rows and where it is', async () => {
+  const folder = lab.copyFolder('selection')
+  const env = {LOANTAPE_DATA_DIR: folder.root}
+  const built = await lab.run(['build', '--select', '1+mart.portfolio_summary'], env)
+  expect(built).toMatchObject({code: 0})
+  expect(built.stdout).toMatch(/^core\.deal +12 +\d+$/m)
+  expect(built.stdout).toMatch(/scratch\/portfolio\.duckdb/)
+  expect(await readStanding(folder)).toEqual(before)
+  const count = ['query', '--release', 'scratch', 'select deals from mart.portfolio_summary', '--json']
+  expect(readJson(await lab.run(count, env))).toEqual({rows: [{deals: 12}]})
+})
+
 test.concurrent('an SQL folder that is not there is a wrong setting, and the next sync without it releases', async () => {
   const folder = lab.copyFolder('no-sql-folder')
   const failure = readFailure(await syncDay2(folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'}))
@@ -119,6 +177,14 @@ test.concurrent('a failing check that is taken away lets the next sync release',
   const failure = readFailure(await syncDay2(folder, env))
   expect(failure.message).toMatch(
     /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/,
+  )
+  const ids = Array.from({length: 13}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
+  const wrong = {name: 'none', severity: 'error', failures: 13, ids}
+  expect(failure.details).toEqual({checks: [wrong]})
+  const status = ['status', '--data', folder.root]
+  expect(readJson(await lab.run([...status, '--json']))).toMatchObject({checking: {failed: [wrong]}})
+  expect((await lab.run(status)).stdout).toMatch(
+    /^Check 'none' \(error\): 13 rows in release 2026-02-03-\w{12}: deal_000001, .*, …\.$/m,
   )
   rmSync(join(checks, 'none.sql'))
   expect(readJson(await syncDay2(folder, env))).toMatchObject({outcome: 'released'})

@@ -6,7 +6,12 @@ import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import type {Ended} from '../support/lab.ts'
 
 const failureSchema = z.strictObject({
-  error: z.strictObject({code: z.string(), exit_code: z.number(), message: z.string()}),
+  error: z.strictObject({
+    code: z.string(),
+    exit_code: z.number(),
+    message: z.string(),
+    details: z.unknown().optional(),
+  }),
 })
 
 /** The one JSON object a process printed. */
@@ -16,11 +21,16 @@ export function readJson({stdout, stderr}: Ended): Record<string, unknown> {
 }
 
 /** How a process started with `--json` says it failed; the same words stand on stderr for people. */
-export function readFailure(ended: Ended): {code: string; exitCode: number; message: string} {
+export function readFailure(ended: Ended): {
+  code: string
+  exitCode: number
+  message: string
+  details?: unknown
+} {
   const {error} = failureSchema.parse(readJson(ended))
   expect(ended.code).toBe(error.exit_code)
   expect(ended.stderr).toContain(`loantape: ${error.message} [${error.code}]`)
-  return {code: error.code, exitCode: error.exit_code, message: error.message}
+  return {code: error.code, exitCode: error.exit_code, message: error.message, details: error.details}
 }
 
 /** What a data folder holds for those who only read: the current release and its totals. */

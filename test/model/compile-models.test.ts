@@ -108,6 +108,47 @@ test.each([
   })
 })
 
+test.each([
+  [
+    'a sum',
+    'select deal_id, sum(ltv) as ltv\nfrom core.ratio group by all',
+    /sum\(ltv\) of model 'mart\.x' adds up DOUBLE.*:5\./,
+  ],
+  [
+    'an average',
+    'select deal_id,\n  mean(ltv::float) as ltv\nfrom core.ratio group by all',
+    /mean\(.*\) of model 'mart\.x' adds up DOUBLE.*:6\./,
+  ],
+  [
+    'a sum over a window, inside a CTE',
+    'with w as (\n  select deal_id,\n  sum(ltv * 2) over (order by deal_id) as ltv from core.ratio)\nselect * from w',
+    /sum\(.*\) of model 'mart\.x' adds up DOUBLE.*:7\./,
+  ],
+])('refuses %s of a DOUBLE, naming file and line', async (_, sql, message) => {
+  const files = {
+    'core/ratio.sql': `${HEADER}-- ltv: a ratio\nselect deal_id, 0.5::double as ltv from raw.deal_version`,
+    'mart/x.sql': `${HEADER}-- ltv: a ratio\n${sql}`,
+  }
+  await expect(compile(files)).rejects.toMatchObject({
+    code: 'MODEL_INEXACT_SUM',
+    exitCode: 3,
+    message: expect.stringMatching(message),
+  })
+})
+
+test('sums and averages of decimals and counts are exact, and a DOUBLE may be compared', async () => {
+  const sql = `select deal_id, sum(loan_amount) over (partition by deal_id) as amount, max(0.5::double) over () as ltv from raw.deal_version`
+  const names = await compile({
+    'mart/x.sql': `${HEADER}-- amount: USD\n-- ltv: a ratio\nselect deal_id, max(amount)::decimal(38, 2) as amount, max(ltv) as ltv from (${sql}) group by all`,
+  })
+  expect(names).toEqual(['mart.x'])
+})
+
+test('runs no model: one that would never end compiles', async () => {
+  const sql = `select 'a' || count(*) as deal_id from range(100000000) as a, range(100000000) as b where a.range + b.range = -1`
+  expect(await compile({'core/endless.sql': `${HEADER}${sql}`})).toEqual(['core.endless'])
+})
+
 test('orders models by what they read, inside joins, subqueries and CTEs', async () => {
   const names = await compile({
     'core/a.sql': `${HEADER}with deal as (select * from mart.z) select deal.deal_id from deal join core.b using (deal_id)`,
@@ -130,9 +171,12 @@ test('names the cycle and where it closes', async () => {
   })
 })
 
-test('refuses a schema that belongs to the pipeline', async () => {
-  await expect(compile({'raw/deal.sql': DEAL})).rejects.toMatchObject({code: 'MODEL_NAME'})
-})
+test.each(['raw', 'seed', 'release', 'history'])(
+  'refuses the schema %s, which belongs to the pipeline',
+  async (schema) => {
+    await expect(compile({[`${schema}/deal.sql`]: DEAL})).rejects.toMatchObject({code: 'MODEL_NAME'})
+  },
+)
 
 test('binds checks, at the line of the file or of the tag', async () => {
   const check: Check = {

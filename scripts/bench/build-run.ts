@@ -1,0 +1,67 @@
+import {readdirSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {realClock} from '../../src/clock.ts'
+import {parseConfig} from '../../src/config.ts'
+import {createSilentLog} from '../../src/log.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {readSources} from '../../src/pipeline/sources.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {reportCost} from './cost.ts'
+
+/** `loantape build`, noting when each part of it was done; then the summary against one plain select. */
+const config = parseConfig(process.env, {readFile: () => ''})
+const folder = dataFolderAt(config.dataDir)
+const steps: Record<string, number> = {begun: performance.now()}
+const result = await buildRelease(
+  folder,
+  config,
+  {},
+  {
+    clock: realClock,
+    realClock,
+    random: Math.random,
+    log: createSilentLog(),
+    signal: new AbortController().signal,
+    onProgress: () => undefined,
+    onStep: (step) => {
+      steps[step] = performance.now()
+    },
+  },
+)
+steps.ended = performance.now()
+const peakRssMb = Math.round(process.resourceUsage().maxRSS / 1024)
+
+const files = readdirSync(result.dir).map((name) => ({name, bytes: statSync(join(result.dir, name)).size}))
+const bytesOf = (suffix: string) =>
+  files.filter(({name}) => name.endsWith(suffix)).reduce((sum, {bytes}) => sum + bytes, 0)
+
+const PLAIN = `
+  select count(*), sum(loan_amount), count(*) filter (where status_class = 'funded'),
+    sum(loan_amount) filter (where status_class = 'funded'), max(loan_amount)
+  from core.deal`
+
+/** The middle of several runs, the first of which warms up. */
+async function timeQuery(sql: string): Promise<number> {
+  await using db = await openRelease(requireRelease(folder))
+  const times: number[] = []
+  for (let run = 0; run < 8; run += 1) {
+    const startedAt = performance.now()
+    await db.all(z.unknown(), sql)
+    if (run > 0) times.push(performance.now() - startedAt)
+  }
+  return times.sort((a, b) => a - b)[3] ?? 0
+}
+
+const summary = readSources(config).models.find(({name}) => name === 'mart.portfolio_summary')
+reportCost({
+  peak_rss_mb: peakRssMb,
+  steps,
+  slowest: result.models.toSorted((a, b) => b.duration_ms - a.duration_ms).slice(0, 5),
+  database_bytes: bytesOf('.duckdb'),
+  parquet_bytes: bytesOf('.parquet'),
+  plain_ms: await timeQuery(PLAIN),
+  summary_ms: await timeQuery(summary?.sql ?? ''),
+})

@@ -1,0 +1,92 @@
+import {mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {availableParallelism, tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
+import {runScript} from './run-script.ts'
+
+const SIZES = [10_000, 100_000, 1_000_000]
+
+const buildRow = z.object({
+  peak_rss_mb: z.number(),
+  steps: z.record(z.string(), z.number()),
+  slowest: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
+  database_bytes: z.number(),
+  parquet_bytes: z.number(),
+  plain_ms: z.number(),
+  summary_ms: z.number(),
+})
+
+type Figures = z.output<typeof buildRow> & {deals: number}
+
+/** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks-models.md`. */
+export async function benchModels(): Promise<void> {
+  const figures: Figures[] = []
+  for (const deals of SIZES) {
+    process.stderr.write(`${deals} deals, ${deals * VERSIONS_PER_DEAL} versions …\n`)
+    figures.push(await measure(deals))
+  }
+  const page = renderPage(figures)
+  process.stdout.write(page)
+  if (process.argv.includes('--write')) {
+    writeFileSync(join(import.meta.dirname, '../../docs/benchmarks-models.md'), page)
+  }
+}
+
+async function measure(deals: number): Promise<Figures> {
+  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
+  const folder = dataFolderAt(join(root, 'data'))
+  mkdirSync(folder.root)
+  try {
+    await writeLargeHistory(folder.history, deals)
+    const row = await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
+    return {deals, ...buildRow.parse(row)}
+  } finally {
+    rmSync(root, {recursive: true, force: true})
+  }
+}
+
+const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
+const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`
+const totalMs = ({steps}: Figures) => between(steps, 'begun', 'ended')
+const between = (steps: Figures['steps'], from: string, to: string) => (steps[to] ?? 0) - (steps[from] ?? 0)
+
+function renderRow(one: Figures): string {
+  const {deals, steps} = one
+  const cells = [
+    deals.toLocaleString('en'),
+    (deals * VERSIONS_PER_DEAL).toLocaleString('en'),
+    seconds(totalMs(one)),
+    seconds(between(steps, 'models compiled', 'models built')),
+    seconds(between(steps, 'models built', 'checks passed')),
+    seconds(between(steps, 'checks passed', 'tables written')),
+    `${one.peak_rss_mb} MB`,
+    megabytes(one.database_bytes),
+    megabytes(one.parquet_bytes),
+    `${one.plain_ms.toFixed(1)} ms`,
+    `${one.summary_ms.toFixed(1)} ms`,
+    (one.summary_ms / one.plain_ms).toFixed(1),
+  ]
+  return `| ${cells.join(' | ')} |`
+}
+
+function renderPage(figures: readonly Figures[]): string {
+  const [small, large] = [figures[0], figures.at(-1)]
+  if (!small || !large) return ''
+  const growth = totalMs(large) / totalMs(small)
+  return `# Benchmarks of a build
+
+Written by \`npm run bench models -- --write\` on a machine with ${availableParallelism()} cores. A history of so many deals with
+${VERSIONS_PER_DEAL} versions each is generated, then \`loantape build\` runs on it in a process of its own. *plain* is one select of counts and
+sums over \`core.deal\`, *summary* the query of \`mart.portfolio_summary\`, which also has the median and the weighted
+loan-to-value; both warm, over the finished release.
+
+| deals | versions | build | models | checks | Parquet | peak RSS | DuckDB file | Parquet files | plain | summary | summary / plain |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+${figures.map(renderRow).join('\n')}
+
+From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. The slowest models of the largest:
+${large.slowest.map(({name, duration_ms}) => `\`${name}\` ${seconds(duration_ms)}`).join(', ')}.
+`
+}

@@ -1,0 +1,120 @@
+import type {Command} from 'commander'
+import {isCalendarDate} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {formatCents, groupThousands} from '../money.ts'
+import {buildPortfolio} from '../pipeline.ts'
+import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
+import {type Release, requireRelease} from '../release/manifest.ts'
+import type {ReleaseManifest, World} from '../types.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {parseCount} from './service.ts'
+import {renderTable} from './table.ts'
+
+interface DiffOptions extends CommonOptions {
+  limit: number
+}
+
+/** What `diff --json` prints. */
+interface Diff {
+  before: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
+  after: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at'>
+  totals: TotalMovement[]
+}
+
+/** `loantape diff`. */
+export function addDiff(program: Command, cli: Cli): void {
+  program
+    .command('diff')
+    .description('which deals and fields moved the totals from one release to another')
+    .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
+    .argument('<after>', 'another')
+    .option(
+      '--limit <count>',
+      'deals shown of each total; --json has all',
+      parseCount('--limit', 1_000_000),
+      20,
+    )
+    .action(async (before: string, after: string, _options, command: Command) => {
+      const options = command.optsWithGlobals<DiffOptions>()
+      const config = cli.readConfig(options)
+      const world = cli.createWorld(config)
+      const [left, right] = [
+        await findRelease(config, before, world),
+        await findRelease(config, after, world),
+      ]
+      const diff: Diff = {
+        before: nameRelease(left),
+        after: nameRelease(right),
+        totals: await diffReleases(left, right),
+      }
+      cli.printResult(options, diff, (result) => renderDiff(result, options.limit))
+    })
+}
+
+/** A release by id, `current`, or the date it stands for; one of a past date is built when it is not there. */
+async function findRelease(config: Config, name: string, world: World): Promise<Release> {
+  const folder = dataFolderAt(config.dataDir)
+  if (name === 'current') return requireRelease(folder)
+  if (!isCalendarDate(name)) return requireRelease(folder, name)
+  const {release_id} = await buildPortfolio(config, {asOf: name}, world)
+  return requireRelease(folder, release_id)
+}
+
+function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['before'] {
+  return {release_id, as_of, known_at}
+}
+
+function renderDiff({before, after, totals}: Diff, limit: number): string {
+  const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
+  if (totals.length === 0) return `${heading}: no total moved.`
+  const overview = renderTable(
+    [
+      {title: 'total'},
+      {title: 'before', isNumber: true},
+      {title: 'after', isNumber: true},
+      {title: 'movement', isNumber: true},
+      {title: 'deals', isNumber: true},
+    ],
+    totals.map((total) => [
+      titleOf(total),
+      groupThousands(total.before),
+      groupThousands(total.after),
+      signed(total.movement),
+      String(total.parts.length),
+    ]),
+  )
+  return [`${heading}:`, '', overview, ...totals.map((total) => renderTotal(total, limit))].join('\n')
+}
+
+function renderTotal(total: TotalMovement, limit: number): string {
+  const rest = total.parts.slice(limit)
+  const rows = total.parts
+    .slice(0, limit)
+    .map((part) => [part.deal_id, describeChange(part), signed(part.movement)])
+  if (rest.length > 0) rows.push([`${rest.length} more`, '', signed(addUp(rest))])
+  const table = renderTable(
+    [{title: titleOf(total)}, {title: 'moved by'}, {title: 'movement', isNumber: true}],
+    [...rows, ['', 'in all', signed(total.movement)]],
+  )
+  return `\n${table}`
+}
+
+const titleOf = ({total, status}: TotalMovement) =>
+  status === null ? total.replace('_', ' ') : `${status} ${total}`
+
+function describeChange({change, before, after}: MovementPart): string {
+  if (change === 'appeared' || change === 'left' || before === null || after === null) return change
+  return `${change.replace('_', ' ')} ${before[change]} → ${after[change]}`
+}
+
+/** Exact, in cents or counts as the parts are. */
+function addUp(parts: readonly MovementPart[]): string {
+  const sum = parts.reduce((total, {movement}) => total + BigInt(movement.replace('.', '')), 0n)
+  return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
+}
+
+function signed(movement: string): string {
+  const text = groupThousands(movement)
+  return text.startsWith('-') ? text : `+${text}`
+}

@@ -1,0 +1,106 @@
+import {z} from 'zod'
+import type {Database} from '../warehouse/database.ts'
+import {createModelError, type Place} from './model-error.ts'
+
+/** A table that a SELECT reads, and the line at which it is named. */
+export interface TableReference {
+  name: string
+  line: number
+}
+
+/** A file that holds one SELECT. */
+export interface SelectFile {
+  file: string
+  sql: string
+}
+
+const parsedRow = z.object({json: z.string()})
+const parsedSelect = z.object({
+  error: z.boolean(),
+  error_message: z.string().optional(),
+  position: z.coerce.number().optional(),
+  statements: z.array(z.unknown()).optional(),
+})
+const baseTable = z.object({
+  type: z.literal('BASE_TABLE'),
+  schema_name: z.string(),
+  table_name: z.string(),
+  query_location: z.number(),
+})
+const functionCall = z.object({
+  class: z.enum(['FUNCTION', 'WINDOW']),
+  function_name: z.string(),
+  query_location: z.number(),
+})
+const commonTableExpressions = z.object({map: z.array(z.object({key: z.string()}))})
+
+/**
+ * The tables a SELECT reads, from the engine's own parser; names of its CTEs are not among them.
+ *
+ * @throws CheckError `MODEL_SQL` when the file is not one SELECT, with file and line
+ */
+export async function findTables(db: Database, source: SelectFile): Promise<TableReference[]> {
+  const {statements, lineAt} = await parseSelect(db, source)
+  const tables: TableReference[] = []
+  const cteNames = new Set<string>()
+  walkTree(statements, (node) => {
+    const table = baseTable.safeParse(node)
+    if (table.success) {
+      const {schema_name, table_name, query_location} = table.data
+      tables.push({
+        name: schema_name === '' ? table_name : `${schema_name}.${table_name}`,
+        line: lineAt(query_location),
+      })
+    }
+    if ('cte_map' in node) {
+      for (const {key} of commonTableExpressions.parse(node.cte_map).map) cteNames.add(key)
+    }
+  })
+  return tables.filter(({name}) => !cteNames.has(name))
+}
+
+/** The line of the first call of a function, as written; 1 where it is not called by this name. */
+export async function findCall(db: Database, source: SelectFile, name: string): Promise<number> {
+  const {statements, lineAt} = await parseSelect(db, source)
+  let line = 1
+  walkTree(statements, (node) => {
+    const call = functionCall.safeParse(node)
+    if (line === 1 && call.data?.function_name.toLowerCase() === name) line = lineAt(call.data.query_location)
+  })
+  return line
+}
+
+/** Visits every object of a tree of JSON values. */
+export function walkTree(node: unknown, visit: (node: object) => void): void {
+  if (typeof node !== 'object' || node === null) return
+  visit(node)
+  for (const child of Object.values(node)) walkTree(child, visit)
+}
+
+interface ParsedSelect {
+  statements: unknown[]
+  lineAt: (position: number) => number
+}
+
+async function parseSelect(db: Database, {file, sql}: SelectFile): Promise<ParsedSelect> {
+  const row = await db.first(parsedRow, 'select json_serialize_sql($1::varchar)::varchar as json', [sql])
+  const parsed = parsedSelect.parse(JSON.parse(row?.json ?? '{}'))
+  const lineAt = createLineFinder(sql)
+  if (parsed.error) {
+    const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
+    throw sqlError({file, line}, parsed.error_message)
+  }
+  const statements = parsed.statements ?? []
+  if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
+  return {statements, lineAt}
+}
+
+/** Line numbers, from 1, of the parser's byte positions. */
+function createLineFinder(sql: string): (position: number) => number {
+  const bytes = Buffer.from(sql)
+  return (position) => bytes.subarray(0, position).toString().split('\n').length
+}
+
+function sqlError(place: Place, words = 'no statement'): Error {
+  return createModelError('MODEL_SQL', place, {problem: `A model must be exactly one SELECT: ${words},`})
+}

@@ -1,0 +1,68 @@
+import {groupThousands} from '../money.ts'
+import {type Html, html} from './html.ts'
+
+/** Exact decimal text as `$1,234.56`; a dash where there is none. */
+export function dollars(amount: string | null): string {
+  if (amount === null) return '–'
+  return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
+}
+
+const SCALES: [least: number, divisor: number, unit: string][] = [
+  [1e9, 1e9, 'bn'],
+  [1e6, 1e6, 'm'],
+  [1e3, 1e3, 'k'],
+]
+
+/** An amount at a glance, in three digits: `$1.62 bn`. */
+export function dollarsAtAGlance(amount: string | null): string {
+  if (amount === null) return '–'
+  const value = Number(amount)
+  const scale = SCALES.find(([least]) => Math.abs(value) >= least)
+  if (!scale) return dollars(amount)
+  const [, divisor, unit] = scale
+  return `$${Number((value / divisor).toPrecision(3))} ${unit}`
+}
+
+/** A count, or a dash. */
+export function count(value: number | string | null): string {
+  return value === null ? '–' : groupThousands(String(value))
+}
+
+/** A percentage that is one already: `61.4 %`. */
+export function percent(value: number | null, places = 1): string {
+  return value === null ? '–' : `${value.toFixed(places)} %`
+}
+
+/** A ratio as percentage: 0.614 is `61.4 %`. */
+export function ratio(value: number | null): string {
+  return percent(value === null ? null : value * 100)
+}
+
+/** An instant of a manifest, to the second. */
+export function instant(text: string): string {
+  return `${text.slice(0, 19).replace('T', ' ')} UTC`
+}
+
+/** A small horizontal bar, `share` of 100 long. */
+export function bar(share: number | null): Html {
+  const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)
+  return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
+}
+
+/** One column of a table; cells are made from a row. */
+export interface Column<Row> {
+  title: string
+  kind?: 'number' | 'bar'
+  cell: (row: Row) => Html | string | false
+}
+
+/** A table of rows, with a last row of totals where one is given. */
+export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
+  const cells = (row: Row) =>
+    columns.map(({kind, cell}) => html`<td${kind && html` class="${kind}"`}>${cell(row)}</td>`)
+  return html`<div class="scroll"><table>
+<thead><tr>${columns.map(({title, kind}) => html`<th${kind === 'number' && html` class="number"`}>${title}</th>`)}</tr></thead>
+<tbody>
+${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
+${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`
+}

@@ -1,0 +1,31 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {type Html, html, markup} from './html.ts'
+
+const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, name), 'utf8'))
+
+/**
+ * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.
+ *
+ * @param script file beside this one whose text runs at the end of the page
+ */
+export function renderPage(page: {title: string; body: Html; script?: string}): string {
+  const {title, body, script} = page
+  const document = html`<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>${title}</title>
+<link rel="icon" href="data:,">
+<style>
+${readAsset('page.css')}</style>
+</head>
+<body>
+${body}
+${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body>
+</html>
+`
+  return document.html
+}

@@ -1,0 +1,63 @@
+import type {Config} from '../config.ts'
+import {CheckError, DeferredError} from '../errors.ts'
+import type {Check, Model, World} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
+
+/** Runs the work of one model or check within the limits of a build. */
+export type Limited = <T>(subject: Model | Check, work: () => Promise<T>) => Promise<T>
+
+/**
+ * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model or check may take.
+ *
+ * @param spillDir a folder of this build alone
+ */
+export async function limitBuild(
+  db: Database,
+  config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
+  spillDir: string,
+  world: World,
+): Promise<Limited> {
+  await db.run(`set temp_directory = '${spillDir.replaceAll("'", "''")}'`)
+  if (config.buildMemoryMb !== undefined) await db.run(`set memory_limit = '${config.buildMemoryMb}MB'`)
+  const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
+  return (subject, work) =>
+    withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+}
+
+function describeCut(
+  subject: Model | Check,
+  config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
+  cut: Cut,
+  cause: unknown,
+): Error {
+  const kind = 'grain' in subject ? 'Model' : 'Check'
+  const what = `${kind} '${subject.name}' in ${subject.file}`
+  const kept = 'Nothing was released; current still points to the release before.'
+  if (cut === 'stopped') {
+    return new DeferredError({
+      code: 'BUILD_STOPPED',
+      problem: `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
+      kept: 'What was walked is stored; nothing was released, and current still points to the release before.',
+      next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
+      cause,
+    })
+  }
+  if (cut === 'time') {
+    return new CheckError({
+      code: `${kind.toUpperCase()}_TIMEOUT`,
+      problem: `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within LOANTAPE_MODEL_TIMEOUT_SECONDS.`,
+      kept,
+      next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
+      cause,
+    })
+  }
+  const limit = config.buildMemoryMb === undefined ? 'this machine gives' : `${config.buildMemoryMb} MB allow`
+  return new CheckError({
+    code: `${kind.toUpperCase()}_MEMORY`,
+    problem: `${what} needs more memory than ${limit}, spilling included: expected it to fit into LOANTAPE_BUILD_MEMORY_MB.`,
+    kept,
+    next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
+    cause,
+  })
+}

@@ -1,0 +1,86 @@
+import {z} from 'zod'
+import type {Series} from '../page/area-chart.ts'
+import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
+import type {Release} from '../release/manifest.ts'
+import {openRelease} from '../release/query.ts'
+import type {Database} from '../warehouse/database.ts'
+
+const count = z.coerce.number()
+
+const summaryRow = z.object({
+  deals: count,
+  amount: z.string(),
+  pipeline_deals: count,
+  pipeline_amount: z.string(),
+  funded_deals: count,
+  funded_amount: z.string(),
+  wa_ltv: z.number().nullable(),
+  pooled_ltv: z.number().nullable(),
+  ltv_coverage_pct: z.number().nullable(),
+  average_amount: z.string().nullable(),
+  median_amount: z.string().nullable(),
+  largest_amount: z.string().nullable(),
+})
+
+const bucketRow = z.object({
+  dimension: z.string(),
+  bucket: z.string(),
+  deals: count,
+  amount: z.string(),
+  share_pct: z.number().nullable(),
+  funded_amount: z.string(),
+  wa_ltv: z.number().nullable(),
+})
+
+const positionRow = z.object({day: z.string(), status: z.string(), amount: count})
+const qualityRow = z.object({metric: z.string(), value: z.number().nullable(), deals: count})
+const cellsRow: z.ZodType<Cells> = z.record(
+  z.string(),
+  z
+    .union([z.string(), z.number(), z.boolean(), z.null()])
+    .transform((value) => (value === null ? null : String(value))),
+)
+
+/** The portfolio report of a release. */
+export async function reportPortfolio(release: Release): Promise<string> {
+  await using db = await openRelease(release)
+  const report: PortfolioReport = {
+    ...release.manifest,
+    summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
+    buckets: await db.all(bucketRow, 'from mart.portfolio_breakdown order by dimension, sort_order, bucket'),
+    ...(await readPositions(db)),
+    quality: await db.all(qualityRow, 'from mart.data_quality order by metric'),
+    rollforward: await readIfThere(db, 'mart.funded_rollforward', 'month'),
+    concentration: await readIfThere(db, 'mart.concentration', 'dimension'),
+    exposures: await readIfThere(db, 'mart.top_exposure', 'rank'),
+  }
+  return renderPortfolioReport(report)
+}
+
+/** The amount of each status on each day, in the order of `seed.status`; statuses never held are left out. */
+async function readPositions(db: Database): Promise<{days: string[]; positions: Series[]}> {
+  const rows = await db.all(
+    positionRow,
+    `select position.day, position.status, cast(position.amount as double) as amount
+     from mart.position_daily as position
+     left join seed.status on status.status = position.status
+     order by position.day, status.sort_order desc nulls last, position.status`,
+  )
+  const days = [...new Set(rows.map(({day}) => day))]
+  const byStatus = Map.groupBy(rows, ({status}) => status)
+  const positions = [...byStatus]
+    .map(([name, entries]) => ({name, values: entries.map(({amount}) => amount)}))
+    .filter(({values}) => values.some((value) => value > 0))
+  return {days, positions}
+}
+
+/** A table's rows; null where the release has no such table. */
+async function readIfThere(db: Database, table: string, order: string): Promise<Cells[] | null> {
+  const there = await db.first(
+    z.object({name: z.string()}),
+    `select table_name as name from duckdb_tables()
+     where database_name = 'release' and schema_name || '.' || table_name = $1`,
+    [table],
+  )
+  return there ? await db.all(cellsRow, `from ${table} order by ${order}`) : null
+}

@@ -1,0 +1,34 @@
+import {existsSync} from 'node:fs'
+import {readChecks} from '../check/read-checks.ts'
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
+import {readSeeds, type Seed} from '../model/seeds.ts'
+import type {Check, Model} from '../types.ts'
+
+/** What a release is built from beside the history. */
+export interface Sources {
+  models: Model[]
+  seeds: Seed[]
+  checks: Check[]
+}
+
+/**
+ * The built-in models, checks and seeds, and the user's own.
+ *
+ * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
+ */
+export function readSources({sqlDir}: Config): Sources {
+  if (sqlDir !== undefined && !existsSync(sqlDir)) {
+    throw new ConfigError({
+      code: 'SQL_DIR_MISSING',
+      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there.`,
+      kept: 'Nothing was released; what was walked is stored, and current still points to the release before.',
+      next: 'Correct the setting, then run `loantape build`.',
+    })
+  }
+  const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
+  const models = readModels(folders)
+  const tags = models.flatMap((model) => model.checks)
+  return {models, seeds: readSeeds(folders), checks: readChecks(tags, folders)}
+}

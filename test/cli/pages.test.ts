@@ -1,0 +1,41 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test.concurrent('the report and the dictionary are written into the data folder, and where is said', async () => {
+  const [report, docs] = await Promise.all([lab.run(['report', '--json']), lab.run(['docs'])])
+  const file = join(lab.folder.root, `report-${lab.currentReleaseId()}.html`)
+  expect(readJson(report)).toEqual({file, release_id: lab.currentReleaseId()})
+  expect(readFileSync(file, 'utf8')).toMatch(/^<!doctype html>.*Portfolio report.*<\/html>\n$/s)
+  expect(docs.stdout).toBe(`The data dictionary: ${join(lab.folder.root, 'dictionary.html')}\n`)
+  expect(readFileSync(join(lab.folder.root, 'dictionary.html'), 'utf8')).toContain('id="core.deal"')
+})
+
+test.concurrent('the report of a date and of a release is written where it is asked for', async () => {
+  const out = join(lab.folder.root, '../february.html')
+  expect(await lab.run(['report', '--as-of', '2026-02-02', '--out', out])).toMatchObject({code: 0})
+  expect(readFileSync(out, 'utf8')).toContain('as of <b>2026-02-02</b>')
+})
+
+test.concurrent('a file in a folder that is not there is refused, and so is an unknown release', async () => {
+  const out = join(lab.folder.root, 'nowhere/docs.html')
+  const failure = readFailure(await lab.run(['docs', '--out', out, '--json']))
+  expect(failure).toMatchObject({code: 'OUT_FOLDER', exitCode: 2})
+  expect(failure.message).toMatch(/nowhere\/docs\.html' in --out: expected a folder that is there/)
+  expect(existsSync(out)).toBe(false)
+  expect(readFailure(await lab.run(['report', '--release', 'x', '--json']))).toMatchObject({
+    code: 'RELEASE_UNKNOWN',
+  })
+})

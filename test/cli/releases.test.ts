@@ -1,0 +1,118 @@
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let lab: Lab
+let first: string
+let second: string
+
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  store.insert(someDeals(8))
+  first = String((await lab.sync('2026-02-02T23:30:00-05:00')).release_id)
+  store.update('deal_000001', {status: 'funded', loanAmountCents: 400_000_01n})
+  store.update('deal_000002', {loanAmountCents: 349_999_99n})
+  store.insert([aDeal(9, {loanAmountCents: 10n})])
+  second = String((await lab.sync('2026-02-03T23:30:00-05:00')).release_id)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const diff = (...args: string[]) => lab.run(['diff', ...args], {LOANTAPE_LOG_LEVEL: 'error'})
+
+const shape = z.object({
+  before: z.object({release_id: z.string()}),
+  after: z.object({release_id: z.string()}),
+  totals: z.array(
+    z.object({
+      total: z.string(),
+      status: z.string().nullable(),
+      movement: z.string(),
+      parts: z.array(z.object({deal_id: z.string(), change: z.string(), movement: z.string()})),
+    }),
+  ),
+})
+
+test.concurrent('programs get every deal that moved a total, adding up to it', async () => {
+  const {before, after, totals} = shape.parse(readJson(await diff(first, second, '--json')))
+  expect([before.release_id, after.release_id]).toEqual([first, second])
+  const amount = totals.find(({total, status}) => total === 'amount' && status === null)
+  expect(amount).toEqual({
+    total: 'amount',
+    status: null,
+    movement: '50000.10',
+    parts: [
+      {deal_id: 'deal_000001', change: 'loan_amount', movement: '50000.01'},
+      {deal_id: 'deal_000009', change: 'appeared', movement: '0.10'},
+      {deal_id: 'deal_000002', change: 'loan_amount', movement: '-0.01'},
+    ],
+  })
+  expect(totals.find(({total}) => total === 'funded_amount')?.parts).toEqual([
+    {deal_id: 'deal_000001', change: 'status', movement: '400000.01'},
+  ])
+})
+
+test.concurrent('releases are named by id, by date, or as the current one', async () => {
+  const [byId, byDate, byCurrent] = await Promise.all([
+    diff(first, second, '--json'),
+    diff('2026-02-02', '2026-02-03', '--json'),
+    diff('2026-02-02', 'current', '--json'),
+  ])
+  expect(byDate?.stdout).toBe(byId?.stdout)
+  expect(byCurrent?.stdout).toBe(byId?.stdout)
+})
+
+test.concurrent('people see the largest movements and what the others come to', async () => {
+  const {stdout, code} = await diff(first, second, '--limit', '1')
+  expect(code).toBe(0)
+  expect(stdout).toMatch(/^amount +2,800,000\.00 +2,850,000\.10 +\+50,000\.10 +3$/m)
+  expect(stdout).toMatch(/^deal_000001 +loan amount 350000\.00 → 400000\.01 +\+50,000\.01$/m)
+  expect(stdout).toMatch(/^2 more +\+0\.09$/m)
+  expect(stdout).toMatch(/^ +in all +\+50,000\.10$/m)
+  expect(stdout).toMatch(/^deal_000001 +status draft → funded +\+400,000\.01$/m)
+})
+
+test.concurrent('nothing moves from a release to itself', async () => {
+  expect((await diff(first, first)).stdout).toMatch(/: no total moved\.$/m)
+})
+
+test.concurrent('a release that is not there is refused', async () => {
+  const failure = readFailure(await diff(first, '2026-02-03-000000000000', '--json'))
+  expect(failure).toMatchObject({code: 'RELEASE_UNKNOWN', exitCode: 2})
+  expect(failure.message).toMatch(/'2026-02-03-000000000000' is not in /)
+})
+
+test.concurrent('query and export answer for a past date and for a release as they did that night', async () => {
+  const sql = 'select as_of, deals, amount from mart.portfolio_summary'
+  const [byDate, byRelease, byDefault] = await Promise.all([
+    lab.run(['query', '--as-of', '2026-02-02', sql, '--json']),
+    lab.run(['query', '--release', first, sql, '--json']),
+    lab.run(['query', sql, '--json']),
+  ])
+  const then = {rows: [{as_of: '2026-02-02', deals: 8, amount: '2800000.00'}]}
+  expect([byDate, byRelease].map((ended) => ended && readJson(ended))).toEqual([then, then])
+  expect(byDefault && readJson(byDefault)).toEqual({
+    rows: [{as_of: '2026-02-03', deals: 9, amount: '2850000.10'}],
+  })
+  const exported = readJson(await lab.run(['export', 'csv', '--as-of', '2026-02-02', '--json']))
+  const again = readJson(await lab.run(['export', 'csv', '--release', first, '--json']))
+  expect(again).toMatchObject({batches: [{outcome: 'unchanged'}]})
+  expect(exported).toMatchObject({batches: [{outcome: 'written'}]})
+})
+
+test.concurrent('status says how long the models of the current release took', async () => {
+  const [json, text] = await Promise.all([lab.run(['status', '--json']), lab.run(['status'])])
+  expect(json && readJson(json)).toMatchObject({
+    release: {
+      models: expect.arrayContaining([{name: 'core.deal', rows: 9, duration_ms: expect.any(Number)}]),
+    },
+  })
+  expect(text?.stdout).toMatch(/^Models: \d+ built in \d+ ms; slowest \w+\.\w+ \d+ ms, /m)
+})
+
+test.concurrent('a date before the first walk is refused', async () => {
+  const failure = readFailure(await diff('2026-01-01', 'current', '--json'))
+  expect(failure).toMatchObject({code: 'AS_OF_RANGE', exitCode: 2})
+})

@@ -1,0 +1,87 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {addDays} from '../../src/clock.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {advanceDay} from '../../src/service/advance-day.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {anyRow} from '../support/data.ts'
+import {createLab, type Lab} from '../support/lab.ts'
+
+const page = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')
+
+/** The SQL blocks below a heading, each with the heading it stands under. */
+function listBlocks(heading: string): {title: string; sql: string}[] {
+  const section = page.split(/^## /m).find((text) => text.startsWith(heading)) ?? ''
+  return section.split(/^### /m).flatMap((part) =>
+    [...part.matchAll(/^```sql\n(.*?)^```/gms)].map(([, sql = '']) => ({
+      title: part.split('\n')[0] ?? '',
+      sql,
+    })),
+  )
+}
+
+const questions = listBlocks('Ten questions')
+const SEED = 'guide'
+const LAST_NIGHT = '2026-04-27T23:30:00-04:00'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  const firstDay = '2026-03-02'
+  seedPortfolio(store, {deals: 300, seed: SEED, today: firstDay})
+  for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
+    if (day !== firstDay) advanceDay(store, {seed: SEED, day})
+    if (nights % 14 === 0) await lab.sync(`${day}T23:30:00-04:00`)
+  }
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+test('the guide asks ten questions', () => {
+  expect(questions.map(({title}) => Number.parseInt(title, 10))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+})
+
+test.each(questions)('question $title has an answer', async ({sql}) => {
+  const rows = await lab.query(sql)
+  expect(rows.length).toBeGreaterThan(0)
+})
+
+test("the guide's own model and check are built, checked and released", async () => {
+  const [model, check] = listBlocks('A table of your own')
+  const sqlDir = join(lab.folder.root, '../my-sql')
+  const files = {'risk/watch_list.sql': model?.sql, 'checks/no_odd_ltv.sql': check?.sql}
+  for (const [file, sql] of Object.entries(files)) {
+    mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
+    writeFileSync(join(sqlDir, file), sql ?? '')
+  }
+  const config = {...lab.config, sqlDir}
+  const scratch = await buildRelease(
+    lab.folder,
+    config,
+    {select: 'risk.watch_list'},
+    lab.createWorld(LAST_NIGHT),
+  )
+  expect(scratch.models.map(({name}) => name)).toEqual(['risk.watch_list'])
+  expect(scratch.models[0]?.rows).toBeGreaterThan(0)
+  const {release_id} = await buildRelease(lab.folder, config, {}, lab.createWorld(LAST_NIGHT))
+  const {manifest} = requireRelease(lab.folder, release_id)
+  expect(manifest.tables.map(({name}) => name)).toContain('risk.watch_list')
+})
+
+test('the paths the guide names are those of a release', async () => {
+  const named = [...page.matchAll(/data\/(current\/[\w.]+)/g)].map(([, path = '']) => path)
+  expect(named.length).toBeGreaterThan(2)
+  await using db = await openDatabase()
+  for (const path of new Set(named)) {
+    const file = join(lab.folder.root, path)
+    const sql = path.endsWith('.parquet')
+      ? `select count(*) as n from read_parquet('${file}')`
+      : `attach '${file}' as named (read_only); select deals as n from named.mart.portfolio_summary`
+    expect(Number((await db.one(anyRow, sql)).n), path).toBeGreaterThan(0)
+  }
+})

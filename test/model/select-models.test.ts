@@ -1,0 +1,53 @@
+import {expect, test} from 'vitest'
+import {selectModels, withAncestors} from '../../src/model/select-models.ts'
+
+/** raw.x → core.a → core.b → mart.c → mart.d, and mart.e from core.a alone. */
+const reads = new Map([
+  ['core.a', ['raw.x', 'seed.y']],
+  ['core.b', ['core.a']],
+  ['mart.c', ['core.b', 'seed.y']],
+  ['mart.d', ['mart.c']],
+  ['mart.e', ['core.a']],
+])
+
+test.each([
+  ['mart.c', 'mart.c'],
+  ['mart.*', 'mart.c mart.d mart.e'],
+  ['*.a', 'core.a'],
+  ['mart.c+', 'mart.c mart.d'],
+  ['+mart.c', 'core.a core.b mart.c'],
+  ['+mart.c+', 'core.a core.b mart.c mart.d'],
+  ['1+mart.d', 'mart.c mart.d'],
+  ['core.a+1', 'core.a core.b mart.e'],
+  ['0+mart.c', 'mart.c'],
+  ['+core.b,mart.e', 'core.a core.b mart.e'],
+  ['core.a  mart.d, mart.e', 'core.a mart.d mart.e'],
+])('%s selects %s', (selection, expected) => {
+  expect([...selectModels(selection, reads)].sort().join(' ')).toBe(expected)
+})
+
+test.each([
+  [
+    'mart.x',
+    'SELECT_UNKNOWN',
+    /'mart\.x' in --select names no model: expected one of core\.a, core\.b, mart\.c/,
+  ],
+  ['core.a risk.*', 'SELECT_UNKNOWN', /'risk\.\*'/],
+  ['raw.x', 'SELECT_UNKNOWN', /'raw\.x'/],
+  ['mart', 'SELECT_SYNTAX', /'mart' in --select: expected schema\.model/],
+  ['++mart.c', 'SELECT_SYNTAX', /'\+\+mart\.c'/],
+  [' ,', 'SELECT_SYNTAX', /expected schema\.model/],
+])('%s is refused', (selection, code, message) => {
+  expect(() => selectModels(selection, reads)).toThrow(
+    expect.objectContaining({code, exitCode: 2, message: expect.stringMatching(message)}),
+  )
+})
+
+test('what a model is built from is all of its ancestors, seeds and raw tables left out', () => {
+  expect([...withAncestors(new Set(['mart.d']), reads)].sort()).toEqual([
+    'core.a',
+    'core.b',
+    'mart.c',
+    'mart.d',
+  ])
+})

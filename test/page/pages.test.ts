@@ -1,0 +1,166 @@
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {pathToFileURL} from 'node:url'
+import type {Browser, Page} from 'playwright-core'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {describeTables} from '../../src/pipeline/dictionary.ts'
+import {reportPortfolio} from '../../src/pipeline/report.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {startBrowser} from './browser.ts'
+
+const ODD = '<img src=x onerror="document.title=`stolen`">'
+
+let lab: Lab
+let browser: Browser
+const files: Record<string, string> = {}
+
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  store.insert([
+    ...someDeals(30, {status: 'funded'}),
+    aDeal(31, {status: ODD, propertyAddress: ODD}),
+    aDeal(32, {loanAmountCents: 6_999_999_999_999_901n, status: 'funded', propertyAddress: ODD}),
+  ])
+  const sqlDir = join(lab.folder.root, '../sql')
+  mkdirSync(join(sqlDir, 'risk'), {recursive: true})
+  writeFileSync(
+    join(sqlDir, 'risk/large_deal.sql'),
+    `-- Deals over ${ODD}.\n-- grain: deal_id\n-- check: not_null(deal_id)\n--\n-- deal_id: \`the\` id\nselect deal_id from core.deal\n`,
+  )
+  const config = {...lab.config, sqlDir}
+  await lab.sync('2026-02-02T23:30:00-05:00', {config})
+  store.insert([aDeal(33)])
+  await lab.sync('2026-02-03T23:30:00-05:00', {config})
+  const pages = {
+    dictionary: await describeTables(lab.folder, config),
+    report: await reportPortfolio(requireRelease(lab.folder)),
+  }
+  for (const [name, text] of Object.entries(pages)) {
+    files[name] = join(lab.folder.root, `${name}.html`)
+    writeFileSync(files[name], text)
+  }
+  browser = await startBrowser()
+})
+
+afterAll(async () => {
+  await browser.close()
+  await lab[Symbol.asyncDispose]()
+})
+
+/** Opens a page, noting what it complains about and what it asks for beside itself. */
+async function open(
+  name: string,
+  options: {width?: number; colorScheme?: 'light' | 'dark'} = {},
+): Promise<{page: Page; complaints: string[]}> {
+  const page = await browser.newPage({
+    viewport: {width: options.width ?? 1280, height: 900},
+    colorScheme: options.colorScheme ?? 'light',
+  })
+  const complaints: string[] = []
+  page.on('console', (message) => complaints.push(message.text()))
+  page.on('pageerror', (error) => complaints.push(error.message))
+  const url = pathToFileURL(files[name] ?? '').href
+  page.on('request', (request) => {
+    if (request.url() !== url && !request.url().startsWith('data:')) complaints.push(request.url())
+  })
+  await page.goto(url)
+  return {page, complaints}
+}
+
+describe.each(['dictionary', 'report'])('the %s', (name) => {
+  test.each([
+    [1280, 'light'],
+    [400, 'dark'],
+  ] as const)('fits %s pixels in %s, loads nothing and complains of nothing', async (width, colorScheme) => {
+    const {page, complaints} = await open(name, {width, colorScheme})
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
+    expect(complaints).toEqual([])
+    const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
+    expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
+    await page.close()
+  })
+
+  test('shows what stands in the data as text, whatever it is', async () => {
+    const {page} = await open(name)
+    expect(await page.locator('img').count()).toBe(0)
+    expect(await page.title()).not.toBe('stolen')
+    expect(await page.locator('body').textContent()).toContain('<img src=x onerror=')
+    await page.close()
+  })
+})
+
+test('the dictionary describes every table and column of the release, with its rows', async () => {
+  const {page} = await open('dictionary')
+  const columns = await lab.query(
+    `select schema_name || '.' || table_name as name, list(column_name order by column_index) as columns
+     from duckdb_columns() where database_name = 'release' and schema_name not in ('main', 'information_schema', 'pg_catalog')
+     group by all`,
+  )
+  expect(columns.length).toBeGreaterThan(10)
+  for (const {name, columns: expected} of columns) {
+    const cells = page.locator(`[id="${String(name)}"] td:first-child`)
+    expect((await cells.allTextContents()).sort(), String(name)).toEqual([...(expected as string[])].sort())
+  }
+  expect(await page.locator('[id="core.deal"] .facts').first().textContent()).toMatch(
+    /33 rows.*built in \d+ ms.*one row per deal_id.*exported as .*csv/s,
+  )
+  expect(await page.locator('.graph .node').allTextContents()).toContain('risk.large_deal')
+  await page.close()
+})
+
+test('the search leaves what has every word, and a table in the graph leads to its entry', async () => {
+  const {page} = await open('dictionary')
+  const shown = () => page.locator('.entry:visible').count()
+  const all = await shown()
+  await page.keyboard.press('/')
+  await page.keyboard.type('funded_after property_address')
+  expect(await page.locator('.entry:visible').allTextContents()).toEqual([
+    expect.stringContaining('core.deal'),
+  ])
+  await page.locator('#search').fill('no such thing')
+  expect(await shown()).toBe(0)
+  expect(await page.locator('#none').isVisible()).toBe(true)
+  await page.locator('#search').fill('')
+  expect(await shown()).toBe(all)
+  await page.locator('.node[data-name="core.deal"]').click()
+  expect(page.url()).toMatch(/#core\.deal$/)
+  await page.close()
+})
+
+test("the dictionary shows what the last checks found, also a user's own", async () => {
+  const {page} = await open('dictionary')
+  const row = page.locator('#checks ~ .scroll tr', {hasText: 'status_is_classified'}).first()
+  expect(await row.textContent()).toMatch(/warned: 1 row/)
+  expect(await page.locator('[id="risk.large_deal"]').textContent()).toMatch(/not_null\(deal_id\)/)
+  await page.close()
+})
+
+test('the report has the exact figures of its release', async () => {
+  const {page} = await open('report')
+  const text = await page.locator('main').textContent()
+  const [summary] = await lab.query(`select format('{:,}', deals) as deals from mart.portfolio_summary`)
+  expect(text).toContain(`${String(summary?.deals)} deals, $70,000,011,199,999.01`)
+  expect(text).toMatch(/as of 2026-02-03.*Release 2026-02-03-\w{12}/s)
+  const total = page.locator('.breakdown tfoot tr').first()
+  expect((await total.locator('td').allTextContents()).slice(0, 5)).toEqual([
+    'All',
+    '',
+    '100.0 %',
+    '$70,000,011,199,999.01',
+    '33',
+  ])
+  await page.close()
+})
+
+test('the dictionary of a folder without any release has every table, but no rows', async () => {
+  const empty = lab.copyFolder('without-release')
+  const page = await describeTables(
+    {...empty, current: join(empty.root, 'nowhere'), ledger: join(empty.root, 'none')},
+    lab.config,
+  )
+  expect(page).toContain('No release yet')
+  expect(page).toContain('id="mart.portfolio_summary"')
+  expect(page).not.toMatch(/built in <b>/)
+})

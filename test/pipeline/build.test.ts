@@ -1,0 +1,219 @@
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import type {Config} from '../../src/config.ts'
+import {findLastChecking} from '../../src/ledger/checkings.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {anyRow} from '../support/data.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+/** The releases of three nights, by their day. */
+const nights = new Map<string, string>()
+
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  store.insert(someDeals(20))
+  for (const day of ['2026-02-02', '2026-02-03', '2026-02-05']) {
+    const {release_id} = await lab.sync(`${day}T23:30:00-05:00`)
+    nights.set(day, String(release_id))
+    store.insert([aDeal(20 + nights.size, {status: 'funded'})])
+  }
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Writes the user's own SQL beside a folder of its own; returns the settings that name it. */
+function withSql(name: string, files: Record<string, string>): {folder: DataFolder; config: Config} {
+  const folder = lab.copyFolder(name)
+  const sqlDir = join(folder.root, '../sql', name)
+  for (const [file, text] of Object.entries(files)) {
+    mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
+    writeFileSync(join(sqlDir, file), text)
+  }
+  return {folder, config: {...lab.config, dataDir: folder.root, sqlDir}}
+}
+
+const build = (
+  {folder, config}: {folder: DataFolder; config: Config},
+  request: BuildRequest = {},
+  signal?: AbortSignal,
+): Promise<BuildResult> => {
+  const world = lab.createWorld('2026-02-07T12:00:00-05:00')
+  return buildRelease(folder, config, request, {...world, ...(signal && {signal})})
+}
+
+const plain = () => ({folder: lab.folder, config: lab.config})
+
+const HEADER = '-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the id\n'
+const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
+from core.deal_history as deal, range(100000000) as a, range(100000000) as b
+where a.range + b.range = deal.version - 2\n`
+
+/** What a release's tables are, byte for byte. */
+const digestsOf = ({dir}: BuildResult) =>
+  readdirSync(dir)
+    .filter((file) => file.endsWith('.parquet'))
+    .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
+
+test('the release of a past date is the one that was current that night, and built again it has the same bytes', async () => {
+  const first = await build(plain(), {asOf: '2026-02-03'})
+  expect(first).toMatchObject({
+    outcome: 'unchanged',
+    release_id: nights.get('2026-02-03'),
+    known_at: '2026-02-04T04:30:00.000000Z',
+    is_current: false,
+  })
+  const digests = digestsOf(first)
+  rmSync(first.dir, {recursive: true})
+  const again = await build(plain(), {asOf: '2026-02-03'})
+  expect(again).toMatchObject({outcome: 'released', release_id: first.release_id})
+  expect(digestsOf(again)).toEqual(digests)
+  expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
+})
+
+test('a day without a walk has the numbers of the day before under its own date', async () => {
+  const {release_id} = await build(plain(), {asOf: '2026-02-04'})
+  expect(requireRelease(lab.folder, release_id).manifest).toMatchObject({
+    as_of: '2026-02-04',
+    observed_until: '2026-02-03',
+  })
+  expect(await lab.query('select as_of, deals from mart.portfolio_summary', release_id)).toEqual([
+    {as_of: '2026-02-04', deals: '21'},
+  ])
+})
+
+test('a selection is built into the scratch release with what it needs left out, and moves nothing', async () => {
+  const releases = readdirSync(lab.folder.releases)
+  const out = join(lab.folder.root, '../some.duckdb')
+  const result = await build(plain(), {select: 'mart.portfolio_summary, core.status_change', out})
+  expect(result).toMatchObject({
+    outcome: 'released',
+    is_scratch: true,
+    is_current: false,
+    dir: lab.folder.scratch,
+  })
+  expect(result.models.map(({name}) => name)).toEqual(['core.status_change', 'mart.portfolio_summary'])
+  expect(result.checks.passed).toBeGreaterThanOrEqual(3)
+  expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
+  expect(readdirSync(lab.folder.releases)).toEqual(releases)
+  expect(await lab.query('select deals from mart.portfolio_summary', 'scratch')).toEqual([{deals: '22'}])
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
+  await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
+})
+
+test('the checks of a selection are those that read it and nothing that is not built', async () => {
+  const failing = '-- No deals.\n-- severity: error\nselect deal_id from core.deal\n'
+  const own = withSql('selected-checks', {'checks/no_deals.sql': failing})
+  expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
+  expect(await failureOf(build(own, {select: 'core.deal'}))).toMatchObject({code: 'CHECK_FAILED'})
+})
+
+test("a user's own schema is released, checked, and commented like the built-in ones", async () => {
+  const own = withSql('own-schema', {
+    'risk/large_deal.sql': `-- Deals over the limit.\n-- grain: deal_id\n-- check: between(loan_amount, 1, 400000)\n--\n-- deal_id: the id\n-- loan_amount: USD\nselect deal_id, loan_amount from core.deal where loan_amount > 300000\n`,
+    'seeds/status.csv': 'status,class,sort_order\ndraft,funded,1\nfunded,funded,2\n',
+  })
+  const result = await build(own)
+  expect(existsSync(join(result.dir, 'risk.large_deal.parquet'))).toBe(true)
+  await using db = await openRelease(requireRelease(own.folder))
+  expect(await db.one(anyRow, 'select funded_deals from mart.portfolio_summary')).toEqual({
+    funded_deals: '22',
+  })
+  expect(result.release_id).not.toBe(nights.get('2026-02-05'))
+  expect(await build(own)).toMatchObject({outcome: 'unchanged', is_current: true})
+})
+
+test('what tables and columns mean is in the release, for any client', async () => {
+  await using db = await openDatabase({
+    attach: [{path: join(lab.folder.current, 'portfolio.duckdb'), alias: 'portfolio', readOnly: true}],
+  })
+  const uncommented = await db.all(
+    anyRow,
+    `select schema_name, table_name from duckdb_tables()
+     where database_name = 'portfolio' and schema_name <> 'seed' and comment is null
+     union all
+     select table_name, column_name from duckdb_columns()
+     where database_name = 'portfolio' and schema_name not in ('seed', 'information_schema', 'pg_catalog', 'main') and comment is null`,
+  )
+  expect(uncommented).toEqual([])
+  expect(
+    await db.one(
+      anyRow,
+      `select comment from duckdb_columns() where table_name = 'deal' and column_name = 'loan_amount'`,
+    ),
+  ).toEqual({comment: 'USD'})
+})
+
+test('a model that takes too long is named, and nothing is left of the build', async () => {
+  const own = withSql('endless', {'mart/endless.sql': ENDLESS})
+  const failure = await failureOf(build({...own, config: {...own.config, modelTimeoutSeconds: 1}}))
+  expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
+  expect(failure.message).toMatch(
+    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*LOANTAPE_MODEL_TIMEOUT_SECONDS.*current still/,
+  )
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a check that takes too long is named', async () => {
+  const sql = `-- Nothing.\n-- severity: warn\n${ENDLESS.split('\n').slice(4).join('\n')}`
+  const own = withSql('endless-check', {'checks/endless.sql': sql})
+  const failure = await failureOf(build({...own, config: {...own.config, modelTimeoutSeconds: 1}}))
+  expect(failure).toMatchObject({code: 'CHECK_TIMEOUT', exitCode: 3})
+})
+
+test('a model that is too big for the memory it may have is named, and its spill goes with the build', async () => {
+  const text = `${HEADER}select list(n order by n)::varchar as deal_id
+from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000) as r)\n`
+  const own = withSql('too-big', {'mart/big.sql': text})
+  const failure = await failureOf(build({...own, config: {...own.config, buildMemoryMb: 150}}))
+  expect(failure).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
+  expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a sort larger than the memory it may have spills into the build folder, which is gone afterwards', async () => {
+  const text = `${HEADER}select deal_id || r.range as deal_id from core.deal, range(60000) as r order by md5(deal_id)\n`
+  const own = withSql('spilling', {'mart/wide.sql': text})
+  const result = await build({...own, config: {...own.config, buildMemoryMb: 150}}, {select: 'mart.wide'})
+  expect(result.models).toMatchObject([{name: 'mart.wide', rows: 1_320_000}])
+  expect(readdirSync(result.dir).sort()).toEqual(['manifest.json', 'mart.wide.parquet', 'portfolio.duckdb'])
+})
+
+test('a build that is asked to stop ends at once and says how to go on', async () => {
+  const own = withSql('stopped', {'mart/endless.sql': ENDLESS})
+  const stopping = new AbortController()
+  const building = build(own, {}, stopping.signal)
+  const folder = () => readdirSync(own.folder.releases).some((name) => name.startsWith('.building'))
+  while (!folder()) await new Promise(setImmediate)
+  stopping.abort(new Error('stopped by SIGTERM'))
+  const failure = await failureOf(building)
+  expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
+  expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('the ids a check found are kept, also where it let nothing be released', async () => {
+  const failing = "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n"
+  const own = withSql('kept-ids', {'checks/no_draft.sql': failing})
+  const failure = await failureOf(build(own))
+  const ids = Array.from({length: 20}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
+  expect(failure).toMatchObject({
+    code: 'CHECK_FAILED',
+    details: {checks: [{name: 'no_draft', severity: 'error', failures: 20, ids}]},
+  })
+  using ledger = openLedger(own.folder.ledger)
+  expect(findLastChecking(ledger)).toMatchObject({failed: [{name: 'no_draft', failures: 20, ids}]})
+  await build(
+    {folder: own.folder, config: {...own.config, sqlDir: undefined}},
+    {knownAt: '2026-02-06 05:00:00'},
+  )
+  expect(findLastChecking(ledger)).toMatchObject({failed: [{name: 'no_draft'}]})
+})
