@@ -30,6 +30,7 @@ export interface Config {
   buildMemoryMb?: number | undefined
   sqlDir?: string | undefined
   jobsDir?: string | undefined
+  accountingFile?: string | undefined
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
 }
@@ -145,6 +146,11 @@ const configSchema = z.object({
     .string()
     .optional()
     .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
+  accountingFile: z.string().optional().meta({
+    description:
+      'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
+    example: './accounting.json',
+  }),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
     example: 'debug',

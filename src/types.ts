@@ -36,8 +36,17 @@ export const RUN_STEPS = [
   'current moved',
 ] as const
 
-/** A point of {@link RUN_STEPS}. */
-export type RunStep = (typeof RUN_STEPS)[number]
+/** The named points of a journal's export, in their order. */
+export const JOURNAL_STEPS = [
+  'journal planned',
+  'journal issued',
+  'journal written',
+  'journal in place',
+  'journal handed over',
+] as const
+
+/** A point of {@link RUN_STEPS} or {@link JOURNAL_STEPS}. */
+export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number]
 
 /** How far a run has got. */
 export interface Progress {
@@ -168,6 +177,32 @@ export interface SourceBridge {
   kept_missing: {deals: number; amount: string}
   adjusted: {deals: number; amount: string}
   present: {deals: number; amount: string}
+}
+
+/** One line of the canonical journal: `accounting.journal_line`, without what no account is named for. */
+export interface JournalLine {
+  entry_id: string
+  line_no: number
+  /** `YYYY-MM-DD` */
+  entry_date: string
+  event: string
+  account_code: string
+  account_name: string
+  /** Decimal text; null on a credit line. */
+  debit: string | null
+  /** Decimal text; null on a debit line. */
+  credit: string | null
+  memo: string
+  deal_id: string
+  loan_program: string | null
+}
+
+/** A journal line as it was handed out. */
+export interface IssuedLine extends JournalLine {
+  /** Unique among all that was ever issued: of the first issue the entry's own id. */
+  journal_no: string
+  /** Even: the entry is booked; odd: it is reversed. */
+  issue_no: number
 }
 
 /** What `manifest.json` of a release says. */

@@ -2,8 +2,11 @@ import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
+import {findUnmapped} from '../contract/mapping.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
 import {compileModels} from '../model/compile-models.ts'
+import {readAccountMapping} from '../pipeline/account-mapping.ts'
+import {readPrograms} from '../pipeline/journal-read.ts'
 import {readSources} from '../pipeline/sources.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
@@ -31,6 +34,16 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const sources = readSources(config)
     await compileModels(sources)
     return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
+  },
+  accounts: async (config, folder) => {
+    const mapping = readAccountMapping(config)
+    const release = findCurrentRelease(folder)
+    const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
+    if (unmapped.length === 0) return 'every program has a receivable account'
+    const names = unmapped.map((program) => program ?? 'no program').join(', ')
+    const problem = `Programs without a receivable account: ${names}.`
+    const next = "Name one for each in accounting.json, or one for '*': until then journals are not exported."
+    return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },
   jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
   source: async (config, _folder, world) => {

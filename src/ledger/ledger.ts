@@ -49,35 +49,92 @@ const MIGRATIONS = [
      failures integer not null,
      ids text not null
    ) strict;`,
+  // Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions.
+  `create table period_event (
+     event_id integer primary key,
+     period text not null,
+     action text not null,
+     at text not null,
+     who text not null,
+     why text
+   ) strict;
+   create table closed_period (
+     period text primary key,
+     release text not null,
+     mapping text not null,
+     lines blob not null,
+     register blob not null
+   ) strict;
+   create table remapped_period (
+     period text primary key
+   ) strict;
+   create table journal_batch (
+     batch_no integer primary key,
+     profile text not null,
+     batch_id text not null,
+     period text not null,
+     known_at text not null,
+     issued_at text not null,
+     is_handed_over integer not null,
+     unique (profile, batch_id)
+   ) strict;
+   create table journal_file (
+     batch_no integer not null references journal_batch,
+     name text not null,
+     content blob not null,
+     primary key (batch_no, name)
+   ) strict;
+   create table issued_line (
+     batch_no integer not null references journal_batch,
+     journal_no text not null,
+     line_no integer not null,
+     entry_id text not null,
+     issue_no integer not null,
+     entry_date text not null,
+     event text not null,
+     account_code text not null,
+     account_name text not null,
+     debit text,
+     credit text,
+     memo text not null,
+     deal_id text not null,
+     loan_program text,
+     primary key (batch_no, journal_no, line_no)
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */
 export function openLedger(path: string): Ledger {
   const db = new DatabaseSync(path, {timeout: 5000})
+  const ledger = {db, [Symbol.dispose]: () => db.close()}
   try {
     db.exec('pragma journal_mode = wal; pragma synchronous = full')
-    migrateLedger(db)
+    migrateLedger(ledger)
+    return ledger
   } catch (error) {
     db.close()
     throw error
   }
-  return {
-    db,
-    [Symbol.dispose]() {
-      db.close()
-    },
+}
+
+/** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
+export function inLedgerTransaction<T>({db}: Ledger, work: () => T): T {
+  db.exec('begin immediate')
+  try {
+    const result = work()
+    db.exec('commit')
+    return result
+  } catch (error) {
+    if (db.isTransaction) db.exec('rollback')
+    throw error
   }
 }
 
-function migrateLedger(db: DatabaseSync): void {
-  db.exec('begin immediate')
-  try {
+function migrateLedger(ledger: Ledger): void {
+  inLedgerTransaction(ledger, () => {
+    const {db} = ledger
     const version = Number(db.prepare('pragma user_version').get()?.user_version ?? 0)
     for (const sql of MIGRATIONS.slice(version)) db.exec(sql)
     db.exec(`pragma user_version = ${MIGRATIONS.length}`)
-    db.exec('commit')
-  } catch (error) {
-    db.exec('rollback')
-    throw error
-  }
+  })
 }

@@ -11,6 +11,8 @@ export interface Seed {
   text: string
   /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
   types: Record<string, string>
+  /** SQL that reads the rows, every column text, where they do not come from a CSV file. */
+  rowsSql?: string
 }
 
 const SEED_TYPES = ['varchar', 'bigint', 'date', 'boolean', 'decimal(18,2)']
@@ -73,7 +75,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     await db.run(
       `create or replace temp table ${rows} as
        select row_number() over () + 1 as line, columns(*)
-       from read_csv(${quoteLiteral(seed.file)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`,
+       from ${seed.rowsSql ?? `read_csv(${quoteLiteral(seed.file)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`}`,
     )
   } catch (error) {
     throw createSqlError('SEED_CSV', `Seed '${seed.name}' is not a CSV`, {file: seed.file, line: 1}, error)

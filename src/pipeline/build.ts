@@ -83,9 +83,9 @@ export async function buildRelease(
   request: BuildRequest,
   world: World,
 ): Promise<BuildResult> {
-  const sources = readSources(config)
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, businessDateOf(world.clock.now(), config))
+  const sources = readSources(config, moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
   const releaseId = releaseIdOf({...moment, fingerprint: fingerprintModels(models, checks, seeds), engine})

@@ -2,9 +2,11 @@ import {existsSync} from 'node:fs'
 import {readChecks} from '../check/read-checks.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
+import {createAccountSeed} from '../model/account-seed.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
 import {readSeeds, type Seed} from '../model/seeds.ts'
 import type {Check, Model} from '../types.ts'
+import {readMappingVersions} from './account-mapping.ts'
 
 /** What a release is built from beside the history. */
 export interface Sources {
@@ -14,11 +16,13 @@ export interface Sources {
 }
 
 /**
- * The built-in models, checks and seeds, and the user's own.
+ * The built-in models, checks and seeds, the user's own, and the accounts of `accounting.json`.
  *
+ * @param asOf what the release is for: accounts of later periods are left out
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
  */
-export function readSources({sqlDir}: Config): Sources {
+export function readSources(config: Config, asOf?: string): Sources {
+  const {sqlDir} = config
   if (sqlDir !== undefined && !existsSync(sqlDir)) {
     throw new ConfigError({
       code: 'SQL_DIR_MISSING',
@@ -30,5 +34,7 @@ export function readSources({sqlDir}: Config): Sources {
   const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
   const models = readModels(folders)
   const tags = models.flatMap((model) => model.checks)
-  return {models, seeds: readSeeds(folders), checks: readChecks(tags, folders)}
+  const accounts = createAccountSeed(readMappingVersions(config, asOf))
+  const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
+  return {models, seeds, checks: readChecks(tags, folders)}
 }

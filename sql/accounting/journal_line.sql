@@ -1,0 +1,34 @@
+-- The journal: every movement of the funded book as a balanced entry of one debit and one credit, and what `period remap`
+-- moved between accounts. Opening balances are in accounting.opening_line. docs/accounting.md says what is booked when.
+-- grain: entry_id, line_no
+-- check: unique(entry_id, line_no)
+-- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
+-- check: accepted(event, funding, reversal, increase, decrease, ended, reclass)
+--
+-- period: YYYY-MM; the month of the roll-forward it belongs to
+-- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
+-- line_no: 1 debit, 2 credit
+-- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that does
+-- event: funding, reversal, increase, decrease, ended, reclass
+-- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
+-- account_name: its name
+-- debit: USD; null on a credit line
+-- credit: USD; null on a debit line
+-- memo: what happened to which deal, with its address in short and its program
+-- deal_id: the service's id
+-- loan_program: the program the receivable is booked under; null when unknown
+select
+  period,
+  entry_id,
+  line_no,
+  entry_date,
+  event,
+  account_code,
+  account_name,
+  debit,
+  credit,
+  memo,
+  deal_id,
+  loan_program
+from work.journal_line
+where event <> 'opening'

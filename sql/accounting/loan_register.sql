@@ -1,0 +1,21 @@
+-- The funded loans: what the receivable accounts stand for. Adds up to funded_amount of mart.portfolio_summary and to the
+-- last closing of mart.funded_rollforward.
+-- grain: deal_id
+-- check: unique(deal_id)
+-- check: not_null(deal_id, loan_amount, funded_on, funded_on_is_exact)
+--
+-- deal_id: the service's id
+-- property_address: free text, as the service has it
+-- loan_program: null when unknown
+-- loan_amount: USD
+-- funded_on: business date on which the current funded spell began, or the date in seed.funded_on
+-- funded_on_is_exact: at most one day of uncertainty, or the date is from seed.funded_on
+select
+  deal_id,
+  property_address,
+  loan_program,
+  loan_amount,
+  funded_on,
+  funded_on_is_exact
+from core.deal
+where status_class = 'funded'

@@ -1,0 +1,33 @@
+-- What was funded already at the first walk, as entries of the form of accounting.journal_line: booked only by
+-- `export … --with-opening`.
+-- grain: entry_id, line_no
+-- check: unique(entry_id, line_no)
+-- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
+--
+-- period: YYYY-MM of the first walk
+-- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
+-- line_no: 1 debit, 2 credit
+-- entry_date: business date of the first walk
+-- event: opening
+-- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
+-- account_name: its name
+-- debit: USD; null on a credit line
+-- credit: USD; null on a debit line
+-- memo: which deal, with its address in short and its program
+-- deal_id: the service's id
+-- loan_program: the program the receivable is booked under; null when unknown
+select
+  period,
+  entry_id,
+  line_no,
+  entry_date,
+  event,
+  account_code,
+  account_name,
+  debit,
+  credit,
+  memo,
+  deal_id,
+  loan_program
+from work.journal_line
+where event = 'opening'

@@ -1,0 +1,88 @@
+-- The movements of the funded book as amounts from one account to another, under the mapping of their month. Deals that
+-- ended are left out where the mapping has no account for them, changes of program where both have one account. Built
+-- for other models and not kept.
+-- grain: deal_id, version, term
+--
+-- deal_id: the service's id
+-- version: the version of core.deal_history that moved it
+-- term: as in work.funded_movement
+-- event: opening, funding, increase, decrease, reversal, ended, reclass
+-- period: YYYY-MM of the business date
+-- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that does
+-- observed_at: start of the request that showed it, UTC
+-- loan_program: the program the receivable is booked under; null when unknown
+-- previous_loan_program: of a reclass, the program it leaves; null when unknown
+-- debit_code: account number; null where the mapping names no account
+-- debit_name: its name
+-- credit_code: account number; null where the mapping names no account
+-- credit_name: its name
+-- amount: USD, positive
+with
+movements as (
+  select
+    movement.*,
+    version.since,
+    case
+      when movement.term in ('originated', 'restored') then 'funding'
+      when movement.term in ('reversed', 'vanished') then 'reversal'
+      when movement.term = 'increased' then 'increase'
+      when movement.term = 'decreased' then 'decrease'
+      else movement.term
+    end as event,
+    -- What leaves the book leaves the account it was booked to.
+    case
+      when movement.term in ('reversed', 'vanished', 'ended') then movement.previous_loan_program
+      else movement.loan_program
+    end as booked_program,
+    cast(movement.month || '-01' as date) as first_day
+  from work.funded_movement as movement
+  inner join work.mapping_version as version on movement.month >= version.since and movement.month < version.until
+  where movement.amount > 0
+),
+
+accounts as (
+  select
+    movements.*,
+    movements.term in ('opening', 'originated', 'restored', 'increased', 'reclass') as adds,
+    receivable.code as receivable_code,
+    receivable.name as receivable_name,
+    case when movements.term = 'reclass' then previous.code else other.account_code end as other_code,
+    case when movements.term = 'reclass' then previous.name else other.account_name end as other_name
+  from movements
+  inner join work.receivable_account as receivable
+    on
+      receivable.since = movements.since
+      and receivable.loan_program is not distinct from movements.booked_program
+  inner join work.receivable_account as previous
+    on
+      previous.since = movements.since
+      and previous.loan_program is not distinct from
+      case when movements.term = 'reclass' then movements.previous_loan_program else movements.booked_program end
+  left join seed.account as other
+    on
+      other.since = movements.since
+      and other.role = case when movements.event in ('opening', 'ended') then movements.event else 'clearing' end
+)
+
+select
+  deal_id,
+  version,
+  term,
+  event,
+  month as period,
+  case
+    when term = 'originated' then least(greatest(funded_on, first_day), last_day(first_day))
+    else business_date
+  end as entry_date,
+  observed_at,
+  booked_program as loan_program,
+  case when term = 'reclass' then previous_loan_program end as previous_loan_program,
+  case when adds then receivable_code else other_code end as debit_code,
+  case when adds then receivable_name else other_name end as debit_name,
+  case when adds then other_code else receivable_code end as credit_code,
+  case when adds then other_name else receivable_name end as credit_name,
+  amount
+from accounts
+where
+  (term <> 'ended' or other_code is not null)
+  and (term <> 'reclass' or receivable_code is distinct from other_code)

@@ -1,0 +1,176 @@
+import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
+
+/** A ledger account: what it is called, in each of the two ways accounting systems look one up. */
+export interface Account {
+  code: string
+  name: string
+}
+
+/** Which accounts and dimensions journals are booked to: `accounting.json`. */
+export interface AccountMapping {
+  receivable: Record<string, Account>
+  clearing: Account
+  ended?: Account | undefined
+  opening?: Account | undefined
+  journal: string
+  currency: string
+  tax_rate: string
+  entity: string
+  subsidiary: string
+  department: string
+  location: string
+  class: string
+  tracking: {name: string; option: string}[]
+}
+
+/** Before every month there is. */
+export const FIRST_PERIOD = '0000-00'
+
+/** A mapping and the periods it holds for: from `since` until the next one's. */
+export interface MappingVersion {
+  /** `YYYY-MM`; {@link FIRST_PERIOD} for the first. */
+  since: string
+  mapping: AccountMapping
+  /** Whether balances booked before are moved to its accounts, on the first day of `since`. */
+  movesBalances: boolean
+}
+
+/** The program that stands for all those not named, and for deals without one. */
+const ANY_PROGRAM = '*'
+
+const CONTROLS = /\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}/u
+
+const text = (longest: number): z.ZodType<string> =>
+  z
+    .string()
+    .max(longest, `expected at most ${longest} characters`)
+    .refine((value) => value === value.trim(), 'expected no spaces around')
+    .refine((value) => !CONTROLS.test(value), 'expected no line ends or other control characters')
+
+const given = (longest: number): z.ZodType<string> =>
+  text(longest).refine((value) => value !== '', 'expected a value')
+
+const account: z.ZodType<Account> = z.strictObject({
+  code: given(60).meta({
+    description:
+      'Account number. Xero and Intacct look accounts up by it; it is what makes two accounts the same.',
+  }),
+  name: given(100).meta({
+    description:
+      'Account name as the accounting system lists it. QuickBooks (`Parent:Sub`) and NetSuite look accounts up by it.',
+  }),
+})
+
+const mappingShape = z.strictObject({
+  receivable: z.record(given(200), account).meta({
+    description:
+      '`code` and `name` of the loans receivable account of each loan program; `*` is for all others and for deals without one.',
+  }),
+  clearing: account.meta({description: 'The other side of fundings, reversals and changes of amount.'}),
+  ended: account.optional().meta({
+    description:
+      'Debited when a funded deal ends (paid off, sold, …). Without it such deals are not booked: the servicing system does.',
+  }),
+  opening: account.optional().meta({
+    description: 'The other side of opening balances (`--with-opening`); `clearing` where it is not given.',
+  }),
+  journal: given(20).prefault('GJ').meta({description: 'Journal symbol: Intacct `JOURNAL`.'}),
+  currency: given(20).prefault('USD').meta({description: 'Currency as NetSuite names it.'}),
+  tax_rate: given(50)
+    .prefault('Tax Exempt')
+    .meta({description: 'Full name of the tax rate of every Xero line.'}),
+  entity: text(100).prefault('').meta({description: 'Customer or vendor: QuickBooks `Name`.'}),
+  subsidiary: text(100)
+    .prefault('')
+    .meta({description: 'NetSuite `Subsidiary`; OneWorld accounts demand it.'}),
+  department: text(100).prefault('').meta({description: 'NetSuite `Department`, Intacct `DEPT_ID`.'}),
+  location: text(100)
+    .prefault('')
+    .meta({description: 'QuickBooks and NetSuite `Location`, Intacct `LOCATION_ID`.'}),
+  class: text(100).prefault('').meta({description: 'QuickBooks and NetSuite `Class`.'}),
+  tracking: z
+    .array(z.strictObject({name: given(100), option: given(100)}))
+    .max(2, 'expected at most two')
+    .prefault([])
+    .meta({description: 'Up to two Xero tracking categories, each `{"name", "option"}`.'}),
+})
+
+/** Every field with what it means, in order, for the documents. */
+export function listMappingFields(): {field: string; about: string}[] {
+  return Object.entries(mappingShape.shape).map(([field, schema]) => ({
+    field,
+    about: schema.meta()?.description ?? '',
+  }))
+}
+
+/** What holds where there is no file: one receivable account for every program. */
+export const DEFAULT_MAPPING: AccountMapping = mappingShape.parse({
+  receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
+  clearing: {code: '1090', name: 'Funding clearing'},
+})
+
+/**
+ * Reads an account mapping.
+ *
+ * @param file where it stands, for messages
+ * @throws ConfigError `ACCOUNTING_MAPPING` naming file and every field that is wrong
+ */
+export function parseMapping(json: string, file: string): AccountMapping {
+  let content: unknown
+  try {
+    content = JSON.parse(json.replace(/^\uFEFF/, ''))
+  } catch (cause) {
+    throw mappingError(file, [`not JSON: ${cause instanceof Error ? cause.message : ''}`], cause)
+  }
+  const parsed = mappingShape.safeParse(content)
+  if (!parsed.success) {
+    throw mappingError(
+      file,
+      parsed.error.issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`),
+    )
+  }
+  const clashes = findClashingNames(parsed.data)
+  if (clashes.length > 0) throw mappingError(file, clashes)
+  return parsed.data
+}
+
+/** Account codes that stand under two names. */
+function findClashingNames(mapping: AccountMapping): string[] {
+  const names = new Map<string, string>()
+  return listAccounts(mapping).flatMap(({field, account: {code, name}}) => {
+    const known = names.get(code) ?? name
+    names.set(code, known)
+    return known === name ? [] : [`${field}.name: '${name}', but account ${code} is '${known}' above`]
+  })
+}
+
+/** Every account of a mapping with the field it stands in. */
+function listAccounts(mapping: AccountMapping): {field: string; account: Account}[] {
+  const {receivable, clearing, ended, opening} = mapping
+  return [
+    ...Object.entries(receivable).map(([program, account]) => ({field: `receivable.${program}`, account})),
+    {field: 'clearing', account: clearing},
+    ...(ended ? [{field: 'ended', account: ended}] : []),
+    ...(opening ? [{field: 'opening', account: opening}] : []),
+  ]
+}
+
+/** The programs among these that have no receivable account; null stands for deals without a program. */
+export function findUnmapped(
+  {receivable}: AccountMapping,
+  programs: readonly (string | null)[],
+): (string | null)[] {
+  if (Object.hasOwn(receivable, ANY_PROGRAM)) return []
+  return programs.filter((program) => program === null || !Object.hasOwn(receivable, program))
+}
+
+function mappingError(file: string, problems: readonly string[], cause?: unknown): ConfigError {
+  return new ConfigError({
+    code: 'ACCOUNTING_MAPPING',
+    problem: `Account mapping '${file}': ${problems.join('; ')}.`,
+    kept: 'Nothing was released or exported.',
+    next: 'Mend the file; docs/accounting.md describes every field.',
+    cause,
+  })
+}

@@ -1,0 +1,218 @@
+import {gunzipSync, gzipSync} from 'node:zlib'
+import {z} from 'zod'
+import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
+import type {JournalLine, ReleaseManifest} from '../types.ts'
+import type {Ledger} from './ledger.ts'
+
+/** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
+export interface PeriodEvent {
+  period: string
+  action: 'close' | 'reopen' | 'remap'
+  at: string
+  who: string
+  why: string | null
+}
+
+/** A funded loan as the register of a closed period has it; amounts are decimal text. */
+export interface RegisteredLoan {
+  deal_id: string
+  property_address: string | null
+  loan_program: string | null
+  loan_amount: string
+  funded_on: string
+  funded_on_is_exact: boolean
+}
+
+/** What is kept of a period when it is closed: enough to export it without a release. */
+export interface ClosedPeriod {
+  /** `YYYY-MM` */
+  period: string
+  /** The manifest of the release it was closed with. */
+  release: ReleaseManifest
+  mapping: AccountMapping
+  lines: JournalLine[]
+  register: RegisteredLoan[]
+}
+
+const periodRow = z.object({period: z.string()})
+
+/** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */
+export function listClosedPeriods({db}: Ledger): string[] {
+  return db
+    .prepare('select period from closed_period order by period')
+    .all()
+    .map((row) => periodRow.parse(row).period)
+}
+
+const lineSchema: z.ZodType<JournalLine> = z.object({
+  entry_id: z.string(),
+  line_no: z.number(),
+  entry_date: z.string(),
+  event: z.string(),
+  account_code: z.string(),
+  account_name: z.string(),
+  debit: z.string().nullable(),
+  credit: z.string().nullable(),
+  memo: z.string(),
+  deal_id: z.string(),
+  loan_program: z.string().nullable(),
+})
+
+const loanSchema: z.ZodType<RegisteredLoan> = z.object({
+  deal_id: z.string(),
+  property_address: z.string().nullable(),
+  loan_program: z.string().nullable(),
+  loan_amount: z.string(),
+  funded_on: z.string(),
+  funded_on_is_exact: z.boolean(),
+})
+
+const closedRow = z.object({
+  release: z.string(),
+  mapping: z.string(),
+  lines: z.instanceof(Uint8Array),
+  register: z.instanceof(Uint8Array),
+})
+
+/** What was kept of a closed period; undefined when it is open. */
+export function findClosedPeriod(
+  {db}: Ledger,
+  period: string,
+  releaseSchema: z.ZodType<ReleaseManifest>,
+): ClosedPeriod | undefined {
+  const found = db.prepare('select * from closed_period where period = ?').get(period)
+  if (!found) return undefined
+  const row = closedRow.parse(found)
+  return {
+    period,
+    release: releaseSchema.parse(JSON.parse(row.release)),
+    mapping: readMapping(period, row.mapping),
+    lines: z.array(lineSchema).parse(unpack(row.lines)),
+    register: z.array(loanSchema).parse(unpack(row.register)),
+  }
+}
+
+/** Keeps a period as it is now. */
+export function storeClosedPeriod({db}: Ledger, closed: ClosedPeriod): void {
+  db.prepare(
+    'insert into closed_period (period, release, mapping, lines, register) values (?, ?, ?, ?, ?)',
+  ).run(
+    closed.period,
+    JSON.stringify(closed.release),
+    JSON.stringify(closed.mapping),
+    pack(closed.lines),
+    pack(closed.register),
+  )
+}
+
+/** Forgets what was kept of a period: it is open again. */
+export function dropClosedPeriod({db}: Ledger, period: string): void {
+  db.prepare('delete from closed_period where period = ?').run(period)
+}
+
+/**
+ * Notes that balances are moved to the mapping that holds from this period on.
+ *
+ * @returns false where that was noted before
+ */
+export function storeRemap({db}: Ledger, period: string): boolean {
+  return db.prepare('insert or ignore into remapped_period (period) values (?)').run(period).changes > 0
+}
+
+/** Lets a move of balances begin a period earlier: where the mapping does, when that period is reopened. */
+export function advanceRemap(ledger: Ledger, period: string): void {
+  const {changes} = ledger.db.prepare('delete from remapped_period where period = ?').run(nextPeriod(period))
+  if (changes > 0) storeRemap(ledger, period)
+}
+
+/** Notes what was done to a period; notes are never changed. */
+export function recordPeriodEvent({db}: Ledger, event: PeriodEvent): void {
+  db.prepare('insert into period_event (period, action, at, who, why) values (?, ?, ?, ?, ?)').run(
+    event.period,
+    event.action,
+    event.at,
+    event.who,
+    event.why,
+  )
+}
+
+const eventRow: z.ZodType<PeriodEvent> = z.object({
+  period: z.string(),
+  action: z.enum(['close', 'reopen', 'remap']),
+  at: z.string(),
+  who: z.string(),
+  why: z.string().nullable(),
+})
+
+/** Everything that was done to periods, oldest first. */
+export function listPeriodEvents({db}: Ledger): PeriodEvent[] {
+  return db
+    .prepare('select * from period_event order by event_id')
+    .all()
+    .map((row) => eventRow.parse(row))
+}
+
+const mappingRow = z.object({period: z.string(), mapping: z.string()})
+
+/**
+ * Which mapping holds when: closed periods keep theirs, `current` holds from the first open period on.
+ *
+ * @param until only what holds in periods up to this one: later mappings move nothing in it
+ */
+export function listMappingVersions(
+  ledger: Ledger,
+  current: AccountMapping,
+  until: string,
+): MappingVersion[] {
+  const {db} = ledger
+  const closed = db
+    .prepare('select period, mapping from closed_period order by period')
+    .all()
+    .map((row) => mappingRow.parse(row))
+  const remapped = new Set(
+    db
+      .prepare('select period from remapped_period')
+      .all()
+      .map((row) => periodRow.parse(row).period),
+  )
+  const all = [
+    ...closed.map(({period, mapping}) => ({since: period, mapping: readMapping(period, mapping)})),
+    {since: findFirstOpen(ledger) ?? FIRST_PERIOD, mapping: current},
+  ]
+  const versions: MappingVersion[] = []
+  for (const {since, mapping} of all) {
+    const before = versions.at(-1)
+    if (before && JSON.stringify(before.mapping) === JSON.stringify(mapping)) continue
+    if (before && since > until) break
+    versions.push({
+      since: before ? since : FIRST_PERIOD,
+      mapping,
+      movesBalances: before !== undefined && remapped.has(since),
+    })
+  }
+  return versions
+}
+
+/** The first period that is open; undefined when none is closed: then all are. */
+export function findFirstOpen(ledger: Ledger): string | undefined {
+  const last = listClosedPeriods(ledger).at(-1)
+  return last === undefined ? undefined : nextPeriod(last)
+}
+
+/** The period after `YYYY-MM`. */
+export function nextPeriod(period: string): string {
+  const [year = 0, month = 0] = period.split('-').map(Number)
+  return month === 12 ? `${year + 1}-01` : `${year}-${String(month + 1).padStart(2, '0')}`
+}
+
+function readMapping(period: string, json: string): AccountMapping {
+  return parseMapping(json, `kept in the ledger for ${period}`)
+}
+
+function pack(value: unknown): Uint8Array {
+  return gzipSync(JSON.stringify(value))
+}
+
+function unpack(content: Uint8Array): unknown {
+  return JSON.parse(gunzipSync(content).toString())
+}

@@ -1,0 +1,79 @@
+import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
+import type {RegisteredLoan} from '../ledger/periods.ts'
+import type {Release} from '../release/manifest.ts'
+import {openRelease} from '../release/query.ts'
+import type {JournalLine} from '../types.ts'
+
+const lineRow = z.object({
+  entry_id: z.string(),
+  line_no: z.coerce.number(),
+  entry_date: z.string(),
+  event: z.string(),
+  account_code: z.string().nullable(),
+  account_name: z.string().nullable(),
+  debit: z.string().nullable(),
+  credit: z.string().nullable(),
+  memo: z.string(),
+  deal_id: z.string(),
+  loan_program: z.string().nullable(),
+})
+
+/**
+ * The canonical journal of a period, opening balances among it (event `opening`).
+ *
+ * @throws ConfigError `ACCOUNT_UNMAPPED` naming the programs without an account
+ */
+export async function readJournal(release: Release, period: string): Promise<JournalLine[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    lineRow,
+    `select * exclude (period) from accounting.journal_line where period = $1
+     union all
+     select * exclude (period) from accounting.opening_line where period = $1
+     order by entry_date, deal_id, entry_id, line_no`,
+    [period],
+  )
+  const unmapped = new Set<string>()
+  const lines: JournalLine[] = []
+  for (const {account_code, account_name, ...line} of rows) {
+    if (account_code === null || account_name === null) unmapped.add(line.loan_program ?? 'no program')
+    else lines.push({...line, account_code, account_name})
+  }
+  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), period)
+  return lines
+}
+
+function describeUnmapped(programs: readonly string[], period: string): ConfigError {
+  return new ConfigError({
+    code: 'ACCOUNT_UNMAPPED',
+    problem: `Programs without an account in the journal of ${period}: ${programs.join(', ')}.`,
+    kept: 'Nothing was issued or closed.',
+    next: "Name a receivable account for each in accounting.json, or one for '*'; `loantape doctor` lists them, too.",
+  })
+}
+
+const loanRow: z.ZodType<RegisteredLoan> = z.object({
+  deal_id: z.string(),
+  property_address: z.string().nullable(),
+  loan_program: z.string().nullable(),
+  loan_amount: z.string(),
+  funded_on: z.string(),
+  funded_on_is_exact: z.boolean(),
+})
+
+/** The funded loans of a release. */
+export async function readRegister(release: Release): Promise<RegisteredLoan[]> {
+  await using db = await openRelease(release)
+  return await db.all(loanRow, 'from accounting.loan_register order by deal_id')
+}
+
+/** Every program of a release's deals, null among them where one has none. */
+export async function readPrograms(release: Release): Promise<(string | null)[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    z.object({loan_program: z.string().nullable()}),
+    'select distinct loan_program from core.deal order by loan_program',
+  )
+  return rows.map(({loan_program}) => loan_program)
+}

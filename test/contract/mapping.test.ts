@@ -1,0 +1,94 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {
+  DEFAULT_MAPPING,
+  FIRST_PERIOD,
+  findUnmapped,
+  listMappingFields,
+  parseMapping,
+} from '../../src/contract/mapping.ts'
+import {createAccountSeed} from '../../src/model/account-seed.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {anyRow} from '../support/data.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const smallest = {receivable: {'*': {code: '1', name: 'Loans'}}, clearing: {code: '2', name: 'Clearing'}}
+
+/** What parsing says of a mapping. */
+function refusalOf(mapping: unknown): string {
+  try {
+    parseMapping(typeof mapping === 'string' ? mapping : JSON.stringify(mapping), 'books/accounting.json')
+  } catch (error) {
+    return String(error)
+  }
+  return 'accepted'
+}
+
+test('accounts are enough: all else has a default', () => {
+  expect(parseMapping(JSON.stringify(smallest), 'f')).toMatchObject({
+    journal: 'GJ',
+    currency: 'USD',
+    tax_rate: 'Tax Exempt',
+    entity: '',
+    tracking: [],
+  })
+})
+
+const refused: [string, unknown, string][] = [
+  ['is not JSON', '{', 'not JSON'],
+  ['lacks an account', {receivable: smallest.receivable}, 'clearing: '],
+  ['lacks a name', {...smallest, clearing: {code: '2'}}, 'clearing.name: '],
+  ['has an empty code', {...smallest, clearing: {code: '', name: 'C'}}, 'clearing.code: expected a value'],
+  ['has a field nobody knows', {...smallest, clearance: 1}, 'clearance'],
+  ['has spaces around a name', {...smallest, class: ' A'}, 'class: expected no spaces around'],
+  ['has a line end in a name', {...smallest, location: 'A\nB'}, 'location: expected no line ends'],
+  [
+    'has a name that is too long',
+    {...smallest, ended: {code: '3', name: 'x'.repeat(101)}},
+    'ended.name: expected at most 100 characters',
+  ],
+  [
+    'has three tracking categories',
+    {...smallest, tracking: Array(3).fill({name: 'a', option: 'b'})},
+    'tracking: expected at most two',
+  ],
+  [
+    'names one account twice',
+    {...smallest, clearing: {code: '1', name: 'Cash'}},
+    "clearing.name: 'Cash', but account 1 is 'Loans' above",
+  ],
+]
+
+test.each(refused)('a mapping that %s is refused, naming file and field', (_, mapping, words) => {
+  const refusal = refusalOf(mapping)
+  expect(refusal).toContain("Account mapping 'books/accounting.json'")
+  expect(refusal).toContain(words)
+})
+
+test('a program without an account of its own has that of `*`, if there is one', () => {
+  const named = parseMapping(
+    JSON.stringify({...smallest, receivable: {bridge: {code: '1', name: 'Loans'}}}),
+    'f',
+  )
+  expect(findUnmapped(named, ['bridge', 'dscr', null])).toEqual(['dscr', null])
+  expect(findUnmapped(DEFAULT_MAPPING, ['dscr', null])).toEqual([])
+})
+
+test('the seed that ships is the default mapping', async () => {
+  const seed = createAccountSeed([{since: FIRST_PERIOD, mapping: DEFAULT_MAPPING, movesBalances: false}])
+  await using db = await openDatabase()
+  const shipped = await db.all(
+    anyRow,
+    `select * rename ("moves_balances:boolean" as moves_balances)
+     from read_csv('${join(ROOT, 'sql/seeds/account.csv')}', all_varchar = true, header = true)`,
+  )
+  expect(shipped).toEqual(await db.all(anyRow, `from ${seed.rowsSql}`))
+})
+
+test('docs/accounting.md shows the default and says what every field means', () => {
+  const page = readFileSync(join(ROOT, 'docs/accounting.md'), 'utf8')
+  const shown = /```json\n([\s\S]*?)```/.exec(page)?.[1] ?? ''
+  expect(parseMapping(shown, 'docs/accounting.md')).toEqual(DEFAULT_MAPPING)
+  for (const {field, about} of listMappingFields()) expect(page).toContain(`| \`${field}\` | ${about} |`)
+})
