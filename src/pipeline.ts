@@ -1,15 +1,18 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
 import {dealStream} from './contract/deal.ts'
-import {type BatchResult, requireProfile, writeBatch} from './export/batch.ts'
+import {ConfigError} from './errors.ts'
+import {type BatchResult, requireProfile} from './export/batch.ts'
+import {findJournalProfile} from './export/journal-profiles.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
+import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
+import {exportTables} from './pipeline/table-export.ts'
 import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
-import {requireRelease} from './release/manifest.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
@@ -146,23 +149,42 @@ export interface ExportRequest {
   releaseId?: string
   /** Or the release of this date, built when it is not there. */
   asOf?: string
+  /** Or of this month, `YYYY-MM`: journals need it, tables are those of its end. */
+  period?: string
+  /** Journals also book what was funded already at the first walk. */
+  withOpening?: boolean
 }
 
-/** Writes one batch per profile from a release. */
+/**
+ * Writes tables as one batch per profile; of journals what is new since the last export, which may be none or two.
+ *
+ * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_PERIOD`, `EXPORT_TABLE`, `PERIOD_…`, `ACCOUNT_UNMAPPED`
+ */
 export async function exportRelease(
   config: Config,
   request: ExportRequest,
   world: World,
 ): Promise<BatchResult[]> {
-  const folder = dataFolderAt(config.dataDir)
-  const {asOf, tables} = request
-  for (const profile of request.profiles) requireProfile(profile)
-  const releaseId =
-    asOf === undefined ? request.releaseId : (await buildRelease(folder, config, {asOf}, world)).release_id
-  const release = requireRelease(folder, releaseId)
-  const batches: BatchResult[] = []
-  for (const profile of request.profiles) {
-    batches.push(await writeBatch(folder, release, {profile, ...(tables && {tables})}))
-  }
+  const profiles = request.profiles.filter((name) => !findJournalProfile(name))
+  for (const name of profiles) requireProfile(name)
+  const journals = request.profiles
+    .flatMap((name) => findJournalProfile(name) ?? [])
+    .map((profile) => ({
+      profile,
+      period: requireMonth(profile.name, request.period),
+      withOpening: request.withOpening ?? false,
+    }))
+  const batches = profiles.length > 0 ? await exportTables(config, {...request, profiles}, world) : []
+  for (const journal of journals) batches.push(...(await exportJournal(config, journal, world)))
   return batches
+}
+
+function requireMonth(profile: string, period: string | undefined): string {
+  if (period !== undefined) return period
+  throw new ConfigError({
+    code: 'EXPORT_PERIOD',
+    problem: `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
+    kept: 'Nothing was written.',
+    next: '`loantape period list` shows the months there are.',
+  })
 }

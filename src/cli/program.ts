@@ -10,6 +10,7 @@ import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
 import {addDocs, addReport} from './pages.ts'
+import {addPeriod} from './period.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -34,6 +35,7 @@ export function createProgram(cli: Cli): Command {
     addSync,
     addBuild,
     addExport,
+    addPeriod,
     addRun,
     addQuery,
     addDiff,

@@ -10,6 +10,7 @@ import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import {writeCsv} from './csv.ts'
+import {JOURNAL_NAMES} from './journal-profiles.ts'
 import {type BatchFile, type BatchManifest, isFinishedBatch} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportSource, TableWriter} from './profile.ts'
@@ -18,7 +19,7 @@ import type {ExportSource, TableWriter} from './profile.ts'
 const PROFILES: Record<string, TableWriter> = {csv: writeCsv, parquet: writeParquet}
 
 /** The names of the kinds of export. */
-export const PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
+export const PROFILE_NAMES: readonly string[] = [...Object.keys(PROFILES), ...JOURNAL_NAMES]
 
 /**
  * How the tables of a profile are written.
@@ -31,15 +32,30 @@ export function requireProfile(name: string): TableWriter {
   throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
 }
 
+/** The month a batch was asked for by. */
+export interface PeriodMark {
+  /** `YYYY-MM` */
+  period: string
+  /** Whether the month was over and seen to its end. */
+  isComplete: boolean
+}
+
+function markOf(mark: PeriodMark | undefined): string[] {
+  return mark ? [mark.period, mark.isComplete ? 'complete' : 'unfinished'] : []
+}
+
 /** What an export came to. */
 export interface BatchResult {
   profile: string
+  /** Of a journal, `YYYY-MM`. */
+  period?: string
   batch_id: string
   dir: string
   files: number
   rows: number
   bytes: number
-  outcome: 'written' | 'unchanged'
+  /** `empty`: a journal with nothing to book, which has no batch: `batch_id` and `dir` are empty. */
+  outcome: 'written' | 'unchanged' | 'empty'
 }
 
 /**
@@ -51,7 +67,7 @@ export interface BatchResult {
 export async function writeBatch(
   folder: DataFolder,
   source: ExportSource,
-  request: {profile: string; tables?: readonly string[]},
+  request: {profile: string; tables?: readonly string[]; period?: PeriodMark},
 ): Promise<BatchResult> {
   const {profile} = request
   const writeTable = requireProfile(profile)
@@ -61,7 +77,7 @@ export async function writeBatch(
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
   const releaseId = source.manifest.release_id
-  const batchId = `${source.manifest.as_of}-${hash('sha256', [profile, releaseId, ...tables].join('\n')).slice(0, 12)}`
+  const batchId = `${source.manifest.as_of}-${hash('sha256', [profile, releaseId, ...tables, ...markOf(request.period)].join('\n')).slice(0, 12)}`
   const final = join(folder.exports, profile, batchId)
   const isWritten = isFinishedBatch(final)
   removeAbandoned(join(folder.exports, profile))
@@ -71,7 +87,7 @@ export async function writeBatch(
     mkdirSync(temporary, {recursive: true})
     try {
       const files = await writeTables(source, tables, writeTable, temporary)
-      await writeManifest(temporary, describeBatch(source, {profile, batchId, files}))
+      await writeManifest(temporary, describeBatch(source, {profile, batchId, files, period: request.period}))
       rmSync(final, {recursive: true, force: true})
       moveIntoPlace(temporary, final)
     } catch (error) {
@@ -94,7 +110,7 @@ export async function writeBatch(
 }
 
 /** Removes what exports that died left behind: `.writing-<batch>-<pid>` of a process that is no longer there. */
-function removeAbandoned(dir: string): void {
+export function removeAbandoned(dir: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
     const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
@@ -126,27 +142,35 @@ async function writeTables(
 }
 
 const columnRow = z.object({column_name: z.string()})
-const totalsRow = z.object({rows: z.coerce.number(), sum_amount: z.string().nullable()})
+const totalsRow = z.object({
+  rows: z.coerce.number(),
+  sum_amount: z.string().nullable(),
+  sum_debit: z.string().nullable(),
+  sum_credit: z.string().nullable(),
+})
 
 async function readControlTotals(
   db: Database,
   table: string,
-): Promise<{rows: number; columns: string[]; sum_amount: string | null}> {
+): Promise<Pick<BatchFile, 'rows' | 'columns' | 'sum_amount' | 'sum_debit' | 'sum_credit'>> {
   const columns = (await db.all(columnRow, `select column_name from (describe release.${table})`)).map(
     ({column_name}) => column_name,
   )
+  const sumOf = (name: string | undefined) =>
+    name !== undefined && columns.includes(name) ? `cast(sum(${name}) as varchar)` : 'null::varchar'
   const amount = ['loan_amount', 'amount'].find((name) => columns.includes(name))
-  const sum = amount ? `cast(sum(${amount}) as varchar)` : 'null'
   const totals = await db.one(
     totalsRow,
-    `select count(*) as rows, cast(${sum} as varchar) as sum_amount from release.${table}`,
+    `select count(*) as rows, ${sumOf(amount)} as sum_amount, ${sumOf('debit')} as sum_debit,
+       ${sumOf('credit')} as sum_credit
+     from release.${table}`,
   )
   return {...totals, columns}
 }
 
 function describeBatch(
   {manifest}: ExportSource,
-  batch: {profile: string; batchId: string; files: BatchFile[]},
+  batch: {profile: string; batchId: string; files: BatchFile[]; period: PeriodMark | undefined},
 ): BatchManifest {
   return {
     schema_version: 1,
@@ -155,11 +179,14 @@ function describeBatch(
     profile: batch.profile,
     release_id: manifest.release_id,
     as_of: manifest.as_of,
+    period: batch.period?.period ?? null,
+    period_complete: batch.period?.isComplete ?? null,
     known_at: manifest.known_at,
     currency: manifest.currency,
     time_zone: manifest.time_zone,
     files: batch.files,
     source: manifest.source,
+    supersedes: [],
   }
 }
 

@@ -1,7 +1,7 @@
 import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import type {SourceBridge} from '../types.ts'
+import type {ReleaseManifest, SourceBridge} from '../types.ts'
 
 /** One file of a batch. */
 export interface BatchFile {
@@ -12,6 +12,9 @@ export interface BatchFile {
   columns: string[]
   /** Sum of the column `loan_amount` or `amount`, null where the table has neither: a control total for importers. */
   sum_amount: string | null
+  /** Sums of the columns `debit` and `credit`, null where the table has none. */
+  sum_debit: string | null
+  sum_credit: string | null
 }
 
 /** What `manifest.json` of a batch says; it is written last, so a batch without it is not finished. */
@@ -22,12 +25,26 @@ export interface BatchManifest {
   profile: string
   release_id: string
   as_of: string
+  /** `YYYY-MM`; null for a batch that was not asked for by its period. */
+  period: string | null
+  /** Whether the month was over and seen to its end; null without a period. */
+  period_complete: boolean | null
   known_at: string
   currency: 'USD'
   time_zone: string
   files: BatchFile[]
   source: SourceBridge
+  /** Batches this one takes the place of, wholly or in part: those it reverses entries of. */
+  supersedes: string[]
+  /** Of a journal: entries booked and entries reversed. */
+  entries?: {booked: number; reversed: number}
 }
+
+/** What a batch says of the release it was made from. */
+export type BatchSource = Pick<
+  ReleaseManifest,
+  'release_id' | 'as_of' | 'known_at' | 'currency' | 'time_zone' | 'source'
+>
 
 const writtenManifest = z
   .string()

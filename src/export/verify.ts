@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import type {Failure} from '../errors.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {findJournalProfile} from './journal-profiles.ts'
 import {readBatchFiles} from './manifest.ts'
 
 /** The files of every batch that are not there or have another sha256 than their manifest says. */
@@ -16,7 +17,10 @@ export async function verifyBatches(
   let count = 0
   for (const batch of batches) {
     const dir = join(folder.exports, batch)
-    const next = `Remove the folder 'exports/${batch}' and export that release again: the files come out byte for byte the same.`
+    const [profile = '', id] = batch.split('/')
+    const next = findJournalProfile(profile)
+      ? `Run \`loantape export --reissue ${id}\`: the files come out byte for byte the same.`
+      : `Remove the folder 'exports/${batch}' and export that release again: the files come out byte for byte the same.`
     const files = readBatchFiles(dir)
     if (!files) {
       const problem = `Batch '${batch}' has no manifest that can be read.`

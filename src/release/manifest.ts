@@ -7,7 +7,8 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 
 const part = z.object({deals: z.number(), amount: z.string()})
 
-const manifestSchema: z.ZodType<ReleaseManifest> = z.object({
+/** `manifest.json` of a release, as it is read back. */
+export const releaseManifestSchema: z.ZodType<ReleaseManifest> = z.object({
   schema_version: z.literal(1),
   generator: z.string(),
   engine: z.string(),
@@ -61,7 +62,7 @@ export interface Release {
 export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
-  const parsed = manifestSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')))
+  const parsed = releaseManifestSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')))
   if (parsed.success) return {dir, database: join(dir, 'portfolio.duckdb'), manifest: parsed.data}
   throw new UnexpectedError({
     code: 'RELEASE_MANIFEST',

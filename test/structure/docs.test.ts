@@ -40,7 +40,8 @@ test.each(PAGES)('every loantape command that %s shows exists, with its options'
   const unknown = shown.filter((words) => {
     const command = program.commands.find((known) => known.name() === words.split(' ')[0])
     const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
-    const known = [...(command?.options ?? []), ...program.options].map(({long}) => long)
+    const own = [command, ...(command?.commands ?? [])].flatMap((one) => one?.options ?? [])
+    const known = [...own, ...program.options].map(({long}) => long)
     return !command || options.some((option) => !known.includes(option))
   })
   expect(unknown).toEqual([])

@@ -1,0 +1,214 @@
+import {hash} from 'node:crypto'
+import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import type {AccountMapping} from '../contract/mapping.ts'
+import {ConfigError} from '../errors.ts'
+import {
+  type BatchContent,
+  type IssuedBatch,
+  listBatches,
+  listIssuedLines,
+  markHandedOver,
+  readBatchContent,
+  storeBatch,
+} from '../ledger/issued.ts'
+import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
+import {listClosedPeriods} from '../ledger/periods.ts'
+import {formatCents, parseCents} from '../money.ts'
+import type {IssuedLine, JournalLine, World} from '../types.ts'
+import {GENERATOR} from '../version.ts'
+import {moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {removeAbandoned} from './batch.ts'
+import type {JournalProfile} from './journal.ts'
+import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
+import {planIssue} from './journal-plan.ts'
+import {proveJournalFiles} from './journal-proof.ts'
+import type {BatchFile, BatchManifest, BatchSource} from './manifest.ts'
+
+/** The journal of a period that everything issued must add up to. */
+export interface JournalTarget {
+  /** `YYYY-MM` */
+  period: string
+  isComplete: boolean
+  isClosed: boolean
+  lines: readonly JournalLine[]
+  mapping: AccountMapping
+  source: BatchSource
+  /** The date an entry, or the reversal of one, gets. */
+  dateOf: (date: string) => string
+}
+
+/**
+ * Issues what is new between a journal and what was issued of it, in one transaction of the ledger that holds lines and
+ * files: from then on it is issued, whatever happens to the process. {@link handOver} puts the files into their place.
+ *
+ * @returns undefined when there is nothing to issue
+ * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
+ */
+export function issueJournal(
+  ledger: Ledger,
+  {profile, target}: {profile: JournalProfile; target: JournalTarget},
+  world: World,
+): IssuedBatch | undefined {
+  const issued = inLedgerTransaction(ledger, () => {
+    requireSameState(ledger, target)
+    requireLatest(listBatches(ledger, profile.name, target.period), target)
+    const before = listIssuedLines(ledger, profile.name, target.period)
+    const lines = planIssue(target.lines, before, target)
+    if (lines.length === 0) return undefined
+    const batch = describeBatch(profile, target, lines)
+    const context = {batchId: batch.batch_id, mapping: target.mapping}
+    const files = writeJournalFiles(profile, groupEntries(lines), context)
+    proveJournalFiles(profile, files)
+    const supersedes = listSuperseded(lines, before)
+    const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, supersedes})
+    world.onStep('journal planned')
+    storeBatch(ledger, {
+      ...batch,
+      issued_at: new Date(world.realClock.now()).toISOString(),
+      lines,
+      files: [...files.map(({name, text}) => ({name, content: Buffer.from(text)})), manifest],
+    })
+    return batch
+  })
+  if (issued) world.onStep('journal issued')
+  return issued
+}
+
+function requireSameState(ledger: Ledger, {period, isClosed}: JournalTarget): void {
+  if (listClosedPeriods(ledger).includes(period) === isClosed) return
+  throw new ConfigError({
+    code: 'JOURNAL_STALE',
+    problem: `Period '${period}' was ${isClosed ? 'reopened' : 'closed'} while its journal was read.`,
+    kept: 'Nothing was issued or written.',
+    next: 'Export again.',
+  })
+}
+
+function requireLatest(batches: readonly IssuedBatch[], {period, source}: JournalTarget): void {
+  const later = batches.find(({known_at}) => known_at > source.known_at)
+  if (!later) return
+  throw new ConfigError({
+    code: 'JOURNAL_STALE',
+    problem: `Journal of ${period} as known at ${source.known_at}: batch '${later.batch_id}' was made from what was known at ${later.known_at}.`,
+    kept: 'Nothing was issued or written.',
+    next: 'Run `loantape sync`, then export again.',
+  })
+}
+
+function describeBatch(
+  {name}: JournalProfile,
+  {period, source}: JournalTarget,
+  lines: readonly IssuedLine[],
+): IssuedBatch {
+  const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
+  const digest = hash('sha256', [name, period, ...numbers].join('\n')).slice(0, 12)
+  return {profile: name, batch_id: `${period}-${digest}`, period, known_at: source.known_at}
+}
+
+/** The batches that entries now reversed were issued in. */
+function listSuperseded(
+  lines: readonly IssuedLine[],
+  issued: readonly (IssuedLine & {batch_id: string})[],
+): string[] {
+  const reversed = new Set(lines.filter(isReversal).map(({entry_id}) => entry_id))
+  return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
+}
+
+const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
+
+function writeManifest(batch: {
+  profile: JournalProfile
+  target: JournalTarget
+  batchId: string
+  files: readonly JournalFile[]
+  supersedes: string[]
+}): BatchContent {
+  const {profile, target, files} = batch
+  const entries = files.flatMap((file) => file.entries)
+  const reversed = entries.filter(({lines}) => lines.some(isReversal)).length
+  const manifest: BatchManifest = {
+    schema_version: 1,
+    generator: GENERATOR,
+    batch_id: batch.batchId,
+    profile: profile.name,
+    release_id: target.source.release_id,
+    as_of: target.source.as_of,
+    period: target.period,
+    period_complete: target.isComplete,
+    known_at: target.source.known_at,
+    currency: target.source.currency,
+    time_zone: target.source.time_zone,
+    files: files.map((file) => describeFile(profile, file)),
+    source: target.source.source,
+    supersedes: batch.supersedes,
+    entries: {booked: entries.length - reversed, reversed},
+  }
+  return {name: 'manifest.json', content: Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`)}
+}
+
+function describeFile({columns}: JournalProfile, {name, text, entries}: JournalFile): BatchFile {
+  const lines = entries.flatMap((entry) => entry.lines)
+  const content = Buffer.from(text)
+  return {
+    name,
+    bytes: content.length,
+    sha256: hash('sha256', content),
+    rows: lines.length,
+    columns: [...columns],
+    sum_amount: null,
+    sum_debit: sumOf(lines.map(({debit}) => debit)),
+    sum_credit: sumOf(lines.map(({credit}) => credit)),
+  }
+}
+
+function sumOf(amounts: readonly (string | null)[]): string {
+  let sum = 0n
+  for (const amount of amounts) {
+    const cents = parseCents(amount ?? '0.00')
+    if (typeof cents === 'string') throw new Error(`amount '${amount}': ${cents}`)
+    sum += cents
+  }
+  return formatCents(sum)
+}
+
+/** Where the files of a batch lie. */
+export function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
+  return join(folder.exports, profile, batch_id)
+}
+
+/**
+ * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
+ * bytes come from the ledger: however often, they are the same.
+ *
+ * @returns where they lie
+ */
+export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
+  const final = batchDir(folder, batch)
+  removeAbandoned(dirname(final))
+  const temporary = join(dirname(final), `.writing-${batch.batch_id}-${process.pid}`)
+  markHandedOver(ledger, batch, false)
+  rmSync(temporary, {recursive: true, force: true})
+  mkdirSync(temporary, {recursive: true})
+  try {
+    for (const {name, content} of readBatchContent(ledger, batch).sort(manifestLast)) {
+      writeFileSync(join(temporary, name), content)
+      syncToDisk(join(temporary, name))
+    }
+    world.onStep('journal written')
+    rmSync(final, {recursive: true, force: true})
+    moveIntoPlace(temporary, final)
+  } catch (error) {
+    rmSync(temporary, {recursive: true, force: true})
+    throw error
+  }
+  world.onStep('journal in place')
+  markHandedOver(ledger, batch, true)
+  world.onStep('journal handed over')
+  return final
+}
+
+function manifestLast(a: BatchContent, b: BatchContent): number {
+  return Number(a.name === 'manifest.json') - Number(b.name === 'manifest.json')
+}

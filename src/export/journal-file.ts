@@ -1,0 +1,71 @@
+import {stringify} from 'csv-stringify/sync'
+import type {IssuedLine} from '../types.ts'
+import type {JournalContext, JournalEntry, JournalProfile} from './journal.ts'
+
+/** A file of a journal batch. */
+export interface JournalFile {
+  name: string
+  text: string
+  entries: readonly JournalEntry[]
+}
+
+/** Lines of one number as one entry each, in the order of the lines. */
+export function groupEntries(lines: readonly IssuedLine[]): JournalEntry[] {
+  return [...Map.groupBy(lines, ({journal_no}) => journal_no)].map(([number, entryLines]) => ({
+    number,
+    date: entryLines[0]?.entry_date ?? '',
+    memo: entryLines[0]?.memo ?? '',
+    lines: entryLines,
+  }))
+}
+
+/**
+ * Writes entries as the files of a batch: one, or as many as the importer's limits demand, never within an entry.
+ * UTF-8, LF, a header line each.
+ *
+ * @returns `<profile>_<batch>.csv`, or `<profile>_<batch>_part01of03.csv`, …
+ */
+export function writeJournalFiles(
+  profile: JournalProfile,
+  entries: readonly JournalEntry[],
+  context: JournalContext,
+): JournalFile[] {
+  const header = stringify([profile.columns])
+  const parts: Part[] = []
+  for (const entry of entries) {
+    const text = stringify(profile.writeEntry(entry, context))
+    const added = {rows: entry.lines.length, bytes: Buffer.byteLength(text)}
+    let part = parts.at(-1)
+    if (!part || !fits(profile, part, added)) {
+      part = {text: header, rows: 0, bytes: Buffer.byteLength(header), entries: []}
+      parts.push(part)
+    }
+    part.text += text
+    part.rows += added.rows
+    part.bytes += added.bytes
+    part.entries.push(entry)
+  }
+  const count = String(parts.length).padStart(2, '0')
+  return parts.map((part, index) => {
+    const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
+    return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, entries: part.entries}
+  })
+}
+
+interface Part {
+  text: string
+  rows: number
+  bytes: number
+  entries: JournalEntry[]
+}
+
+function fits(
+  {limits: {rows, bytes}}: JournalProfile,
+  part: Part,
+  added: {rows: number; bytes: number},
+): boolean {
+  return (
+    part.rows + added.rows <= (rows?.max ?? Number.POSITIVE_INFINITY) &&
+    part.bytes + added.bytes <= (bytes?.max ?? Number.POSITIVE_INFINITY)
+  )
+}

@@ -1,0 +1,107 @@
+import {hash} from 'node:crypto'
+import type {IssuedLine, JournalLine} from '../types.ts'
+
+/** What a plan needs to know of the periods. */
+export interface EntryDates {
+  /** The date an entry, or the reversal of one, gets. */
+  dateOf: (date: string) => string
+}
+
+/**
+ * What has to be issued so that what was issued adds up to a journal: the entries that are new, and reversals of those
+ * that no longer hold. An entry is the same as another when its `entry_id` is.
+ *
+ * @param journal the journal as it is now, any order
+ * @param issued everything issued before, in the order of issue
+ * @returns lines by date, deal and number; empty when nothing has changed
+ */
+export function planIssue(
+  journal: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  {dateOf}: EntryDates,
+): IssuedLine[] {
+  const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
+  const standing = findStanding(issued)
+  const booked = [...wanted]
+    .filter(([id]) => !standing.get(id)?.isBooked)
+    .map(([id, lines]) => bookEntry(lines, (standing.get(id)?.issueNo ?? -1) + 1, dateOf))
+  const reversed = [...standing]
+    .filter(([id, {isBooked}]) => isBooked && !wanted.has(id))
+    .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, dateOf))
+  return [...booked, ...reversed].flat().sort(compareLines)
+}
+
+interface Standing {
+  issueNo: number
+  isBooked: boolean
+  /** As they were issued last. */
+  lines: IssuedLine[]
+}
+
+function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
+  const standing = new Map<string, Standing>()
+  for (const [id, lines] of Map.groupBy(issued, ({entry_id}) => entry_id)) {
+    const issueNo = Math.max(...lines.map(({issue_no}) => issue_no))
+    const last = lines.filter(({issue_no}) => issue_no === issueNo)
+    standing.set(id, {issueNo, isBooked: issueNo % 2 === 0, lines: last})
+  }
+  return standing
+}
+
+function bookEntry(
+  lines: readonly JournalLine[],
+  issueNo: number,
+  dateOf: (date: string) => string,
+): IssuedLine[] {
+  return [...lines]
+    .sort((a, b) => a.line_no - b.line_no)
+    .map((line) => {
+      const date = dateOf(line.entry_date)
+      return {
+        ...line,
+        entry_date: date,
+        memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
+        journal_no: numberOf(line.entry_id, issueNo),
+        issue_no: issueNo,
+      }
+    })
+}
+
+function reverseEntry(
+  lines: readonly IssuedLine[],
+  issueNo: number,
+  dateOf: (date: string) => string,
+): IssuedLine[] {
+  return [...lines]
+    .sort((a, b) => b.line_no - a.line_no)
+    .map((line, index) => ({
+      ...line,
+      line_no: index + 1,
+      entry_date: dateOf(line.entry_date),
+      debit: line.credit,
+      credit: line.debit,
+      memo: `Reverses ${line.journal_no}: ${line.memo}`,
+      journal_no: numberOf(line.entry_id, issueNo),
+      issue_no: issueNo,
+    }))
+}
+
+/** Importers refuse a number they have met: what is issued again after the first time gets one of its own. */
+function numberOf(entryId: string, issueNo: number): string {
+  if (issueNo === 0) return entryId
+  return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
+}
+
+function compareLines(a: IssuedLine, b: IssuedLine): number {
+  return (
+    compare(a.entry_date, b.entry_date) ||
+    compare(a.deal_id, b.deal_id) ||
+    compare(a.journal_no, b.journal_no) ||
+    a.line_no - b.line_no
+  )
+}
+
+function compare(a: string, b: string): number {
+  if (a === b) return 0
+  return a < b ? -1 : 1
+}

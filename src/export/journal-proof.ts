@@ -1,0 +1,133 @@
+import {parse} from 'csv-parse/sync'
+import {isCalendarDate} from '../clock.ts'
+import {CheckError, messageOf} from '../errors.ts'
+import {parseCents} from '../money.ts'
+import type {JournalEntry, JournalProfile, ReadLine} from './journal.ts'
+import type {JournalFile} from './journal-file.ts'
+
+/**
+ * Reads files back as their importer would and proves them: columns, characters, limits, dates and amounts; each entry
+ * whole, in one place, under a number of its own, in balance, and line by line what it was written from.
+ *
+ * @throws CheckError `JOURNAL_FILE` naming file, line and what was expected
+ */
+export function proveJournalFiles(profile: JournalProfile, files: readonly JournalFile[]): void {
+  const numbers = new Set<string>()
+  for (const file of files) {
+    const prove = (isRight: boolean, problem: string, row?: number) => {
+      if (!isRight) throw proofError(file, problem, row)
+    }
+    const {limits} = profile
+    prove(limits.characters.pattern.test(file.text), `a character that ${profile.name} does not take`)
+    prove(Buffer.byteLength(file.text) <= (limits.bytes?.max ?? Number.POSITIVE_INFINITY), 'too many bytes')
+    const lines = readLines(profile, file)
+    prove(
+      lines.length <= (limits.rows?.max ?? Number.POSITIVE_INFINITY),
+      `${lines.length} lines: expected at most ${limits.rows?.max}`,
+    )
+    for (const [number, entryLines] of groupAdjacent(lines)) {
+      prove(!numbers.has(number), `entry '${number}' twice`)
+      numbers.add(number)
+      const balance = entryLines.reduce((sum, line) => sum + centsOf(line), 0n)
+      prove(balance === 0n && entryLines.length >= 2, `entry '${number}' is not in balance`)
+    }
+    proveSame(file, lines, file.entries)
+  }
+}
+
+function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
+  const {limits, columns} = profile
+  const rows = parse(file.text, {relaxColumnCount: false})
+  const [header, ...body] = rows
+  if (JSON.stringify(header) !== JSON.stringify(columns)) {
+    throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
+  }
+  const lines: ReadLine[] = []
+  body.forEach((cells, index) => {
+    const row = index + 2
+    const prove = (isRight: boolean, problem: string) => {
+      if (!isRight) throw proofError(file, problem, row)
+    }
+    for (const [index, cell] of cells.entries()) {
+      const column = columns[index] ?? ''
+      const {max} = limits.cells[column] ?? {max: cell.length}
+      prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
+      prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
+    }
+    const line = tryRead(profile, file, {cells, row, before: lines.at(-1)})
+    const {number, account} = line
+    prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
+    prove(account !== '', 'no account')
+    prove(isCalendarDate(line.date), `date '${line.date}'`)
+    prove((line.debit === '') !== (line.credit === ''), 'debit and credit: expected exactly one')
+    const amount = line.debit + line.credit
+    prove(/^\d+\.\d\d$/.test(amount) && centsOf(line) !== 0n, `amount '${amount}': expected 1234.56`)
+    prove(
+      amount.length - 3 <= (limits.digits?.max ?? amount.length),
+      `amount '${amount}': expected at most ${limits.digits?.max} digits before the point`,
+    )
+    lines.push(line)
+  })
+  return lines
+}
+
+function tryRead(
+  profile: JournalProfile,
+  file: JournalFile,
+  {cells, row, before}: {cells: string[]; row: number; before: ReadLine | undefined},
+): ReadLine {
+  try {
+    return profile.readRow(
+      Object.fromEntries(profile.columns.map((column, index) => [column, cells[index] ?? ''])),
+      before,
+    )
+  } catch (error) {
+    throw proofError(file, messageOf(error), row)
+  }
+}
+
+/** Runs of lines of one number: a number that comes back later is a run of its own. */
+function groupAdjacent(lines: readonly ReadLine[]): [number: string, lines: ReadLine[]][] {
+  const groups: [string, ReadLine[]][] = []
+  for (const line of lines) {
+    const last = groups.at(-1)
+    if (last?.[0] === line.number) last[1].push(line)
+    else groups.push([line.number, [line]])
+  }
+  return groups
+}
+
+/** What a line adds, debits positive. */
+function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
+  const cents = parseCents(debit === '' ? credit : debit)
+  if (typeof cents === 'string') return 0n
+  return debit === '' ? -cents : cents
+}
+
+function proveSame(file: JournalFile, lines: readonly ReadLine[], entries: readonly JournalEntry[]): void {
+  const written = entries.flatMap(({number, date, lines: entryLines}) =>
+    entryLines.map((line) => ({...line, number, date, debit: line.debit ?? '', credit: line.credit ?? ''})),
+  )
+  const wrong = written.findIndex((line, index) => {
+    const read = lines[index]
+    return (
+      read?.number !== line.number ||
+      read.date !== line.date ||
+      read.debit !== line.debit ||
+      read.credit !== line.credit ||
+      (read.account !== line.account_code && read.account !== line.account_name)
+    )
+  })
+  if (wrong !== -1 || lines.length !== written.length) {
+    throw proofError(file, `entry '${lines[wrong]?.number}' is not what was written`, wrong + 2)
+  }
+}
+
+function proofError({name}: JournalFile, problem: string, row?: number): CheckError {
+  return new CheckError({
+    code: 'JOURNAL_FILE',
+    problem: `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
+    kept: 'Nothing was issued or written.',
+    next: 'Account names, codes and dimensions come from accounting.json; docs/accounting.md lists the limits.',
+  })
+}

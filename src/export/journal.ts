@@ -1,0 +1,117 @@
+import type {AccountMapping} from '../contract/mapping.ts'
+import type {IssuedLine} from '../types.ts'
+
+/** One entry as it is handed out: its lines in order, debits first. */
+export interface JournalEntry {
+  /** `Journal No.`, `External ID`, …: unique among all that was ever issued. */
+  number: string
+  /** `YYYY-MM-DD` */
+  date: string
+  memo: string
+  lines: readonly IssuedLine[]
+}
+
+/** A limit of an importer and who says so. Limits of others may change: each stands in one place. */
+export interface Limit {
+  max: number
+  source: string
+}
+
+/** What an importer takes. */
+export interface JournalLimits {
+  /** Lines in one file, the header not counted. */
+  rows?: Limit
+  bytes?: Limit
+  /** Digits of an amount before the point. */
+  digits?: Limit
+  /** Characters of a cell, by column. */
+  cells: Readonly<Record<string, Limit>>
+  /** What every file matches. */
+  characters: {pattern: RegExp; source: string}
+}
+
+/** What the entries of a batch have in common. */
+export interface JournalContext {
+  batchId: string
+  mapping: AccountMapping
+}
+
+/** A line as an importer would read it. */
+export interface ReadLine {
+  number: string
+  /** `YYYY-MM-DD` */
+  date: string
+  account: string
+  /** Decimal text; one of the two is empty. */
+  debit: string
+  credit: string
+}
+
+/** One row of a file by column. */
+export type JournalRow = Readonly<Record<string, string>>
+
+/** A way to write the canonical journal: a thin writer, and a reader that proves what was written. */
+export interface JournalProfile {
+  name: string
+  columns: readonly string[]
+  limits: JournalLimits
+  /** The rows of one entry, values in the order of the columns. */
+  writeEntry(entry: JournalEntry, context: JournalContext): string[][]
+  /**
+   * The line a row stands for.
+   *
+   * @param before the line of the row above: some formats name an entry on its first line only
+   * @throws Error when the row is not of the format
+   */
+  readRow(row: JournalRow, before: ReadLine | undefined): ReadLine
+}
+
+/** `2026-02-03` as `02/03/2026`. */
+export function formatUsDate(date: string): string {
+  const [year, month, day] = date.split('-')
+  return `${month}/${day}/${year}`
+}
+
+/** `02/03/2026` as `2026-02-03`. */
+export function parseUsDate(text: string): string {
+  const match = /^(\d{2})\/(\d{2})\/(\d{4})$/.exec(text)
+  if (!match) throw new Error(`date '${text}': expected MM/DD/YYYY`)
+  return `${match[3]}-${match[1]}-${match[2]}`
+}
+
+/** Typographic characters that have a plain form. */
+const PLAIN: Readonly<Record<string, string>> = {
+  '‘': "'",
+  '’': "'",
+  '“': '"',
+  '”': '"',
+  '–': '-',
+  '—': '-',
+  '…': '...',
+  ß: 'ss',
+  ø: 'o',
+  Ø: 'O',
+  æ: 'ae',
+  Æ: 'AE',
+  ł: 'l',
+  Ł: 'L',
+}
+
+/** Text an importer takes: one line, plain ASCII, at most `longest` characters; `?` for what has no plain form. */
+export function fitText(text: string, longest: number): string {
+  const plain = text
+    .replace(/[‘’“”–—…ßøØæÆłŁ]/g, (character) => PLAIN[character] ?? '?')
+    .normalize('NFKD')
+    .replace(/[\p{M}\p{Cf}]/gu, '')
+    .replace(/\s+/g, ' ')
+    .replace(/\p{Cc}/gu, '')
+    .replace(/[^\x20-\x7e]/gu, '?')
+    .trim()
+  return plain.length <= longest ? plain : `${plain.slice(0, longest - 3).trimEnd()}...`
+}
+
+/** Printable ASCII and line ends: reads alike in every encoding an importer may assume. */
+export const PLAIN_TEXT: RegExp = /^[\x20-\x7e\n]*$/
+
+/** Printable Unicode and line ends. */
+export const PRINTABLE_TEXT: RegExp = /^[\P{C}\n]*$/u

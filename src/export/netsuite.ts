@@ -1,0 +1,70 @@
+import {
+  fitText,
+  formatUsDate,
+  type JournalLimits,
+  type JournalProfile,
+  PLAIN_TEXT,
+  parseUsDate,
+} from './journal.ts'
+
+const GUIDE =
+  'Oracle, NetSuite CSV Imports Guide, "General CSV file formatting": 25,000 records or 50 MB in one file'
+const FIELDS =
+  'Oracle, "Journal Entry and Intercompany Journal Entry Line-Level Fields Table", docs.oracle.com/en/cloud/saas/netsuite/ns-online-help/section_1534492737.html'
+
+const LINE = 'Journal Entry - Line: '
+
+const MEMO = 500
+
+const limits: JournalLimits = {
+  rows: {max: 25_000, source: GUIDE},
+  bytes: {max: 50_000_000, source: GUIDE},
+  digits: {max: 10, source: FIELDS},
+  cells: {
+    Memo: {max: MEMO, source: 'ours: far above what we write'},
+    [`${LINE}Memo`]: {max: MEMO, source: 'ours: far above what we write'},
+  },
+  characters: {pattern: PLAIN_TEXT, source: 'ours: reads alike in every encoding the assistant offers'},
+}
+
+/** NetSuite: accounts by name, with their number in front where account numbers are used. */
+export const netsuite: JournalProfile = {
+  name: 'netsuite',
+  columns: [
+    'External ID',
+    'Date',
+    'Subsidiary',
+    'Currency',
+    'Memo',
+    `${LINE}Account`,
+    `${LINE}Debit`,
+    `${LINE}Credit`,
+    `${LINE}Memo`,
+    `${LINE}Department`,
+    `${LINE}Class`,
+    `${LINE}Location`,
+  ],
+  limits,
+  writeEntry: ({number, date, memo, lines}, {batchId, mapping}) =>
+    lines.map(({account_name, debit, credit}) => [
+      number,
+      formatUsDate(date),
+      mapping.subsidiary,
+      mapping.currency,
+      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      account_name,
+      debit ?? '',
+      credit ?? '',
+      fitText(memo, MEMO),
+      mapping.department,
+      mapping.class,
+      mapping.location,
+    ]),
+  readRow: (row) => ({
+    number: row['External ID'] ?? '',
+    date: parseUsDate(row.Date ?? ''),
+    account: row[`${LINE}Account`] ?? '',
+    debit: row[`${LINE}Debit`] ?? '',
+    credit: row[`${LINE}Credit`] ?? '',
+  }),
+}

@@ -1,0 +1,60 @@
+import {
+  fitText,
+  formatUsDate,
+  type JournalLimits,
+  type JournalProfile,
+  PRINTABLE_TEXT,
+  parseUsDate,
+} from './journal.ts'
+
+const HELP =
+  'Intuit, "Import journal entries", quickbooks.intuit.com/learn-support/en-au/help-article/import-export-files/import-journal-entries-quickbooks-online/L4tQBwbs7_AU_en_AU'
+const API = 'Intuit, JournalEntry and Account of the QuickBooks Online API, developer.intuit.com'
+
+const MEMO = 4000
+
+const limits: JournalLimits = {
+  rows: {max: 1000, source: HELP},
+  cells: {
+    'Journal No.': {max: 21, source: API},
+    'Account Name': {max: 100, source: API},
+    Description: {max: MEMO, source: API},
+  },
+  characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
+}
+
+/** QuickBooks Online: accounts by name (`Parent:Sub`), account numbers turned off while importing. */
+export const quickbooks: JournalProfile = {
+  name: 'quickbooks',
+  columns: [
+    'Journal No.',
+    'Journal Date',
+    'Account Name',
+    'Debits',
+    'Credits',
+    'Description',
+    'Name',
+    'Class',
+    'Location',
+  ],
+  limits,
+  writeEntry: ({number, date, memo, lines}, {batchId, mapping}) =>
+    lines.map(({account_name, debit, credit}) => [
+      number,
+      formatUsDate(date),
+      account_name,
+      debit ?? '',
+      credit ?? '',
+      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      mapping.entity,
+      mapping.class,
+      mapping.location,
+    ]),
+  readRow: (row) => ({
+    number: row['Journal No.'] ?? '',
+    date: parseUsDate(row['Journal Date'] ?? ''),
+    account: row['Account Name'] ?? '',
+    debit: row.Debits ?? '',
+    credit: row.Credits ?? '',
+  }),
+}

@@ -1,0 +1,73 @@
+import {fitText, type JournalLimits, type JournalProfile, PRINTABLE_TEXT} from './journal.ts'
+
+const HELP =
+  'Xero, "Enter multiple manual journals using an import template", help.xero.com/nz/ManualJournalsImport'
+
+const MEMO = 500
+
+const limits: JournalLimits = {
+  rows: {max: 300, source: HELP},
+  cells: {
+    '*AccountCode': {max: 10, source: 'Xero, Accounts of the Accounting API, developer.xero.com: Code'},
+    '*Narration': {max: MEMO, source: 'ours: far above what we write'},
+    Description: {max: MEMO, source: 'ours: far above what we write'},
+  },
+  characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
+}
+
+const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
+
+function formatDate(date: string): string {
+  const [year, month, day] = date.split('-')
+  return `${day} ${MONTHS[Number(month) - 1]} ${year}`
+}
+
+function parseDate(text: string): string {
+  const [, day, month = '', year] = /^(\d{2}) ([A-Z][a-z]{2}) (\d{4})$/.exec(text) ?? []
+  if (!MONTHS.includes(month)) throw new Error(`date '${text}': expected dd mmm yyyy`)
+  return `${year}-${String(MONTHS.indexOf(month) + 1).padStart(2, '0')}-${day}`
+}
+
+/**
+ * Xero manual journals: accounts by code, one signed amount. Lines of one narration and date are one journal: the
+ * narration begins with the entry's number.
+ */
+export const xero: JournalProfile = {
+  name: 'xero',
+  columns: [
+    '*Narration',
+    '*Date',
+    'Description',
+    '*AccountCode',
+    '*TaxRate',
+    '*Amount',
+    'TrackingName1',
+    'TrackingOption1',
+    'TrackingName2',
+    'TrackingOption2',
+  ],
+  limits,
+  writeEntry: ({number, date, memo, lines}, {batchId, mapping}) =>
+    lines.map(({account_code, debit, credit}) => [
+      fitText(`${number} ${memo}`, MEMO),
+      formatDate(date),
+      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      account_code,
+      mapping.tax_rate,
+      debit ?? `-${credit}`,
+      mapping.tracking[0]?.name ?? '',
+      mapping.tracking[0]?.option ?? '',
+      mapping.tracking[1]?.name ?? '',
+      mapping.tracking[1]?.option ?? '',
+    ]),
+  readRow: (row) => {
+    const amount = row['*Amount'] ?? ''
+    return {
+      number: (row['*Narration'] ?? '').split(' ')[0] ?? '',
+      date: parseDate(row['*Date'] ?? ''),
+      account: row['*AccountCode'] ?? '',
+      debit: amount.startsWith('-') ? '' : amount,
+      credit: amount.startsWith('-') ? amount.slice(1) : '',
+    }
+  },
+}

@@ -1,0 +1,275 @@
+import {userInfo} from 'node:os'
+import {z} from 'zod'
+import {businessDateOf} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
+import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
+import {
+  advanceRemap,
+  dropClosedPeriod,
+  findClosedPeriod,
+  findFirstOpen,
+  listClosedPeriods,
+  listPeriodEvents,
+  nextPeriod,
+  type PeriodEvent,
+  recordPeriodEvent,
+  storeClosedPeriod,
+  storeRemap,
+} from '../ledger/periods.ts'
+import {formatCents, parseCents} from '../money.ts'
+import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import type {World} from '../types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
+import {readAccountMapping} from './account-mapping.ts'
+import {buildRelease} from './build.ts'
+import {readJournal, readRegister} from './journal-read.ts'
+import {lastDayOf, readPeriodRange, readPeriodSpan, requirePeriodName} from './period-span.ts'
+
+/** A period, for `period list`. */
+export interface PeriodState {
+  period: string
+  state: 'open' | 'closed'
+  /** Of a closed one: when, by whom, from which release, and what its register came to. */
+  closed: {
+    at: string
+    who: string
+    release_id: string
+    known_at: string
+    loans: number
+    amount: string
+    /** Observations that count for the period or an earlier one and were stored after it was closed. */
+    late: number
+  } | null
+  batches: {profile: string; batch_id: string}[]
+}
+
+/** What `period list` shows. */
+export interface PeriodList {
+  periods: PeriodState[]
+  /** Everything that was done to periods, oldest first. */
+  events: PeriodEvent[]
+}
+
+/** Every month from the first walk to the last. */
+export async function listPeriods(config: Config, world: World): Promise<PeriodList> {
+  const folder = dataFolderAt(config.dataDir)
+  const {first, last} = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
+  using ledger = openLedger(folder.ledger)
+  const events = listPeriodEvents(ledger)
+  const batches = listAllBatches(ledger)
+  const periods: PeriodState[] = []
+  for (let period = first; period <= last; period = nextPeriod(period)) {
+    periods.push(await describePeriod({folder, ledger, events, batches}, period))
+  }
+  return {periods, events}
+}
+
+async function describePeriod(
+  known: {folder: DataFolder; ledger: Ledger; events: PeriodEvent[]; batches: IssuedBatch[]},
+  period: string,
+): Promise<PeriodState> {
+  const closed = findClosedPeriod(known.ledger, period, releaseManifestSchema)
+  const closing = known.events.findLast((event) => event.period === period && event.action === 'close')
+  return {
+    period,
+    state: closed ? 'closed' : 'open',
+    closed:
+      closed && closing
+        ? {
+            at: closing.at,
+            who: closing.who,
+            release_id: closed.release.release_id,
+            known_at: closed.release.known_at,
+            loans: closed.register.length,
+            amount: addAmounts(closed.register.map(({loan_amount}) => loan_amount)),
+            late: await countLate(known.folder, period, closed.release.known_at),
+          }
+        : null,
+    batches: known.batches
+      .filter((batch) => batch.period === period)
+      .map(({profile, batch_id}) => ({profile, batch_id})),
+  }
+}
+
+function addAmounts(amounts: readonly string[]): string {
+  let sum = 0n
+  for (const amount of amounts) {
+    const cents = parseCents(amount)
+    if (typeof cents === 'bigint') sum += cents
+  }
+  return formatCents(sum)
+}
+
+async function countLate(folder: DataFolder, period: string, knownAt: string): Promise<number> {
+  await using db = await openHistory(folder)
+  const {late} = await db.one(
+    z.object({late: z.coerce.number()}),
+    `select count(*) as late from history.raw.deal_version
+     where business_date <= cast($1 as date) and recorded_at > cast($2 as timestamp)`,
+    [lastDayOf(period), knownAt.replace('Z', '')],
+  )
+  return late
+}
+
+/** What closing, reopening or remapping came to. */
+export interface PeriodResult {
+  outcome: 'closed' | 'reopened' | 'remapped' | 'unchanged'
+  period: string
+}
+
+/**
+ * Closes a month: from now on its journal and register are what they are, whatever becomes known later. Periods are
+ * closed one after the other.
+ *
+ * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`: nothing was closed
+ */
+export async function closePeriod(
+  config: Config,
+  period: string,
+  world: World,
+): Promise<PeriodResult & {release_id: string; entries: number; loans: number; amount: string}> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const span = await readPeriodSpan(folder, config, period, world)
+  const {first} = await readPeriodRange(folder, span.asOf)
+  using ledger = openLedger(folder.ledger)
+  requireNext(ledger, period, first)
+  if (!span.isComplete) {
+    throw periodError(
+      'PERIOD_UNFINISHED',
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, and the last walk counts for ${span.observedUntil}.`,
+      'Close it when the month is over and a sync has seen its last day.',
+    )
+  }
+  const mapping = readAccountMapping(config)
+  const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
+  const release = requireRelease(folder, built.release_id)
+  const lines = await readJournal(release, period)
+  const register = await readRegister(release)
+  inLedgerTransaction(ledger, () => {
+    requireNext(ledger, period, first)
+    storeClosedPeriod(ledger, {period, release: release.manifest, mapping, lines, register})
+    recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why: null})
+  })
+  return {
+    outcome: 'closed',
+    period,
+    release_id: built.release_id,
+    entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
+    loans: register.length,
+    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+  }
+}
+
+function requireNext(ledger: Ledger, period: string, first: string): void {
+  if (listClosedPeriods(ledger).includes(period)) {
+    throw periodError(
+      'PERIOD_CLOSED',
+      `Period '${period}' is closed already.`,
+      '`loantape period list` shows all.',
+    )
+  }
+  const next = findFirstOpen(ledger) ?? first
+  if (period === next) return
+  throw periodError(
+    'PERIOD_ORDER',
+    `Period '${period}' cannot be closed yet: expected ${next}, the first open one.`,
+    `Close ${next} first: periods are closed one after the other.`,
+  )
+}
+
+/**
+ * Opens the period that was closed last.
+ *
+ * @throws ConfigError `PERIOD_OPEN`, `PERIOD_ORDER`, `PERIOD_WHY`
+ */
+export function reopenPeriod(
+  config: Config,
+  {period, why}: {period: string; why: string},
+  world: World,
+): PeriodResult {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  requirePeriodName(period)
+  if (why.trim() === '') {
+    throw periodError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.", 'Give one.')
+  }
+  using ledger = openLedger(folder.ledger)
+  inLedgerTransaction(ledger, () => {
+    const closed = listClosedPeriods(ledger)
+    if (!closed.includes(period)) {
+      throw periodError(
+        'PERIOD_OPEN',
+        `Period '${period}' is not closed.`,
+        '`loantape period list` shows all.',
+      )
+    }
+    const last = closed.at(-1) ?? period
+    if (period !== last) {
+      throw periodError(
+        'PERIOD_ORDER',
+        `Period '${period}' cannot be reopened while ${last} is closed.`,
+        `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
+      )
+    }
+    dropClosedPeriod(ledger, period)
+    advanceRemap(ledger, period)
+    recordPeriodEvent(ledger, {period, action: 'reopen', ...signedBy(world), why: why.trim()})
+  })
+  return {outcome: 'reopened', period}
+}
+
+/**
+ * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
+ * that holds now.
+ *
+ * @throws ConfigError `REMAP_NOTHING` when no period is closed, or its mapping has the same receivable accounts
+ */
+export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const mapping = readAccountMapping(config)
+  using ledger = openLedger(folder.ledger)
+  return inLedgerTransaction(ledger, () => {
+    const last = listClosedPeriods(ledger).at(-1)
+    const closed = last === undefined ? undefined : findClosedPeriod(ledger, last, releaseManifestSchema)
+    if (last === undefined || !closed) {
+      throw periodError(
+        'REMAP_NOTHING',
+        'No period is closed: the mapping holds for every period already.',
+        'Export again: the difference to what was issued is booked.',
+      )
+    }
+    if (JSON.stringify(closed.mapping.receivable) === JSON.stringify(mapping.receivable)) {
+      throw periodError(
+        'REMAP_NOTHING',
+        `The receivable accounts of accounting.json are those ${last} was closed with: nothing to move.`,
+        'Change accounting.json first.',
+      )
+    }
+    const period = nextPeriod(last)
+    if (!storeRemap(ledger, period)) return {outcome: 'unchanged', period}
+    recordPeriodEvent(ledger, {period, action: 'remap', ...signedBy(world), why})
+    return {outcome: 'remapped', period}
+  })
+}
+
+function signedBy({realClock}: World): {at: string; who: string} {
+  return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
+}
+
+/** The user of the operating system; a container's may have a number only. */
+function nameOfUser(): string {
+  try {
+    return userInfo().username
+  } catch {
+    return `uid ${process.getuid?.() ?? 'unknown'}`
+  }
+}
+
+function periodError(code: string, problem: string, next: string): ConfigError {
+  return new ConfigError({code, problem, kept: 'Nothing was changed.', next})
+}

@@ -1,0 +1,57 @@
+import type {Config} from '../config.ts'
+import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {findClosedPeriod} from '../ledger/periods.ts'
+import {type Release, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import type {World} from '../types.ts'
+import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {buildRelease} from './build.ts'
+import {readPeriodSpan} from './period-span.ts'
+
+/** Which tables to export. */
+export interface TableRequest {
+  profiles: readonly string[]
+  tables?: readonly string[]
+  releaseId?: string
+  asOf?: string
+  period?: string
+}
+
+/** Writes the tables of a release, one batch per profile. */
+export async function exportTables(
+  config: Config,
+  request: TableRequest,
+  world: World,
+): Promise<BatchResult[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const {release, period} = await findSource(folder, config, request, world)
+  const batches: BatchResult[] = []
+  for (const profile of request.profiles) {
+    const {tables} = request
+    batches.push(
+      await writeBatch(folder, release, {profile, ...(tables && {tables}), ...(period && {period})}),
+    )
+  }
+  return batches
+}
+
+/** A closed period is read as it was known when it was closed. */
+async function findSource(
+  folder: DataFolder,
+  config: Config,
+  {releaseId, asOf, period}: TableRequest,
+  world: World,
+): Promise<{release: Release; period?: PeriodMark}> {
+  if (period !== undefined) {
+    const span = await readPeriodSpan(folder, config, period, world)
+    using ledger = openLedger(folder.ledger)
+    const closed = findClosedPeriod(ledger, period, releaseManifestSchema)
+    const knownAt = closed?.release.known_at.replace('T', ' ').replace('Z', '')
+    const built = await buildRelease(folder, config, {asOf: span.asOf, knownAt}, world)
+    const release = requireRelease(folder, built.release_id)
+    return {release, period: {period, isComplete: span.isComplete}}
+  }
+  if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
+  const built = await buildRelease(folder, config, {asOf}, world)
+  return {release: requireRelease(folder, built.release_id)}
+}
