@@ -1,6 +1,7 @@
 import {parseArgs} from 'node:util'
 import {proveChurn} from '../test/proof/churn.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
+import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
 import {proveMoney} from '../test/proof/money.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
@@ -18,6 +19,7 @@ const PROOFS: Record<string, {prove: Proof; runs: number}> = {
   churn: {prove: proveChurn, runs: 167},
   fuzz: {prove: proveFuzz, runs: 100_000 / PAGES_PER_RUN},
   money: {prove: proveMoney, runs: 100},
+  journal: {prove: proveJournal, runs: 60},
 }
 
 const USAGE = `npm run proof [-- ${Object.keys(PROOFS).join(' | ')} … [--runs N] [--seed S] [--first N]]`

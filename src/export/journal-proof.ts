@@ -37,8 +37,7 @@ export function proveJournalFiles(profile: JournalProfile, files: readonly Journ
 
 function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
   const {limits, columns} = profile
-  const rows = parse(file.text, {relaxColumnCount: false})
-  const [header, ...body] = rows
+  const [header, ...body] = parseCsv(file)
   if (JSON.stringify(header) !== JSON.stringify(columns)) {
     throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
   }
@@ -69,6 +68,14 @@ function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
     lines.push(line)
   })
   return lines
+}
+
+function parseCsv(file: JournalFile): string[][] {
+  try {
+    return parse(file.text)
+  } catch (error) {
+    throw proofError(file, messageOf(error))
+  }
 }
 
 function tryRead(

@@ -1,0 +1,163 @@
+import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {closePeriod} from '../../src/pipeline/period.ts'
+import {JOURNAL_STEPS} from '../../src/types.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {type Ended, runProgram, startProcess} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let books: Books
+
+/** January and February are walked, January is closed; it is March 3. */
+beforeAll(async () => {
+  books = openBooks()
+  const deals = (amount: number, status: string) => ({
+    a: {loan_amount: amount, status, loan_program: 'bridge'},
+  })
+  await books.walk('2026-01-05', deals(100, 'draft'))
+  await books.walk('2026-01-20', deals(100, 'funded'))
+  await books.walk('2026-02-10', deals(130, 'funded'))
+  await books.walk('2026-03-02', deals(130, 'funded'))
+  await closePeriod(books.config, '2026-01', books.at('2026-03-03'))
+})
+
+afterAll(() => books[Symbol.dispose]())
+
+const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
+  runProgram([...args, '--json'], {
+    LOANTAPE_DATA_DIR: books.folder.root,
+    LOANTAPE_NOW: '2026-03-03T17:00:00Z',
+    ...env,
+  })
+
+const refusals: [string, string[], string, string][] = [
+  ['no month', ['period', 'close', '2026-13'], 'USAGE_PERIOD', "'2026-13'"],
+  ['closed twice', ['period', 'close', '2026-01'], 'PERIOD_CLOSED', 'closed already'],
+  ['out of order', ['period', 'close', '2026-03'], 'PERIOD_ORDER', 'expected 2026-02'],
+  ['in the future', ['period', 'close', '2026-05'], 'PERIOD_RANGE', '2026-01 (the first walk) to 2026-03'],
+  ['before the first walk', ['period', 'close', '2025-12'], 'PERIOD_RANGE', "'2025-12'"],
+  ['reopened while open', ['period', 'reopen', '2026-02', '--why', 'x'], 'PERIOD_OPEN', 'not closed'],
+  ['reopened without a reason', ['period', 'reopen', '2026-01', '--why', ' '], 'PERIOD_WHY', '--why'],
+  ['reopened without --why', ['period', 'reopen', '2026-01'], 'USAGE', '--why'],
+  ['remapped for nothing', ['period', 'remap'], 'REMAP_NOTHING', '2026-01 was closed with'],
+  ['exported without a month', ['export', 'xero'], 'EXPORT_PERIOD', '--period YYYY-MM'],
+  ['exported to nobody', ['export', 'sage', '--period', '2026-02'], 'EXPORT_PROFILE', 'quickbooks, xero'],
+  [
+    'exported of two moments',
+    ['export', 'csv', '--period', '2026-02', '--as-of', '2026-02-03'],
+    'USAGE',
+    '--as-of',
+  ],
+  ['exported of nothing', ['export'], 'USAGE', 'expected a profile'],
+  ['reissued and unknown', ['export', '--reissue', '2026-02-x'], 'BATCH_UNKNOWN', "'2026-02-x'"],
+  ['reissued with a profile', ['export', 'xero', '--reissue', 'x'], 'USAGE', 'no profile'],
+]
+
+test.each(refusals)('a period %s is refused, nothing changed', async (_, args, code, words) => {
+  const failure = readFailure(await run(args))
+  expect(failure).toMatchObject({code, exitCode: 2})
+  expect(failure.message).toContain(words)
+})
+
+test('a month that is over but not seen to its end is not closed', async () => {
+  using late = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
+  expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({
+    outcome: 'closed',
+    period: '2026-02',
+    entries: 1,
+    loans: 1,
+    amount: '130.00',
+  })
+  const failure = readFailure(await run(['period', 'close', '2026-03'], env))
+  expect(failure).toMatchObject({code: 'PERIOD_UNFINISHED', exitCode: 2})
+  expect(failure.message).toContain('it ends on 2026-03-31, and the last walk counts for 2026-03-02')
+})
+
+const spoilt: [string, string, string][] = [
+  ['that is not JSON', '{"receivable"', 'not JSON'],
+  ['without an account', JSON.stringify({...DEFAULT_MAPPING, clearing: undefined}), 'clearing: '],
+  ['with an unknown field', JSON.stringify({...DEFAULT_MAPPING, clearnig: 1}), 'clearnig'],
+]
+
+test.each(spoilt)('a mapping %s is refused by name and field', async (_, text, words) => {
+  using copy = openBooks(books)
+  const file = join(copy.folder.root, 'accounting.json')
+  writeFileSync(file, text)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
+  expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
+  expect(failure.message).toContain(`'${file}'`)
+  expect(failure.message).toContain(words)
+})
+
+test('a mapping that is not where the setting says is refused', async () => {
+  const failure = readFailure(
+    await run(['export', 'xero', '--period', '2026-02'], {LOANTAPE_ACCOUNTING_FILE: 'nowhere.json'}),
+  )
+  expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
+  expect(failure.message).toContain("'nowhere.json' cannot be read (ENOENT)")
+})
+
+test('programs without an account stop an export and are reported by doctor', async () => {
+  using copy = openBooks(books)
+  const {'*': any, ...others} = DEFAULT_MAPPING.receivable
+  copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
+  expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED', exitCode: 2})
+  expect(failure.message).toContain('journal of 2026-02: bridge.')
+  await run(['build'], env)
+  const doctor = await run(['doctor'], env)
+  expect(doctor.stdout).toContain('Programs without a receivable account: bridge.')
+})
+
+test('a batch beyond the limits of its importer is not issued', async () => {
+  using copy = openBooks(books)
+  copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
+  expect(failure).toMatchObject({code: 'JOURNAL_FILE', exitCode: 3})
+  expect(failure.message).toContain('12 characters in *AccountCode: expected at most 10')
+  expect(readJson(await run(['period', 'list'], env))).toMatchObject({periods: [{}, {batches: []}, {}]})
+})
+
+test('a data folder that cannot be written is refused', async () => {
+  const failure = readFailure(
+    await run(['export', 'xero', '--period', '2026-02'], {LOANTAPE_DATA_DIR: '/proc/nowhere'}),
+  )
+  expect(failure).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
+})
+
+const KILLED = join(import.meta.dirname, 'killed-export.ts')
+
+test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+  const killed = await startProcess([process.execPath, KILLED], {...env, KILL_STEP: step}).ended
+  expect(killed.signal, killed.stderr).toBe('SIGKILL')
+  const outcome = step === 'journal handed over' ? 'unchanged' : 'written'
+  expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome, rows: 2}])
+  expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome: 'unchanged'}])
+  expect(copy.sumBatches('xero', '2026-02')).toEqual({1200: 3000n, 1090: -3000n})
+  expect(readdirSync(join(copy.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a damaged batch is found by doctor --deep and written again by --reissue', async () => {
+  using copy = openBooks(books)
+  const [batch] = await copy.export('intacct', '2026-02', '2026-03-03')
+  const file = join(batch?.dir ?? '', `intacct_${batch?.batch_id}.csv`)
+  const before = readFileSync(file, 'utf8')
+  chmodSync(file, 0o644)
+  writeFileSync(file, before.replace('30.00', '39.00'))
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  const doctor = await run(['doctor', '--deep'], env)
+  expect(doctor.stdout).toContain(`loantape export --reissue ${batch?.batch_id}`)
+  rmSync(copy.folder.releases, {recursive: true})
+  expect(readJson(await run(['export', '--reissue', batch?.batch_id ?? ''], env))).toMatchObject({
+    batches: [{outcome: 'written', batch_id: batch?.batch_id, period: '2026-02'}],
+  })
+  expect(readFileSync(file, 'utf8')).toBe(before)
+})

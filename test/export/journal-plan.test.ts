@@ -1,0 +1,66 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {planIssue} from '../../src/export/journal-plan.ts'
+import {parseCents} from '../../src/money.ts'
+import type {IssuedLine, JournalLine} from '../../src/types.ts'
+import {anEntry} from './journal-lines.ts'
+
+const ownDates = {dateOf: (date: string) => date}
+const laterDates = {dateOf: () => '2026-03-01'}
+
+/** Cents by account and deal, nothing where they cancel out. */
+function balancesOf(lines: readonly JournalLine[]): Record<string, bigint> {
+  const sums: Record<string, bigint> = {}
+  for (const {account_code, deal_id, debit, credit} of lines) {
+    const key = `${account_code} ${deal_id}`
+    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
+  }
+  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
+}
+
+const journalOf = (numbers: readonly number[]) =>
+  [...new Set(numbers)].flatMap((number) =>
+    anEntry(number, {amount: `${number * 10}.01`, deal_id: `d${number % 3}`}),
+  )
+
+test('whatever a journal was before, what is issued adds up to what it is, under numbers of their own', () => {
+  fc.assert(
+    fc.property(fc.array(fc.array(fc.integer({min: 1, max: 6}))), (journals) => {
+      const issued: IssuedLine[] = []
+      for (const journal of journals.map(journalOf)) {
+        const lines = planIssue(journal, issued, ownDates)
+        issued.push(...lines)
+        expect(balancesOf(issued)).toEqual(balancesOf(journal))
+        expect(balancesOf(lines.map((line) => ({...line, account_code: '', deal_id: ''})))).toEqual({})
+        expect(planIssue(journal, issued, ownDates)).toEqual([])
+      }
+      const numbers = issued.filter(({line_no}) => line_no === 1).map(({journal_no}) => journal_no)
+      expect(new Set(numbers).size).toBe(numbers.length)
+      for (const number of numbers) expect(number).toMatch(/^LT2602-[0-9a-f]{12}$/)
+    }),
+  )
+})
+
+test('the order of a journal does not matter', () => {
+  const journal = journalOf([3, 1, 2])
+  expect(planIssue(journal.toReversed(), [], ownDates)).toEqual(planIssue(journal, [], ownDates))
+})
+
+test('a reversal swaps the sides, names what it reverses, and begins with the debit', () => {
+  const issued = planIssue(anEntry(1), [], ownDates)
+  expect(planIssue([], issued, laterDates)).toMatchObject([
+    {line_no: 1, account_code: '1090', debit: '1234.56', credit: null, entry_date: '2026-03-01', issue_no: 1},
+    {line_no: 2, account_code: '1210', debit: null, credit: '1234.56', entry_date: '2026-03-01', issue_no: 1},
+  ])
+  expect(planIssue([], issued, laterDates)[0]?.memo).toBe(
+    'Reverses LT2602-000000000001: Funding deal_1, 12 Main St, Austin (bridge)',
+  )
+})
+
+test('an entry that is dated later says of which day it is', () => {
+  expect(planIssue(anEntry(1), [], laterDates)[0]).toMatchObject({
+    entry_date: '2026-03-01',
+    memo: 'Funding deal_1, 12 Main St, Austin (bridge), of 2026-02-03',
+    journal_no: 'LT2602-000000000001',
+  })
+})

@@ -1,0 +1,125 @@
+import {parse} from 'csv-parse/sync'
+import {describe, expect, test} from 'vitest'
+import {type AccountMapping, DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {fitText, type JournalProfile} from '../../src/export/journal.ts'
+import {groupEntries, type JournalFile, writeJournalFiles} from '../../src/export/journal-file.ts'
+import {planIssue} from '../../src/export/journal-plan.ts'
+import {findJournalProfile, JOURNAL_NAMES} from '../../src/export/journal-profiles.ts'
+import {proveJournalFiles} from '../../src/export/journal-proof.ts'
+import type {IssuedLine} from '../../src/types.ts'
+import {expectGolden} from '../support/golden.ts'
+import {anEntry, issueFirst} from './journal-lines.ts'
+
+const mapping: AccountMapping = {
+  ...DEFAULT_MAPPING,
+  entity: 'Acme Lending LLC',
+  subsidiary: 'Parent : Acme',
+  department: 'Lending',
+  location: 'Austin',
+  class: 'Bridge',
+  tracking: [{name: 'Region', option: 'South'}],
+}
+const context = {batchId: '2026-02-0123456789ab', mapping}
+const profiles = JOURNAL_NAMES.map((name): [string, JournalProfile] => [name, findJournalProfile(name)!])
+
+const write = (profile: JournalProfile, lines: readonly IssuedLine[]) =>
+  writeJournalFiles(profile, groupEntries(lines), context)
+
+/** A small journal: quotes and accents in a memo, a large amount, and a later batch that reverses one entry. */
+const journal = [
+  ...anEntry(1),
+  ...anEntry(2, {
+    amount: '9999999999.99',
+    entry_date: '2026-02-27',
+    memo: 'Increase deal_2, 3 “Châlet” Ln, Łódź –\tTX',
+  }),
+]
+const corrected = planIssue(anEntry(1), issueFirst(journal), {dateOf: () => '2026-03-01'})
+
+describe.each(profiles)('%s', (name, profile) => {
+  test('writes what its importer takes', () => {
+    const [file] = write(profile, issueFirst(journal))
+    expectGolden(`journal/${name}.csv`, file?.text ?? '')
+    const [correction] = write(profile, corrected)
+    expectGolden(`journal/${name}-reversal.csv`, correction?.text ?? '')
+  })
+
+  test('what it writes can be proved', () => {
+    for (const lines of [issueFirst(journal), corrected]) proveJournalFiles(profile, write(profile, lines))
+  })
+
+  test('splits between entries at the limit of lines, and every part stands alone', () => {
+    const limit = profile.limits.rows?.max ?? 1000
+    const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())
+    const files = write(profile, lines)
+    const names = files.map((file) => file.name)
+    if (profile.limits.rows === undefined) expect(names).toEqual([`${name}_${context.batchId}.csv`])
+    else {
+      expect(names).toEqual([1, 2, 3].map((part) => `${name}_${context.batchId}_part0${part}of03.csv`))
+      expect(files.map(({entries}) => entries.length)).toEqual([limit / 2, limit / 2, 1])
+    }
+    proveJournalFiles(profile, files)
+    const rows = files.flatMap(({text}) => parse(text, {from: 2}))
+    expect(rows).toHaveLength(lines.length)
+  })
+
+  const spoilt: [string, (text: string) => string][] = [
+    ['one cent less', (text) => text.replace('1234.56', '1234.55')],
+    ['an amount without cents', (text) => text.replaceAll('1234.56', '1234')],
+    ['a thousands separator', (text) => text.replaceAll('1234.56', '"1,234.56"')],
+    ['a line that is gone', (text) => text.split('\n').toSpliced(2, 1).join('\n')],
+    ['an entry that is gone', (text) => text.split('\n').toSpliced(1, 2).join('\n')],
+    ['another number', (text) => text.replaceAll('LT2602-000000000001', 'LT2602-000000000003')],
+    ['a number twice', (text) => text.replaceAll('LT2602-000000000002', 'LT2602-000000000001')],
+    ['another account', (text) => text.replace(/1210|Loans receivable:Bridge/, '9999')],
+    ['another date', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, (date) => date.replace('03', '04'))],
+    ['a date of another form', (text) => text.replace(/02\/03\/2026|03 Feb 2026/, '2026-02-03')],
+    ['an altered header', (text) => text.replace(/^([^\n]*?)([A-Z])/, '$1X$2')],
+    ['a byte order mark', (text) => `\uFEFF${text}`],
+    ['a line end within a cell', (text) => text.replace('Main St', 'Main\r\nSt')],
+    ['a space around a cell', (text) => text.replace('Austin', 'Austin').replace('\n', '\n ')],
+  ]
+
+  test.each(spoilt)('the proof notices %s', (_, spoil) => {
+    const files: JournalFile[] = write(profile, issueFirst(journal)).map((file) => ({
+      ...file,
+      text: spoil(file.text),
+    }))
+    expect(() => proveJournalFiles(profile, files)).toThrow(/would not import/)
+  })
+})
+
+const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
+  ['quickbooks', 'Account Name', {account_name: 'x'.repeat(101)}],
+  ['xero', 'AccountCode', {account_code: '12345678901'}],
+  ['netsuite', 'digits', {amount: '10000000000.00'}],
+  ['netsuite', 'character', {account_name: 'Prêts'}],
+  ['intacct', 'character', {account_code: '12–10'}],
+]
+
+test.each(tooMuch)('%s refuses what is beyond its limits: %s', (name, words, fields) => {
+  const profile = findJournalProfile(name)!
+  const files = write(profile, issueFirst(anEntry(1, fields)))
+  expect(() => proveJournalFiles(profile, files)).toThrow(new RegExp(`${name}_.*would not import.*${words}`))
+})
+
+test('an entry that does not balance is refused by every profile', () => {
+  const [debit, credit] = issueFirst(anEntry(1))
+  const lines = [debit!, {...credit!, credit: '1234.57'}]
+  for (const [, profile] of profiles) {
+    expect(() => proveJournalFiles(profile, write(profile, lines))).toThrow(/not in balance/)
+  }
+})
+
+test('every limit names who says so', () => {
+  for (const [, {limits}] of profiles) {
+    const {cells, characters, ...others} = limits
+    for (const limit of [...Object.values(cells), characters, ...Object.values(others)])
+      expect(limit.source).not.toBe('')
+  }
+})
+
+test('text is made to fit: one plain line, cut with a mark', () => {
+  expect(fitText(' Café\n“Łódź” — 5\u200b% 漢 ', 80)).toBe('Cafe "Lodz" - 5% ?')
+  expect(fitText('x'.repeat(81), 80)).toBe(`${'x'.repeat(77)}...`)
+})

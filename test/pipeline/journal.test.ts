@@ -1,0 +1,258 @@
+import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {reissueBatch} from '../../src/pipeline/journal-export.ts'
+import {closePeriod, listPeriods, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
+import {exportRelease} from '../../src/pipeline.ts'
+import {JOURNAL_STEPS, type RunStep} from '../../src/types.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {failureOf} from '../support/lab.ts'
+
+let begun: Books
+let closed: Books
+let books: Books
+
+/** Two deals: one funded from the start, one funded on January 20; the release of that day is there. */
+beforeAll(async () => {
+  begun = openBooks()
+  await begun.walk('2026-01-05', {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: 100}})
+  const funded = {loan_amount: 100, status: 'funded'}
+  await begun.walk('2026-01-20', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+  await begun.sumJournal('2026-01', '2026-01-21')
+
+  closed = openBooks(begun)
+  await closed.export('xero', '2026-01', '2026-01-21')
+  await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
+  await closePeriod(closed.config, '2026-01', closed.at('2026-02-03'))
+})
+
+beforeEach(() => {
+  books = openBooks(begun)
+})
+
+afterEach(() => books[Symbol.dispose]())
+
+afterAll(() => {
+  begun[Symbol.dispose]()
+  closed[Symbol.dispose]()
+})
+
+/** Goes on with books whose January was issued to Xero and closed on February 3. */
+function openClosed(): void {
+  books[Symbol.dispose]()
+  books = openBooks(closed)
+}
+
+/** The same deals, `b` with this amount. */
+const walkOn = (day: string, amount: number) =>
+  books.walk(day, {a: {loan_amount: 500, status: 'funded'}, b: {loan_amount: amount, status: 'funded'}})
+
+const contentOf = (dir: string) =>
+  Object.fromEntries(readdirSync(dir).map((name) => [name, readFileSync(join(dir, name), 'hex')]))
+
+const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+
+test('an export issues what is new since the last one, and nothing when nothing is', async () => {
+  const [first] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(first).toMatchObject({outcome: 'written', rows: 2, files: 1, period: '2026-01'})
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toEqual([{...first, outcome: 'unchanged'}])
+  await walkOn('2026-01-25', 130)
+  const [second] = await books.export('xero', '2026-01', '2026-01-26')
+  expect(second).toMatchObject({outcome: 'written', rows: 2})
+  expect(second?.batch_id).not.toBe(first?.batch_id)
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})
+
+test('a journal with nothing to book writes nothing', async () => {
+  await walkOn('2026-02-02', 100)
+  expect(await books.export('netsuite', '2026-02', '2026-02-03')).toMatchObject([
+    {outcome: 'empty', batch_id: ''},
+  ])
+  expect(existsSync(join(books.folder.exports, 'netsuite'))).toBe(false)
+})
+
+test('the manifest says where a batch comes from, what it holds and whether the month is over', async () => {
+  const [batch] = await books.export('quickbooks', '2026-01', '2026-01-21')
+  const manifest = manifestOf(batch?.dir ?? '')
+  expect(manifest).toMatchObject({
+    schema_version: 1,
+    batch_id: batch?.batch_id,
+    profile: 'quickbooks',
+    as_of: '2026-01-20',
+    period: '2026-01',
+    period_complete: false,
+    currency: 'USD',
+    time_zone: 'America/New_York',
+    files: [{rows: 2, sum_amount: null, sum_debit: '100.00', sum_credit: '100.00'}],
+    source: {business_date: '2026-01-20', complete: true, present: {deals: 2, amount: '600.00'}},
+    supersedes: [],
+    entries: {booked: 1, reversed: 0},
+  })
+})
+
+test('opening balances are booked when asked for, and then stay', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  expect(await books.export('xero', '2026-01', '2026-01-21', true)).toMatchObject([
+    {outcome: 'written', rows: 2},
+  ])
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 60_000n, 1090: -60_000n})
+})
+
+test('another mapping of an open period reverses what was booked to the old accounts', async () => {
+  const [first] = await books.export('xero', '2026-01', '2026-01-21')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  const [second] = await books.export('xero', '2026-01', '2026-01-21')
+  expect(manifestOf(second?.dir ?? '')).toMatchObject({
+    supersedes: [first?.batch_id],
+    entries: {booked: 1, reversed: 1},
+  })
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
+})
+
+test('a closed period keeps dates and bytes; what becomes known later is dated in the open period', async () => {
+  openClosed()
+  const [before] = await books.export('xero', '2026-01', '2026-02-03')
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const [late] = await books.export('xero', '2026-01', '2026-02-05')
+  const batches = books.readBatches('xero', '2026-01')
+  expect(Object.keys(batches).sort()).toEqual([before?.batch_id, late?.batch_id].sort())
+  expect(batches[late?.batch_id ?? '']).toMatchObject([
+    {date: '2026-02-01', account: '1200', debit: '50.00'},
+    {date: '2026-02-01', account: '1090', credit: '50.00'},
+  ])
+  expect(await listPeriods(books.config, books.at('2026-02-05'))).toMatchObject({
+    periods: [
+      {period: '2026-01', state: 'closed', closed: {loans: 2, amount: '600.00', late: 1}},
+      {state: 'open'},
+    ],
+  })
+})
+
+test('a profile that is exported for the first time after later knowledge gets the closed journal first', async () => {
+  openClosed()
+  const [now] = await books.export('xero', '2026-01', '2026-02-03')
+  const bytes = readFileSync(join(now?.dir ?? '', `xero_${now?.batch_id}.csv`), 'utf8')
+  const early = await books.export('intacct', '2026-01', '2026-02-03')
+  const closed = contentOf(early[0]?.dir ?? '')
+  // As if it had never been exported.
+  {
+    using ledger = openLedger(books.folder.ledger)
+    ledger.db.exec('delete from issued_line; delete from journal_file; delete from journal_batch')
+  }
+  rmSync(books.folder.exports, {recursive: true})
+  rmSync(books.folder.releases, {recursive: true})
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const batches = await books.export('intacct', '2026-01', '2026-02-05')
+  expect(batches.map(({rows}) => rows)).toEqual([2, 2])
+  expect(contentOf(batches[0]?.dir ?? '')).toEqual(closed)
+  const [again] = await books.export('xero', '2026-01', '2026-02-05')
+  expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
+})
+
+test('a batch is reissued byte for byte, whatever has been removed since', async () => {
+  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21')
+  const before = contentOf(batch?.dir ?? '')
+  rmSync(books.folder.exports, {recursive: true})
+  rmSync(books.folder.releases, {recursive: true})
+  const batches = reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-01-22'))
+  expect(batches).toEqual([batch])
+  expect(contentOf(batch?.dir ?? '')).toEqual(before)
+})
+
+test('a closed period keeps its mapping; balances move with remap only', async () => {
+  openClosed()
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  expect(await books.export('xero', '2026-01', '2026-02-03')).toMatchObject([{outcome: 'unchanged'}])
+  expect(await books.export('xero', '2026-02', '2026-02-03')).toMatchObject([{outcome: 'empty'}])
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-02-03'))).toEqual({
+    outcome: 'remapped',
+    period: '2026-02',
+  })
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-02-03')).outcome).toBe('unchanged')
+  expect(await books.export('xero', '2026-02', '2026-02-03')).toMatchObject([{rows: 4}])
+  expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
+})
+
+test('a reopened period is booked anew, and everything done to it is kept', async () => {
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  reopenPeriod(books.config, {period: '2026-01', why: 'late invoice'}, books.at('2026-02-05'))
+  const [batch] = await books.export('xero', '2026-01', '2026-02-05')
+  expect(books.readBatches('xero', '2026-01')[batch?.batch_id ?? '']).toMatchObject([
+    {date: '2026-01-22', debit: '50.00'},
+    {date: '2026-01-22', credit: '50.00'},
+  ])
+  await closePeriod(books.config, '2026-01', books.at('2026-02-06'))
+  const {events} = await listPeriods(books.config, books.at('2026-02-06'))
+  expect(events.map(({action, at, why}) => [action, at, why])).toEqual([
+    ['close', '2026-02-03T17:00:00.000Z', null],
+    ['reopen', '2026-02-05T17:00:00.000Z', 'late invoice'],
+    ['close', '2026-02-06T17:00:00.000Z', null],
+  ])
+  for (const {who} of events) expect(who).not.toBe('')
+})
+
+test('tables of a closed period are those it was closed with', async () => {
+  openClosed()
+  const request = {profiles: ['csv'], tables: ['accounting.loan_register'], period: '2026-01'}
+  const [before] = await exportRelease(books.config, request, books.at('2026-02-03'))
+  expect(manifestOf(before?.dir ?? '')).toMatchObject({
+    as_of: '2026-01-31',
+    period: '2026-01',
+    period_complete: true,
+    files: [{rows: 2, sum_amount: '600.00'}],
+  })
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  const [after] = await exportRelease(books.config, request, books.at('2026-02-05'))
+  expect(after).toEqual({...before, outcome: 'unchanged'})
+  const open = {...request, period: '2026-02'}
+  const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
+  expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})
+})
+
+test('what was known before something issued is not issued after it', async () => {
+  const early = books.folder.history
+  const copy = readFileSync(early)
+  await walkOn('2026-01-25', 130)
+  await books.export('xero', '2026-01', '2026-01-26')
+  writeFileSync(early, copy)
+  expect(await failureOf(books.export('xero', '2026-01', '2026-01-26'))).toMatchObject({
+    code: 'JOURNAL_STALE',
+  })
+})
+
+/** Fails an export at a point of it. */
+async function failAt(failing: RunStep): Promise<void> {
+  const world = books.at('2026-01-21', (step) => {
+    if (step === failing) throw new Error('the disk is gone')
+  })
+  const request = {profiles: ['xero'], period: '2026-01'}
+  expect(await failureOf(exportRelease(books.config, request, world))).toMatchObject({
+    message: 'the disk is gone',
+  })
+}
+
+test.each(JOURNAL_STEPS)(
+  "an export that fails at '%s' is finished by the next, nothing booked twice",
+  async (step) => {
+    await failAt(step)
+    await books.export('xero', '2026-01', '2026-01-21')
+    expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+    expect(readdirSync(join(books.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
+    expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  },
+)
+
+test('what was issued and not handed over comes first, what became known meanwhile follows', async () => {
+  await failAt('journal issued')
+  await walkOn('2026-01-25', 130)
+  expect(await books.export('xero', '2026-01', '2026-01-26')).toMatchObject([
+    {outcome: 'written', rows: 2},
+    {outcome: 'written', rows: 2},
+  ])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})

@@ -1,0 +1,9 @@
+import {expect, test} from 'vitest'
+import {proveJournal} from './journal.ts'
+
+const seed = process.env.PROOF_SEED ?? String(Date.now())
+
+test(`whatever happens in whatever order, the batches of a month add up to its journal (seed ${seed})`, async () => {
+  const {figures} = await proveJournal({runs: 2, seed})
+  expect(figures['months tied out']).toBeGreaterThan(1)
+})

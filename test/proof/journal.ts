@@ -1,0 +1,106 @@
+import assert from 'node:assert/strict'
+import fc from 'fast-check'
+import {addDays} from '../../src/clock.ts'
+import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {LoantapeError} from '../../src/errors.ts'
+import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
+import type {WireRecord} from '../../src/types.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
+
+const FIRST_DAY = '2026-01-12'
+const PERIODS = ['2026-01', '2026-02', '2026-03']
+
+type Step =
+  | {do: 'walk'; deals: Record<string, WireRecord>}
+  | {do: 'learn'; back: number; deal: string; amount: string}
+  | {do: 'map'; codes: [string, string]}
+  | {do: 'export' | 'close' | 'reopen'; period: string}
+  | {do: 'remap'}
+
+const period = fc.constantFrom(...PERIODS)
+const deal = fc.record({
+  status: fc.constantFrom('draft', 'funded', 'funded', 'funded', 'paid_off'),
+  loan_amount: fc.integer({min: 1, max: 5}),
+  loan_program: fc.constantFrom('bridge', 'dscr', null),
+})
+const walked = fc.record({
+  do: fc.constant('walk' as const),
+  deals: fc.record({a: deal, b: deal, c: deal}, {requiredKeys: ['c']}),
+})
+const step: fc.Arbitrary<Step> = fc.oneof(
+  {arbitrary: walked, weight: 3},
+  {
+    arbitrary: fc.record({
+      do: fc.constant('learn' as const),
+      back: fc.integer({min: 1, max: 40}),
+      deal: fc.constantFrom('a', 'b', 'c'),
+      amount: fc.constantFrom('7.01', '9.99'),
+    }),
+    weight: 2,
+  },
+  {arbitrary: fc.record({do: fc.constantFrom('export' as const, 'close' as const), period}), weight: 5},
+  {arbitrary: fc.record({do: fc.constant('reopen' as const), period}), weight: 1},
+  fc.record({
+    do: fc.constant('map' as const),
+    codes: fc.tuple(fc.constantFrom('1200', '1300'), fc.constantFrom('1200', '1400')),
+  }),
+  fc.record({do: fc.constant('remap' as const)}),
+)
+
+/** Two weeks pass between two walks: months end, and are closed, in between. */
+const DAYS_BETWEEN = 13
+
+async function take(books: Books, one: Step, day: string): Promise<void> {
+  if (one.do === 'walk') return await books.walk(day, one.deals)
+  if (one.do === 'learn') return await books.learnLate(addDays(day, -one.back), day, one.deal, one.amount)
+  if (one.do === 'map') {
+    const [any, bridge] = one.codes
+    const account = (code: string) => ({code, name: `Loans ${code}`})
+    books.map({...DEFAULT_MAPPING, receivable: {'*': account(any), bridge: account(bridge)}})
+    return
+  }
+  if (one.do === 'export') return void (await books.export('xero', one.period, addDays(day, 1)))
+  if (one.do === 'close') return void (await closePeriod(books.config, one.period, books.at(addDays(day, 1))))
+  if (one.do === 'remap') return void remapPeriods(books.config, {why: null}, books.at(day))
+  reopenPeriod(books.config, {period: one.period, why: 'a test'}, books.at(day))
+}
+
+const steps = fc.array(step, {minLength: 6, maxLength: 12})
+
+async function live(one: Step[], tally: Tally): Promise<void> {
+  using books = openBooks()
+  let day = FIRST_DAY
+  await books.walk(day, {a: {status: 'draft'}, b: {status: 'draft'}, c: {status: 'funded'}})
+  for (const next of one) {
+    if (next.do === 'walk') day = addDays(day, DAYS_BETWEEN)
+    if (day > '2026-03-31') break
+    try {
+      await take(books, next, day)
+      tally.add(next.do)
+    } catch (error) {
+      // Out of order, not finished, nothing to move: refused, and nothing changed.
+      if (!(error instanceof LoantapeError) || error.exitCode !== 2) throw error
+      tally.add('refused')
+    }
+  }
+  for (const month of PERIODS.filter((name) => name <= day.slice(0, 7))) {
+    const [batch] = await books.export('xero', month, addDays(day, 1))
+    const issued = batch?.outcome === 'empty' ? {} : books.sumBatches('xero', month)
+    assert.deepEqual(issued, await books.sumJournal(month, addDays(day, 1)), month)
+    const [again] = await books.export('xero', month, addDays(day, 1))
+    assert.notEqual(again?.outcome, 'written', month)
+    tally.add('months tied out')
+  }
+}
+
+/** A run: months of random walks, later knowledge, mappings, exports, closings, reopenings and moves of balances. */
+export async function proveJournal(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  await runAll({name: 'journal'}, request, async (_run, random) => {
+    const seed = random.integer(0, 2 ** 31 - 1)
+    const [one = []] = fc.sample(steps, {seed, numRuns: 1})
+    await live(one, tally)
+  })
+  return {figures: tally.figures}
+}

@@ -1,0 +1,133 @@
+import {cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {parse} from 'csv-parse/sync'
+import {type Config, parseConfig} from '../../src/config.ts'
+import type {AccountMapping} from '../../src/contract/mapping.ts'
+import type {BatchResult} from '../../src/export/batch.ts'
+import type {ReadLine} from '../../src/export/journal.ts'
+import {findJournalProfile} from '../../src/export/journal-profiles.ts'
+import {parseCents} from '../../src/money.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {readJournal} from '../../src/pipeline/journal-read.ts'
+import {readPeriodSpan} from '../../src/pipeline/period-span.ts'
+import {exportRelease} from '../../src/pipeline.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import type {RunStep, WireRecord, World} from '../../src/types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
+import {quoteLiteral} from '../../src/warehouse/database.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {createWorldAt} from './data.ts'
+import {aRecord} from './record.ts'
+import {walk} from './walks.ts'
+
+/** A lender's data folder whose days a test tells; disposing it removes it. */
+export interface Books extends Disposable {
+  folder: DataFolder
+  config: Config
+  /** Walks at 23:30 UTC of a day: every deal as it is then. */
+  walk(day: string, deals: Record<string, WireRecord>): Promise<void>
+  /** Stores today what was observed on an earlier day at noon, as a replay does. */
+  learnLate(day: string, today: string, dealId: string, amount: string): Promise<void>
+  /** Writes accounting.json. */
+  map(mapping: AccountMapping): void
+  /** A world at noon UTC of a day; `onStep` is told the points of an export. */
+  at(day: string, onStep?: (step: RunStep) => void): World
+  export(profile: string, period: string, day: string, withOpening?: boolean): Promise<BatchResult[]>
+  /** Cents by account that all batches of a profile for a period come to, read from their files. */
+  sumBatches(profile: string, period: string): Record<string, bigint>
+  /** Every line of every batch of a profile for a period, by batch. */
+  readBatches(profile: string, period: string): Record<string, ReadLine[]>
+  /** Cents by account of the journal as it is now. */
+  sumJournal(period: string, day: string): Promise<Record<string, bigint>>
+}
+
+/** Begins empty books, or a copy of others. */
+export function openBooks(copied?: Books): Books {
+  const root = mkdtempSync(join(tmpdir(), 'loantape-'))
+  const folder = dataFolderAt(join(root, 'data'))
+  if (copied) cpSync(copied.folder.root, folder.root, {recursive: true, verbatimSymlinks: true})
+  requireWritable(folder)
+  const config = parseConfig({LOANTAPE_DATA_DIR: folder.root}, {readFile: () => ''})
+  const at: Books['at'] = (day, onStep = () => undefined) => ({...createWorldAt(`${day}T17:00:00Z`), onStep})
+  const readBatches: Books['readBatches'] = (name, period) => {
+    const profile = findJournalProfile(name)!
+    const dir = join(folder.exports, name)
+    const batches = readdirSync(dir).filter((batch) => batch.startsWith(period))
+    return Object.fromEntries(
+      batches.map((batch) => {
+        const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
+        const rows = files.flatMap((file) => parse(readFileSync(join(dir, batch, file)), {columns: true}))
+        const lines: ReadLine[] = []
+        for (const row of rows as Record<string, string>[]) lines.push(profile.readRow(row, lines.at(-1)))
+        return [batch, lines]
+      }),
+    )
+  }
+  return {
+    folder,
+    config,
+    at,
+    readBatches,
+    async walk(day, deals) {
+      await using db = await openWarehouse(folder)
+      const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
+      await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
+      await refreshHistory(db, folder)
+    },
+    async learnLate(day, today, dealId, amount) {
+      await using db = await openWarehouse(folder)
+      await db.run(
+        `insert into warehouse.raw.deal_version by name
+         select * replace (
+           (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
+           'replay' as source,
+           'late ' || seq as row_hash,
+           cast(${quoteLiteral(amount)} as decimal(18, 2)) as loan_amount,
+           cast(${quoteLiteral(`${day} 12:00:00`)} as timestamp) as observed_at,
+           cast(${quoteLiteral(day)} as date) as business_date,
+           greatest(
+             cast(${quoteLiteral(`${today} 12:00:00`)} as timestamp),
+             (select max(recorded_at) + interval 1 second from warehouse.raw.deal_version)
+           ) as recorded_at
+         )
+         from warehouse.raw.deal_version as known
+         where deal_id = ${quoteLiteral(dealId)} and kind = 'seen' and business_date <= ${quoteLiteral(day)}
+         order by known.observed_at desc limit 1`,
+      )
+      await refreshHistory(db, folder)
+    },
+    map(mapping) {
+      writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
+    },
+    export: (profile, period, day, withOpening = false) =>
+      exportRelease(config, {profiles: [profile], period, withOpening}, at(day)),
+    sumBatches: (name, period) => sumLines(Object.values(readBatches(name, period)).flat()),
+    async sumJournal(period, day) {
+      const span = await readPeriodSpan(folder, config, period, at(day))
+      const built = await buildRelease(folder, config, {asOf: span.asOf}, at(day))
+      const lines = await readJournal(requireRelease(folder, built.release_id), period)
+      return sumLines(
+        lines
+          .filter(({event}) => event !== 'opening')
+          .map((line) => ({account: line.account_code, debit: line.debit ?? '', credit: line.credit ?? ''})),
+      )
+    },
+    [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
+  }
+}
+
+function sumLines(lines: readonly Pick<ReadLine, 'account' | 'debit' | 'credit'>[]): Record<string, bigint> {
+  const sums: Record<string, bigint> = {}
+  for (const {account, debit, credit} of lines) {
+    sums[account] = (sums[account] ?? 0n) + centsOf(debit) - centsOf(credit)
+  }
+  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
+}
+
+function centsOf(amount: string): bigint {
+  const cents = parseCents(amount === '' ? '0' : amount)
+  if (typeof cents === 'string') throw new Error(`${amount}: ${cents}`)
+  return cents
+}

@@ -1,0 +1,16 @@
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
+import {expect} from 'vitest'
+
+const FOLDER = join(import.meta.dirname, '../golden')
+
+/** Holds a text against the golden file of this name; `UPDATE_GOLDEN=1` writes it instead, never in CI. */
+export function expectGolden(name: string, text: string): void {
+  const path = join(FOLDER, name)
+  if (process.env.UPDATE_GOLDEN) {
+    if (process.env.CI) throw new Error('UPDATE_GOLDEN is refused in CI')
+    mkdirSync(dirname(path), {recursive: true})
+    writeFileSync(path, text)
+  }
+  expect(text).toBe(readFileSync(path, 'utf8'))
+}
