@@ -43,6 +43,22 @@ export function formatCents(cents: bigint): string {
   return `${sign}${digits.slice(0, -2)}.${digits.slice(-2)}`
 }
 
+/**
+ * The sum of amounts, exact.
+ *
+ * @param amounts plain decimal text, not negative; null counts as nothing
+ * @throws Error when one is not an amount
+ */
+export function addAmounts(amounts: readonly (string | null)[]): string {
+  let sum = 0n
+  for (const amount of amounts) {
+    const cents = parseCents(amount ?? '0.00')
+    if (typeof cents === 'string') throw new Error(`amount '${amount}': ${cents}`)
+    sum += cents
+  }
+  return formatCents(sum)
+}
+
 /** Plain decimal text as people read it: `1,234.56`. */
 export function groupThousands(amount: string): string {
   return amount.replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')

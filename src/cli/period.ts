@@ -1,6 +1,7 @@
 import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
-import {closePeriod, listPeriods, type PeriodState, remapPeriods, reopenPeriod} from '../pipeline/period.ts'
+import {closePeriod, remapPeriods, reopenPeriod} from '../pipeline/period.ts'
+import {listPeriods, type PeriodState} from '../pipeline/period-list.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 

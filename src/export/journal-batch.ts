@@ -14,7 +14,7 @@ import {
 } from '../ledger/issued.ts'
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listClosedPeriods} from '../ledger/periods.ts'
-import {formatCents, parseCents} from '../money.ts'
+import {addAmounts} from '../money.ts'
 import type {IssuedLine, JournalLine, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
@@ -158,19 +158,9 @@ function describeFile({columns}: JournalProfile, {name, text, entries}: JournalF
     rows: lines.length,
     columns: [...columns],
     sum_amount: null,
-    sum_debit: sumOf(lines.map(({debit}) => debit)),
-    sum_credit: sumOf(lines.map(({credit}) => credit)),
+    sum_debit: addAmounts(lines.map(({debit}) => debit)),
+    sum_credit: addAmounts(lines.map(({credit}) => credit)),
   }
-}
-
-function sumOf(amounts: readonly (string | null)[]): string {
-  let sum = 0n
-  for (const amount of amounts) {
-    const cents = parseCents(amount ?? '0.00')
-    if (typeof cents === 'string') throw new Error(`amount '${amount}': ${cents}`)
-    sum += cents
-  }
-  return formatCents(sum)
 }
 
 /** Where the files of a batch lie. */

@@ -1,9 +1,6 @@
 import {userInfo} from 'node:os'
-import {z} from 'zod'
-import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
-import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
 import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
   advanceRemap,
@@ -11,108 +8,19 @@ import {
   findClosedPeriod,
   findFirstOpen,
   listClosedPeriods,
-  listPeriodEvents,
   nextPeriod,
-  type PeriodEvent,
   recordPeriodEvent,
   storeClosedPeriod,
   storeRemap,
 } from '../ledger/periods.ts'
-import {formatCents, parseCents} from '../money.ts'
+import {addAmounts} from '../money.ts'
 import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
 import {readJournal, readRegister} from './journal-read.ts'
 import {lastDayOf, readPeriodRange, readPeriodSpan, requirePeriodName} from './period-span.ts'
-
-/** A period, for `period list`. */
-export interface PeriodState {
-  period: string
-  state: 'open' | 'closed'
-  /** Of a closed one: when, by whom, from which release, and what its register came to. */
-  closed: {
-    at: string
-    who: string
-    release_id: string
-    known_at: string
-    loans: number
-    amount: string
-    /** Observations that count for the period or an earlier one and were stored after it was closed. */
-    late: number
-  } | null
-  batches: {profile: string; batch_id: string}[]
-}
-
-/** What `period list` shows. */
-export interface PeriodList {
-  periods: PeriodState[]
-  /** Everything that was done to periods, oldest first. */
-  events: PeriodEvent[]
-}
-
-/** Every month from the first walk to the last. */
-export async function listPeriods(config: Config, world: World): Promise<PeriodList> {
-  const folder = dataFolderAt(config.dataDir)
-  const {first, last} = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
-  using ledger = openLedger(folder.ledger)
-  const events = listPeriodEvents(ledger)
-  const batches = listAllBatches(ledger)
-  const periods: PeriodState[] = []
-  for (let period = first; period <= last; period = nextPeriod(period)) {
-    periods.push(await describePeriod({folder, ledger, events, batches}, period))
-  }
-  return {periods, events}
-}
-
-async function describePeriod(
-  known: {folder: DataFolder; ledger: Ledger; events: PeriodEvent[]; batches: IssuedBatch[]},
-  period: string,
-): Promise<PeriodState> {
-  const closed = findClosedPeriod(known.ledger, period, releaseManifestSchema)
-  const closing = known.events.findLast((event) => event.period === period && event.action === 'close')
-  return {
-    period,
-    state: closed ? 'closed' : 'open',
-    closed:
-      closed && closing
-        ? {
-            at: closing.at,
-            who: closing.who,
-            release_id: closed.release.release_id,
-            known_at: closed.release.known_at,
-            loans: closed.register.length,
-            amount: addAmounts(closed.register.map(({loan_amount}) => loan_amount)),
-            late: await countLate(known.folder, period, closed.release.known_at),
-          }
-        : null,
-    batches: known.batches
-      .filter((batch) => batch.period === period)
-      .map(({profile, batch_id}) => ({profile, batch_id})),
-  }
-}
-
-function addAmounts(amounts: readonly string[]): string {
-  let sum = 0n
-  for (const amount of amounts) {
-    const cents = parseCents(amount)
-    if (typeof cents === 'bigint') sum += cents
-  }
-  return formatCents(sum)
-}
-
-async function countLate(folder: DataFolder, period: string, knownAt: string): Promise<number> {
-  await using db = await openHistory(folder)
-  const {late} = await db.one(
-    z.object({late: z.coerce.number()}),
-    `select count(*) as late from history.raw.deal_version
-     where business_date <= cast($1 as date) and recorded_at > cast($2 as timestamp)`,
-    [lastDayOf(period), knownAt.replace('Z', '')],
-  )
-  return late
-}
 
 /** What closing, reopening or remapping came to. */
 export interface PeriodResult {

@@ -1,5 +1,6 @@
 import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
@@ -131,7 +132,7 @@ test('a data folder that cannot be written is refused', async () => {
   expect(failure).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
 })
 
-const KILLED = join(import.meta.dirname, 'killed-export.ts')
+const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))
 
 test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
   using copy = openBooks(books)

@@ -83,7 +83,6 @@ export function openBooks(copied?: Books): Books {
          select * replace (
            (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
            'replay' as source,
-           'late ' || seq as row_hash,
            cast(${quoteLiteral(amount)} as decimal(18, 2)) as loan_amount,
            cast(${quoteLiteral(`${day} 12:00:00`)} as timestamp) as observed_at,
            cast(${quoteLiteral(day)} as date) as business_date,
