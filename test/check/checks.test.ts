@@ -184,6 +184,28 @@ test.each([
   ])
 })
 
+const booked: History = {
+  versions: [aVersion(), aVersion({day: '2026-03-03', status: 'funded', loan_program: 'bridge'})],
+  walks: [aWalk(), aWalk({day: '2026-03-03', ...bridge({})})],
+}
+
+test.each([
+  ['update release.accounting.journal_line set debit = debit + 0.01', '2026-03 funding'],
+  [`update release.accounting.journal_line set event = 'increase'`, '2026-03 increase'],
+  ['delete from release.accounting.journal_line where line_no = 2', 'LT2603-'],
+  ['delete from release.accounting.loan_register', 'loan register'],
+])('journal_ties_out notices: %s', async (spoil, id) => {
+  const found = (await findings(booked, soon, spoil)).find(({name}) => name === 'journal_ties_out')
+  expect(found?.samples.join(' ')).toContain(id)
+})
+
+test('warns of programs that are booked and have no account', async () => {
+  const spoil = `update release.accounting.journal_line set account_code = null where account_code = '1200'`
+  expect(await findings(booked, soon, spoil)).toMatchObject([
+    {name: 'program_has_account', severity: 'warn', samples: ['bridge (entries=1)']},
+  ])
+})
+
 test('the bridge must add up, and be core.deal where nothing was stored since', async () => {
   const off = {...sound, walks: [aWalk(bridge({kept_missing_amount: '0.01'}))]}
   expect(await findings(off, soon)).toMatchObject([
