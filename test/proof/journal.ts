@@ -3,22 +3,23 @@ import fc from 'fast-check'
 import {addDays} from '../../src/clock.ts'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {LoantapeError} from '../../src/errors.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {listClosedPeriods} from '../../src/ledger/periods.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import type {WireRecord} from '../../src/types.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
 
-const FIRST_DAY = '2026-01-12'
+const FIRST_DAY = '2026-01-25'
 const PERIODS = ['2026-01', '2026-02', '2026-03']
 
 type Step =
   | {do: 'walk'; deals: Record<string, WireRecord>}
   | {do: 'learn'; back: number; deal: string; amount: string}
   | {do: 'map'; codes: [string, string]}
-  | {do: 'export' | 'close' | 'reopen'; period: string}
-  | {do: 'remap'}
+  | {do: 'export'; back: number}
+  | {do: 'close' | 'reopen' | 'remap'}
 
-const period = fc.constantFrom(...PERIODS)
 const deal = fc.record({
   status: fc.constantFrom('draft', 'funded', 'funded', 'funded', 'paid_off'),
   loan_amount: fc.integer({min: 1, max: 5}),
@@ -39,8 +40,11 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     }),
     weight: 2,
   },
-  {arbitrary: fc.record({do: fc.constantFrom('export' as const, 'close' as const), period}), weight: 5},
-  {arbitrary: fc.record({do: fc.constant('reopen' as const), period}), weight: 1},
+  {arbitrary: fc.record({do: fc.constant('export' as const), back: fc.integer({min: 0, max: 1})}), weight: 3},
+  {
+    arbitrary: fc.record({do: fc.constantFrom('close' as const, 'close' as const, 'reopen' as const)}),
+    weight: 3,
+  },
   fc.record({
     do: fc.constant('map' as const),
     codes: fc.tuple(fc.constantFrom('1200', '1300'), fc.constantFrom('1200', '1400')),
@@ -60,13 +64,23 @@ async function take(books: Books, one: Step, day: string): Promise<void> {
     books.map({...DEFAULT_MAPPING, receivable: {'*': account(any), bridge: account(bridge)}})
     return
   }
-  if (one.do === 'export') return void (await books.export('xero', one.period, addDays(day, 1)))
-  if (one.do === 'close') return void (await closePeriod(books.config, one.period, books.at(addDays(day, 1))))
+  if (one.do === 'export') {
+    const months = PERIODS.filter((month) => month <= day.slice(0, 7))
+    return void (await books.export('xero', months.at(-1 - one.back) ?? day.slice(0, 7), addDays(day, 1)))
+  }
   if (one.do === 'remap') return void remapPeriods(books.config, {why: null}, books.at(day))
-  reopenPeriod(books.config, {period: one.period, why: 'a test'}, books.at(day))
+  const closed = readClosed(books)
+  const next = PERIODS[closed.length] ?? ''
+  if (one.do === 'close') return void (await closePeriod(books.config, next, books.at(addDays(day, 1))))
+  reopenPeriod(books.config, {period: closed.at(-1) ?? day.slice(0, 7), why: 'a proof'}, books.at(day))
 }
 
-const steps = fc.array(step, {minLength: 6, maxLength: 12})
+function readClosed({folder}: Books): string[] {
+  using ledger = openLedger(folder.ledger)
+  return listClosedPeriods(ledger)
+}
+
+const steps = fc.array(step, {minLength: 8, maxLength: 14})
 
 async function live(one: Step[], tally: Tally): Promise<void> {
   using books = openBooks()
