@@ -9,7 +9,7 @@ import {readSources} from '../../src/pipeline/sources.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
-import {reportCost} from './cost.ts'
+import {measureCost, reportCost} from './cost.ts'
 
 /** `loantape build`, noting when each part of it was done; then the summary against one plain select. */
 const config = parseConfig(process.env, {readFile: () => ''})
@@ -32,7 +32,7 @@ const result = await buildRelease(
   },
 )
 steps.ended = performance.now()
-const peakRssMb = Math.round(process.resourceUsage().maxRSS / 1024)
+const built = measureCost()
 
 const files = readdirSync(result.dir).map((name) => ({name, bytes: statSync(join(result.dir, name)).size}))
 const bytesOf = (suffix: string) =>
@@ -57,7 +57,7 @@ async function timeQuery(sql: string): Promise<number> {
 
 const summary = readSources(config).models.find(({name}) => name === 'mart.portfolio_summary')
 reportCost({
-  peak_rss_mb: peakRssMb,
+  built,
   steps,
   slowest: result.models.toSorted((a, b) => b.duration_ms - a.duration_ms).slice(0, 5),
   database_bytes: bytesOf('.duckdb'),

@@ -9,7 +9,7 @@ import {runScript} from './run-script.ts'
 const SIZES = [10_000, 100_000, 1_000_000]
 
 const buildRow = z.object({
-  peak_rss_mb: z.number(),
+  built: z.object({cpu_ms: z.number(), peak_rss_mb: z.number()}),
   steps: z.record(z.string(), z.number()),
   slowest: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   database_bytes: z.number(),
@@ -61,7 +61,8 @@ function renderRow(one: Figures): string {
     seconds(between(steps, 'models compiled', 'models built')),
     seconds(between(steps, 'models built', 'checks passed')),
     seconds(between(steps, 'checks passed', 'tables written')),
-    `${one.peak_rss_mb} MB`,
+    seconds(one.built.cpu_ms),
+    `${one.built.peak_rss_mb} MB`,
     megabytes(one.database_bytes),
     megabytes(one.parquet_bytes),
     `${one.plain_ms.toFixed(1)} ms`,
@@ -82,8 +83,8 @@ ${VERSIONS_PER_DEAL} versions each is generated, then \`loantape build\` runs on
 sums over \`core.deal\`, *summary* the query of \`mart.portfolio_summary\`, which also has the median and the weighted
 loan-to-value; both warm, over the finished release.
 
-| deals | versions | build | models | checks | Parquet | peak RSS | DuckDB file | Parquet files | plain | summary | summary / plain |
-|---|---|---|---|---|---|---|---|---|---|---|---|
+| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | Parquet files | plain | summary | summary / plain |
+|---|---|---|---|---|---|---|---|---|---|---|---|---|
 ${figures.map(renderRow).join('\n')}
 
 From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. The slowest models of the largest:

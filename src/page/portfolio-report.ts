@@ -250,7 +250,7 @@ const EXPOSURE_COLUMNS: Column<Cells>[] = [
   {title: '#', kind: 'number', cell: (row) => row.rank ?? ''},
   {title: 'Deal', cell: (row) => html`<code>${row.deal_id}</code>`},
   {title: 'Property', cell: (row) => row.property_address ?? '–'},
-  {title: 'Program', cell: (row) => words(row.loan_program)},
+  {title: 'Program', cell: (row) => words(row.loan_program).replaceAll(' ', '\u00a0')},
   money('Amount', 'loan_amount'),
   share('Share', 'share_pct'),
 ]

@@ -1,8 +1,12 @@
+import {availableParallelism} from 'node:os'
 import type {Config} from '../config.ts'
 import {CheckError, DeferredError} from '../errors.ts'
 import type {Check, Model, World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
+
+/** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
+const THREAD_MB = 125
 
 /** Runs the work of one model or check within the limits of a build. */
 export type Limited = <T>(subject: Model | Check, work: () => Promise<T>) => Promise<T>
@@ -19,7 +23,11 @@ export async function limitBuild(
   world: World,
 ): Promise<Limited> {
   await db.run(`set temp_directory = '${spillDir.replaceAll("'", "''")}'`)
-  if (config.buildMemoryMb !== undefined) await db.run(`set memory_limit = '${config.buildMemoryMb}MB'`)
+  const {buildMemoryMb: memoryMb} = config
+  if (memoryMb !== undefined) {
+    const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+    await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
+  }
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
   return (subject, work) =>
     withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))

@@ -1,4 +1,4 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import type {Browser, Page} from 'playwright-core'
@@ -6,6 +6,7 @@ import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {describeTables} from '../../src/pipeline/dictionary.ts'
 import {reportPortfolio} from '../../src/pipeline/report.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 import {startBrowser} from './browser.ts'
 
@@ -152,6 +153,40 @@ test('the report has the exact figures of its release', async () => {
     '33',
   ])
   await page.close()
+})
+
+test('the report ends with roll-forward, concentration and what limits the numbers', async () => {
+  const {page} = await open('report')
+  const headings = await page.locator('h2, h3').allTextContents()
+  expect(headings.slice(-5)).toEqual([
+    'Position over time',
+    'Funded roll-forward',
+    'Concentration',
+    'Largest funded deals',
+    'Data quality',
+  ])
+  const cells = async (heading: string) =>
+    await page.locator(`h2:has-text("${heading}") ~ .scroll >> nth=0`).locator('tbody td').allTextContents()
+  expect(await cells('Funded roll-forward')).toEqual([
+    '2026-02',
+    '$70,000,010,499,999.01',
+    '$70,000,010,499,999.01',
+  ])
+  expect((await cells('Concentration')).slice(0, 2)).toEqual(['deal', '100.0 %'])
+  expect(await page.locator('.notice').textContent()).toMatch(/status is classified: 1 row, such as/)
+  await page.close()
+})
+
+test('a report of a release without the later tables leaves their sections out', async () => {
+  const release = requireRelease(lab.copyFolder('older'))
+  chmodSync(release.database, 0o644)
+  {
+    await using db = await openDatabase({attach: [{path: release.database, alias: 'older'}]})
+    await db.run('drop table older.mart.funded_rollforward; drop table older.mart.concentration')
+  }
+  const text = await reportPortfolio(release)
+  expect(text).toContain('<h2>Position over time</h2>')
+  expect(text).not.toMatch(/<h2>(Funded roll-forward|Concentration)/)
 })
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {

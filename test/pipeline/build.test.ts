@@ -7,6 +7,7 @@ import {openLedger} from '../../src/ledger/ledger.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
+import type {World} from '../../src/types.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {anyRow} from '../support/data.ts'
@@ -43,10 +44,10 @@ function withSql(name: string, files: Record<string, string>): {folder: DataFold
 const build = (
   {folder, config}: {folder: DataFolder; config: Config},
   request: BuildRequest = {},
-  signal?: AbortSignal,
+  changes: Partial<World> = {},
 ): Promise<BuildResult> => {
   const world = lab.createWorld('2026-02-07T12:00:00-05:00')
-  return buildRelease(folder, config, request, {...world, ...(signal && {signal})})
+  return buildRelease(folder, config, request, {...world, ...changes})
 }
 
 const plain = () => ({folder: lab.folder, config: lab.config})
@@ -190,11 +191,10 @@ test('a sort larger than the memory it may have spills into the build folder, wh
 test('a build that is asked to stop ends at once and says how to go on', async () => {
   const own = withSql('stopped', {'mart/endless.sql': ENDLESS})
   const stopping = new AbortController()
-  const building = build(own, {}, stopping.signal)
-  const folder = () => readdirSync(own.folder.releases).some((name) => name.startsWith('.building'))
-  while (!folder()) await new Promise(setImmediate)
-  stopping.abort(new Error('stopped by SIGTERM'))
-  const failure = await failureOf(building)
+  const onStep = (step: string) => {
+    if (step === 'models compiled') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
+  }
+  const failure = await failureOf(build(own, {}, {signal: stopping.signal, onStep}))
   expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
   expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
