@@ -122,11 +122,16 @@ test.concurrent('a model over its time limit releases nothing', async () => {
   writeFileSync(
     join(sqlDir, 'mart/endless.sql'),
     `${HEADER}select cast(count(*) as varchar) as deal_id
-from core.deal as deal, range(100000000) as a, range(100000000) as b
-where a.range + b.range < length(deal.deal_id) - 1000\n`,
+from raw.walk as walk, range(100000000) as a, range(100000000) as b
+where a.range + b.range = walk.pages - 1000\n`,
   )
-  const env = {LOANTAPE_SQL_DIR: sqlDir, LOANTAPE_MODEL_TIMEOUT_SECONDS: '2'}
-  const failure = readFailure(await syncDay2(folder, env))
+  const env = {
+    LOANTAPE_DATA_DIR: folder.root,
+    LOANTAPE_SQL_DIR: sqlDir,
+    LOANTAPE_MODEL_TIMEOUT_SECONDS: '2',
+    LOANTAPE_LOG_LEVEL: 'error',
+  }
+  const failure = readFailure(await lab.run(['build', '--select', 'mart.endless', '--json'], env))
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 2 s/)
   expect(await readStanding(folder)).toEqual(before)

@@ -54,8 +54,8 @@ const plain = () => ({folder: lab.folder, config: lab.config})
 
 const HEADER = '-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the id\n'
 const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
-from core.deal_history as deal, range(100000000) as a, range(100000000) as b
-where a.range + b.range = deal.version - 2\n`
+from raw.walk as walk, range(100000000) as a, range(100000000) as b
+where a.range + b.range = walk.pages - 1000\n`
 
 /** What a release's tables are, byte for byte. */
 const digestsOf = ({dir}: BuildResult) =>
@@ -155,7 +155,8 @@ test('what tables and columns mean is in the release, for any client', async () 
 
 test('a model that takes too long is named, and nothing is left of the build', async () => {
   const own = withSql('endless', {'mart/endless.sql': ENDLESS})
-  const failure = await failureOf(build({...own, config: {...own.config, modelTimeoutSeconds: 1}}))
+  const config = {...own.config, modelTimeoutSeconds: 1}
+  const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(
     /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*LOANTAPE_MODEL_TIMEOUT_SECONDS.*current still/,
@@ -164,9 +165,13 @@ test('a model that takes too long is named, and nothing is left of the build', a
 })
 
 test('a check that takes too long is named', async () => {
-  const sql = `-- Nothing.\n-- severity: warn\n${ENDLESS.split('\n').slice(4).join('\n')}`
-  const own = withSql('endless-check', {'checks/endless.sql': sql})
-  const failure = await failureOf(build({...own, config: {...own.config, modelTimeoutSeconds: 1}}))
+  const own = withSql('endless-check', {
+    'mart/night.sql': `${HEADER}select walk_id as deal_id from raw.walk\n`,
+    'checks/endless.sql': `-- Nothing.\n-- severity: warn
+select night.deal_id from mart.night, range(100000000) as a, range(100000000) as b where a.range + b.range = -1\n`,
+  })
+  const config = {...own.config, modelTimeoutSeconds: 1}
+  const failure = await failureOf(build({...own, config}, {select: 'mart.night'}))
   expect(failure).toMatchObject({code: 'CHECK_TIMEOUT', exitCode: 3})
 })
 
