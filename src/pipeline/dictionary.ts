@@ -1,6 +1,7 @@
 import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
+import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import type {BuildPlan} from '../model/build-models.ts'
@@ -76,8 +77,15 @@ function describeModel(
     readBy: listReaders(name, plan),
     rows: built?.rows ?? null,
     durationMs: built?.duration_ms ?? null,
-    exports: isPublished ? PROFILE_NAMES : [],
+    exports: isPublished ? listProfiles(name) : [],
   }
+}
+
+const JOURNAL_TABLES = ['accounting.journal_line', 'accounting.opening_line']
+
+/** The table profiles take every published table, the journals are made of two. */
+function listProfiles(table: string): string[] {
+  return PROFILE_NAMES.filter((profile) => !JOURNAL_NAMES.includes(profile) || JOURNAL_TABLES.includes(table))
 }
 
 function describeSeed({name: seed}: Seed, plan: BuildPlan): DictionaryTable {
