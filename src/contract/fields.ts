@@ -27,7 +27,10 @@ export const moneyField: z.ZodType<number> = z
   .meta({description: 'Dollars with at most 2 decimals.', minimum: 0, maximum: 7e13})
 
 /** An instant as the service writes it: ISO 8601, UTC, milliseconds. */
-export const instantField: z.ZodType<string> = z.iso.datetime({precision: 3})
+export const instantField: z.ZodType<string> = z
+  .string()
+  .regex(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$/)
+  .meta({format: 'date-time'})
 
 /** A calendar date, `YYYY-MM-DD`. */
 export const dateField: z.ZodType<string> = z

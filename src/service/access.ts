@@ -4,6 +4,7 @@ import {checkScope, createKeyCheck} from './api-keys.ts'
 import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 import {createRateLimiter, type RateLimit} from './rate-limit.ts'
+import {refuseUnknown} from './routes.ts'
 
 const WITH_BODY = new Set(['POST', 'PUT', 'PATCH'])
 
@@ -31,5 +32,7 @@ export function addAccessHooks(
     if (limitRate) reply.headers(limitRate(caller.owner))
     if (scope) checkScope(caller, scope)
     checkContentType(request)
+    // Before the body is read: what is wrong with it is of no interest where nobody takes it.
+    if (request.is404) throw refuseUnknown(request.url)
   })
 }

@@ -39,7 +39,8 @@ function openFile(path: string): DatabaseSync {
     // full: what was acknowledged outlives a power cut, too.
     database.exec('pragma journal_mode = wal; pragma synchronous = full; pragma cache_size = -65536')
     database.exec('pragma foreign_keys = on')
-    database.exec(SCHEMA)
+    // One transaction: each would wait for the disk.
+    database.exec(`begin immediate; ${SCHEMA}; commit`)
     return database
   } catch (cause) {
     throw new ConfigError({

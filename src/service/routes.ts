@@ -23,6 +23,9 @@ declare module 'fastify' {
   }
 }
 
+/** What stands before every path of an endpoint. */
+export const PREFIX = '/v1'
+
 /** What routes need beside what handlers do. */
 export interface RouteWorld extends ServiceWorld {
   handlers: Handlers
@@ -111,11 +114,16 @@ export function addRoutes(app: FastifyInstance, world: RouteWorld): void {
   }
 }
 
+const PATHS = Object.values(ENDPOINTS).map(({method, path}) => ({
+  method,
+  pattern: new RegExp(`^${PREFIX}${path.replace(/\{\w+\}/g, '[^/]+')}(?:\\?|$)`),
+}))
+
 /** The refusal of a path and method no endpoint has: 405 with `Allow` where the path exists, else 404. */
-export function refuseUnknown(path: string): Error {
-  const allowed = Object.values(ENDPOINTS)
-    .filter((endpoint) => new RegExp(`^${endpoint.path.replace(/\{\w+\}/g, '[^/]+')}$`).test(path))
-    .flatMap(({method}) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
+export function refuseUnknown(url: string): Error {
+  const allowed = PATHS.filter(({pattern}) => pattern.test(url)).flatMap(({method}) =>
+    method === 'GET' ? ['GET', 'HEAD'] : [method],
+  )
   if (allowed.length === 0) return refuse('not_found')
-  return refuse('method_not_allowed', {headers: {Allow: allowed.join(', ')}})
+  return refuse('method_not_allowed', {headers: {Allow: allowed.sort().join(', ')}})
 }

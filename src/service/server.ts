@@ -21,7 +21,7 @@ import {createFaultBook, type Faults} from './faults.ts'
 import {Refusal, refuse, sendProblem} from './problem-reply.ts'
 import type {RateLimit} from './rate-limit.ts'
 import {createRequestLog, type RequestLog} from './request-log.ts'
-import {addRoutes, refuseUnknown} from './routes.ts'
+import {addRoutes, PREFIX, refuseUnknown} from './routes.ts'
 import {createDealStore, type DealStore} from './store.ts'
 
 /** How to run a local Deal Financing Service. */
@@ -59,7 +59,6 @@ export interface RunningService extends AsyncDisposable {
   close(): Promise<void>
 }
 
-const PREFIX = '/v1'
 const MAX_FILE_BYTES = 25 * 1024 * 1024
 const DOCUMENTS_PER_DEAL = 200
 
@@ -102,7 +101,7 @@ function createApp(log: Log): FastifyInstance {
   })
   app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
   app.setNotFoundHandler((request) => {
-    throw refuseUnknown(pathOf(request).replace(/\?.*$/s, ''))
+    throw refuseUnknown(request.url)
   })
   app.addHook('onResponse', async (request, reply) => {
     const fields = {method: request.method, path: request.routeOptions.url, status: reply.statusCode}

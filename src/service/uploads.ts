@@ -1,7 +1,8 @@
 import type {FastifyRequest} from 'fastify'
 import type {ReceivedFile} from '../contract/document.ts'
+import {codeOf} from '../errors.ts'
 import type {FileStore} from './files.ts'
-import {refuse} from './problem-reply.ts'
+import {Refusal, refuse} from './problem-reply.ts'
 
 /** The parts of a multipart body: text fields, and its file as it lies on the disk. */
 export interface ReceivedParts {
@@ -16,6 +17,12 @@ function cleanFileName(name: string | undefined): string | null {
     .replace(/[\p{Cc}\p{Cs}]/gu, '')
     .slice(0, 255)
   return cleaned === '' ? null : cleaned
+}
+
+/** Refusals and faults of the disk go on as they are; what is left is what the parser says of the body. */
+function isOurFault(error: unknown): boolean {
+  if (!(error instanceof Error) || error instanceof Refusal || codeOf(error).startsWith('FST_')) return true
+  return 'syscall' in error && !['ECONNRESET', 'EPIPE'].includes(codeOf(error))
 }
 
 /**
@@ -46,6 +53,6 @@ export async function receiveParts(request: FastifyRequest, files: FileStore): P
     return parts
   } catch (error) {
     if (parts.file) files.discard(parts.file)
-    throw error
+    throw isOurFault(error) ? error : refuse('malformed_body', {detail: 'The multipart body cannot be read.'})
   }
 }
