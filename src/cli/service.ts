@@ -14,7 +14,7 @@ interface ServiceOptions extends CommonOptions {
   seed: string
   db?: string
   apiKey?: string
-  rate?: number
+  rate: number
   allowPrivateWebhooks?: boolean
 }
 
@@ -30,8 +30,9 @@ export function addService(program: Command, cli: Cli): void {
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
     .option(
       '--rate <per-second>',
-      'answer 429 above this many requests a second',
+      'answer 429 above this many requests a second of one key; 0 for no limit',
       parseCount('--rate', 100_000),
+      100,
     )
     .option(
       '--allow-private-webhooks',
@@ -50,7 +51,7 @@ export function addService(program: Command, cli: Cli): void {
         log: world.log,
         webhooks: {allowPrivate: options.allowPrivateWebhooks ?? false},
         ...(options.db !== undefined && {dbPath: options.db}),
-        ...(options.rate !== undefined && {rateLimit: {perSecond: options.rate, burst: options.rate}}),
+        ...(options.rate > 0 && {rateLimit: {perSecond: options.rate, burst: options.rate}}),
       })
       if (service.store.count() === 0) {
         const today = businessDateOf(world.clock.now(), config)
