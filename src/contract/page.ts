@@ -1,7 +1,7 @@
 import {z} from 'zod'
 
 /** Records one list request may ask for. */
-export const PAGE_LIMIT: {min: number; max: number; default: number} = {min: 1, max: 100, default: 25}
+const PAGE_LIMIT = {min: 1, max: 100, default: 25}
 
 /** The paging parameters of every list. */
 export interface PageQuery {

@@ -1,5 +1,6 @@
 import {z} from 'zod'
-import {ENDPOINTS, type Endpoint, noBodySchema, problemsOf} from '../contract/endpoints.ts'
+import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
+import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS} from '../contract/problem.ts'
 
 const escapeHtml = (text: string): string => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)

@@ -7,7 +7,7 @@ import {createGenerationHandlers, createGenerator} from './document-generations.
 import {createDocumentHandlers} from './documents.ts'
 import {openFileStore} from './files.ts'
 import type {ServiceWorld} from './handlers.ts'
-import {createOutbox, RETRY_DELAYS_MS} from './outbox.ts'
+import {createOutbox, pruneDeliveries, RETRY_DELAYS_MS} from './outbox.ts'
 import {type AddressLookup, createAddressGuard} from './private-address.ts'
 import {refuse} from './problem-reply.ts'
 import {createRateHandlers} from './rates.ts'
@@ -77,6 +77,7 @@ export function buildApi(parts: ApiParts): Api {
       if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
     },
     start() {
+      pruneDeliveries(database, clock.now())
       generator.wake()
       outbox.wake()
     },

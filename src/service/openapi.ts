@@ -1,5 +1,6 @@
 import {z} from 'zod'
-import {ENDPOINTS, type Endpoint, noBodySchema, problemsOf} from '../contract/endpoints.ts'
+import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
+import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS, problemSchema} from '../contract/problem.ts'
 import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
 

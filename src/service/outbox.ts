@@ -62,6 +62,16 @@ const SELECT_NEXT = `
   join webhook_endpoint as e on e.id = d.endpoint_id
   where d.status = 'pending' and e.status = 'enabled'`
 
+const KEPT_MS = 30 * 86_400_000
+
+/** Forgets notifications that ended 30 days ago or earlier. */
+export function pruneDeliveries(database: ServiceDatabase, now: number): void {
+  database.transaction(() => {
+    database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", now - KEPT_MS)
+    database.run('delete from event where id not in (select event_id from webhook_delivery)')
+  })
+}
+
 /** What came of one attempt: the status of the answer, or why there was none. */
 type Outcome = {status: number; error: null} | {status: null; error: string}
 

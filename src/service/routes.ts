@@ -1,6 +1,7 @@
 import {Readable} from 'node:stream'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
-import {ENDPOINTS, type Endpoint, noBodySchema} from '../contract/endpoints.ts'
+import {type Endpoint, noBodySchema} from '../contract/endpoint.ts'
+import {ENDPOINTS} from '../contract/endpoints.ts'
 import type {OperationId, Operations} from '../contract/operations.ts'
 import type {Scope} from './api-keys.ts'
 import {etagOf} from './etag.ts'

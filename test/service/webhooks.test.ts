@@ -5,9 +5,9 @@ import {
   type WebhookDelivery,
   type WebhookEndpoint,
 } from '../../src/contract/webhook.ts'
-import {RETRY_DELAYS_MS} from '../../src/service/outbox.ts'
+import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/outbox.ts'
 import type {RunningService} from '../../src/service/server.ts'
-import {aDeal, call, readData, readProblem, startTestService, upload} from './client.ts'
+import {aDeal, call, NOW, readData, readProblem, startTestService, upload} from './client.ts'
 import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'
 
 const SECRET_WORDS = /Main St|Ada|Lovelace|ada@|6789|Order title|Appraisal|350000/
@@ -164,6 +164,21 @@ describe('webhooks', () => {
     expect(await readData(await call(service, 'GET', '/webhook-endpoints'))).toEqual([shown])
     expect((await call(service, 'DELETE', path)).status).toBe(204)
     expect((await call(service, 'GET', path)).status).toBe(404)
+  })
+
+  test('what ended 30 days ago is forgotten, what is pending is not', async () => {
+    const endpoint = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    await settled(endpoint, 1)
+    pruneDeliveries(service.database, NOW + 30 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toHaveLength(1)
+    service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000000")
+    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toHaveLength(1)
+    service.database.run("update webhook_delivery set status = 'failed'")
+    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toEqual([])
+    expect(service.database.prepare('select * from event').all()).toEqual([])
   })
 
   test('the schedule is that of Standard Webhooks: ten attempts in about three days', () => {
