@@ -16,9 +16,10 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ledger: ['kernel', 'contract'],
   ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
   service: ['kernel', 'contract'],
+  client: ['kernel', 'contract'],
   pipeline: [...BASE, ...STAGES],
   schedule: [...BASE, ...STAGES, 'pipeline'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service'],
+  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client'],
   main: ['cli'],
 }
 
