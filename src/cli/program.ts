@@ -10,6 +10,7 @@ import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
 import {addDocs, addReport} from './pages.ts'
+import {addPush} from './push.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -45,6 +46,7 @@ export function createProgram(cli: Cli): Command {
     addDoctor,
     addConfig,
     addService,
+    addPush,
   ]) {
     add(program, cli)
   }

@@ -17,9 +17,10 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
   service: ['kernel', 'contract'],
   client: ['kernel', 'contract'],
+  push: ['kernel', 'contract', 'client'],
   pipeline: [...BASE, ...STAGES],
   schedule: [...BASE, ...STAGES, 'pipeline'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client'],
+  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client', 'push'],
   main: ['cli'],
 }
 
