@@ -5,7 +5,7 @@ const EXIT_CODES: [number, string][] = [
   [0, 'done, or nothing new'],
   [1, 'unexpected: engine, disk, or a defect'],
   [2, 'usage or configuration; nothing was started'],
-  [3, 'a model or check failed; nothing was released'],
+  [3, 'a model or check failed and nothing was released; or `push` left rows out'],
   [4, 'another run holds the warehouse'],
   [5, 'the source refused the credentials'],
   [6, 'the walk is incomplete, its progress is kept: rate limit, outage, signal'],

@@ -11,6 +11,7 @@ import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
 import {addDocs, addReport} from './pages.ts'
 import {addPeriod} from './period.ts'
+import {addPush} from './push.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -47,6 +48,7 @@ export function createProgram(cli: Cli): Command {
     addDoctor,
     addConfig,
     addService,
+    addPush,
   ]) {
     add(program, cli)
   }

@@ -6,6 +6,7 @@ import {ConfigError} from '../errors.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import {startService} from '../service/server.ts'
 import type {Cli, CommonOptions} from './context.ts'
+import {addServiceKeys} from './service-keys.ts'
 
 interface ServiceOptions extends CommonOptions {
   port: number
@@ -13,23 +14,30 @@ interface ServiceOptions extends CommonOptions {
   seed: string
   db?: string
   apiKey?: string
-  rate?: number
+  rate: number
+  allowPrivateWebhooks?: boolean
 }
 
 /** `loantape service`. */
 export function addService(program: Command, cli: Cli): void {
-  program
+  const service = program
     .command('service')
     .description('run the local Deal Financing Service with a synthetic portfolio')
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
-    .option('--db <file>', 'keep the deals in this SQLite file; in memory by default')
+    .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
     .option(
       '--rate <per-second>',
-      'answer 429 above this many requests a second',
+      'answer 429 above this many requests a second of one key; 0 for no limit',
       parseCount('--rate', 100_000),
+      100,
+    )
+    .option(
+      '--allow-private-webhooks',
+      'let notifications go to this machine and its networks, and over http',
+      false,
     )
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<ServiceOptions>()
@@ -41,8 +49,9 @@ export function addService(program: Command, cli: Cli): void {
         apiKeys: [apiKey],
         clock: world.clock,
         log: world.log,
+        webhooks: {allowPrivate: options.allowPrivateWebhooks ?? false},
         ...(options.db !== undefined && {dbPath: options.db}),
-        ...(options.rate !== undefined && {rateLimit: {perSecond: options.rate, burst: options.rate}}),
+        ...(options.rate > 0 && {rateLimit: {perSecond: options.rate, burst: options.rate}}),
       })
       if (service.store.count() === 0) {
         const today = businessDateOf(world.clock.now(), config)
@@ -57,6 +66,7 @@ export function addService(program: Command, cli: Cli): void {
       )
       if (!world.signal.aborted) await once(world.signal, 'abort')
     })
+  addServiceKeys(service, cli)
 }
 
 /** Reads a whole number from 0 to `most` given as an option. */

@@ -1,5 +1,31 @@
+import {z} from 'zod'
+
 /** Records one list request may ask for. */
-export const PAGE_LIMIT: {min: number; max: number; default: number} = {min: 1, max: 100, default: 25}
+const PAGE_LIMIT = {min: 1, max: 100, default: 25}
+
+/** The paging parameters of every list. */
+export interface PageQuery {
+  limit: number
+  cursor?: string | undefined
+}
+
+/** The parameters of {@link PageQuery} as schemas, for the query of a list with filters of its own. */
+export const pageFields: {limit: z.ZodType<number>; cursor: z.ZodType<string | undefined>} = {
+  limit: z
+    .string()
+    .regex(/^\d{1,4}$/, 'expected a whole number')
+    .transform(Number)
+    .pipe(z.number().int().min(PAGE_LIMIT.min).max(PAGE_LIMIT.max))
+    .default(PAGE_LIMIT.default)
+    .meta({description: 'Maximum records to return.'}),
+  cursor: z.string().optional().meta({description: 'next_cursor of a page before.'}),
+}
+
+/** The query of a list without filters; an unknown parameter is refused, for an ignored filter lists the wrong records. */
+export const pageQuerySchema: z.ZodType<PageQuery> = z.strictObject(pageFields)
+
+/** The query of an endpoint that takes none. */
+export const noQuerySchema: z.ZodType<object> = z.strictObject({})
 
 /**
  * A list response. The specification does not say where `has_more` and `next_cursor` stand; this is where the

@@ -1,10 +1,96 @@
+import {z} from 'zod'
+
 /** An error body by RFC 9457, `application/problem+json`. */
 export interface Problem {
   type: string
   title: string
   status: number
-  detail?: string
+  detail?: string | undefined
   /** Stable, for programs: `invalid_cursor`. */
   code: string
-  errors?: {path: string; message: string}[]
+  errors?: {path: string; message: string}[] | undefined
+}
+
+/** The schema of {@link Problem}. */
+export const problemSchema: z.ZodType<Problem> = z
+  .object({
+    type: z.string(),
+    title: z.string(),
+    status: z.number().int(),
+    detail: z.string().optional(),
+    code: z.string().meta({description: 'Stable, for programs.'}),
+    errors: z.array(z.object({path: z.string(), message: z.string()})).optional(),
+  })
+  .meta({id: 'Problem', description: 'Problem details, RFC 9457.'})
+
+/** A stable code of a problem. */
+export type ProblemCode =
+  | 'malformed_json'
+  | 'malformed_body'
+  | 'malformed_url'
+  | 'bad_request'
+  | 'invalid_body'
+  | 'invalid_parameter'
+  | 'invalid_cursor'
+  | 'invalid_idempotency_key'
+  | 'unauthorized'
+  | 'invalid_token'
+  | 'insufficient_scope'
+  | 'not_found'
+  | 'deal_not_found'
+  | 'document_not_found'
+  | 'task_not_found'
+  | 'document_generation_not_found'
+  | 'webhook_endpoint_not_found'
+  | 'webhook_delivery_not_found'
+  | 'method_not_allowed'
+  | 'invalid_transition'
+  | 'incomplete_deal'
+  | 'deal_funded'
+  | 'too_many_documents'
+  | 'precondition_failed'
+  | 'body_too_large'
+  | 'url_too_long'
+  | 'unsupported_media_type'
+  | 'unsupported_file_type'
+  | 'idempotency_key_reused'
+  | 'rate_limited'
+  | 'internal'
+
+/** The status of every code, and what it means. */
+export const PROBLEMS: Record<ProblemCode, {status: number; meaning: string}> = {
+  malformed_json: {status: 400, meaning: 'The body is not JSON.'},
+  malformed_body: {status: 400, meaning: 'The body ended early, or its parts cannot be read.'},
+  malformed_url: {status: 400, meaning: 'The URL cannot be decoded.'},
+  bad_request: {status: 400, meaning: 'The request is no valid HTTP.'},
+  invalid_body: {status: 400, meaning: 'Fields are missing, unknown or wrong; `errors` names each.'},
+  invalid_parameter: {status: 400, meaning: 'Query parameters are unknown, repeated or wrong.'},
+  invalid_cursor: {status: 400, meaning: 'The cursor was altered, or belongs to another list.'},
+  invalid_idempotency_key: {
+    status: 400,
+    meaning: 'The Idempotency-Key is not 1 to 255 printable characters.',
+  },
+  unauthorized: {status: 401, meaning: 'No API key was sent.'},
+  invalid_token: {status: 401, meaning: 'The API key is unknown or revoked.'},
+  insufficient_scope: {status: 403, meaning: 'The API key lacks the scope that the request needs.'},
+  not_found: {status: 404, meaning: 'There is no such endpoint.'},
+  deal_not_found: {status: 404, meaning: 'There is no such deal.'},
+  document_not_found: {status: 404, meaning: 'The deal has no such document.'},
+  task_not_found: {status: 404, meaning: 'There is no such task.'},
+  document_generation_not_found: {status: 404, meaning: 'The deal has no such document generation.'},
+  webhook_endpoint_not_found: {status: 404, meaning: 'There is no such webhook endpoint.'},
+  webhook_delivery_not_found: {status: 404, meaning: 'The webhook endpoint has no such delivery.'},
+  method_not_allowed: {status: 405, meaning: 'The path exists, but not with this method; see Allow.'},
+  invalid_transition: {status: 409, meaning: 'The deal cannot go from its status to that one.'},
+  incomplete_deal: {status: 409, meaning: 'The deal lacks what the status asks for; `errors` names it.'},
+  deal_funded: {status: 409, meaning: 'A funded deal is on the books and cannot be deleted.'},
+  too_many_documents: {status: 409, meaning: 'The deal has as many documents as it may have.'},
+  precondition_failed: {status: 412, meaning: 'The deal is no longer the one that If-Match names.'},
+  body_too_large: {status: 413, meaning: 'The body or the file is larger than allowed.'},
+  url_too_long: {status: 414, meaning: 'A part of the path is longer than any id.'},
+  unsupported_media_type: {status: 415, meaning: 'The Content-Type is not what the endpoint takes.'},
+  unsupported_file_type: {status: 415, meaning: 'The file is of no type that is kept.'},
+  idempotency_key_reused: {status: 422, meaning: 'The Idempotency-Key was used for another request.'},
+  rate_limited: {status: 429, meaning: 'Too many requests; see Retry-After.'},
+  internal: {status: 500, meaning: 'The service failed; the request may be sent again.'},
 }

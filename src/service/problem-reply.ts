@@ -1,7 +1,7 @@
 import {STATUS_CODES} from 'node:http'
 import type {FastifyReply} from 'fastify'
 import type {z} from 'zod'
-import type {Problem} from '../contract/problem.ts'
+import {PROBLEMS, type Problem, type ProblemCode} from '../contract/problem.ts'
 
 /** A refusal: thrown by handlers and hooks, answered as problem details. */
 export class Refusal extends Error {
@@ -26,17 +26,32 @@ export function buildProblem(input: {
   return {type: 'about:blank', title: STATUS_CODES[input.status] ?? 'Error', ...input}
 }
 
-/** Refuses a request whose body or query is not what the schema expects; names every path, never a value. */
-export function refuseInvalid(code: 'invalid_body' | 'invalid_parameter', error: z.ZodError): Refusal {
-  const errors = error.issues.flatMap((issue) => {
+/** A refusal of the table of codes; its detail is the code's meaning unless told. */
+export function refuse(
+  code: ProblemCode,
+  more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
+): Refusal {
+  const {headers, ...words} = more
+  const {status, meaning} = PROBLEMS[code]
+  return new Refusal(buildProblem({status, code, detail: meaning, ...words}), headers)
+}
+
+/** Reads what a request carries; refuses what the schema does not expect, naming every path, never a value. */
+export function parseInput<T>(
+  schema: z.ZodType<T>,
+  value: unknown,
+  code: 'invalid_body' | 'invalid_parameter',
+): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  const errors = parsed.error.issues.flatMap((issue) => {
     const path = issue.path.join('.')
     if (issue.code !== 'unrecognized_keys') return [{path, message: issue.message}]
     return issue.keys.map((key) => ({path: path ? `${path}.${key}` : key, message: 'unknown field'}))
   })
-  const paths = errors.map(({path}) => path || 'body').join(', ')
-  return new Refusal(
-    buildProblem({status: 400, code, detail: `Not as expected: ${paths}. See errors.`, errors}),
-  )
+  const where = code === 'invalid_body' ? 'body' : 'query'
+  const paths = [...new Set(errors.map(({path}) => path || where))].join(', ')
+  throw refuse(code, {detail: `Not as expected: ${paths}. See errors.`, errors})
 }
 
 /** Answers with problem details. */

@@ -1,5 +1,5 @@
 import type {Clock} from '../clock.ts'
-import {buildProblem, Refusal} from './problem-reply.ts'
+import {refuse} from './problem-reply.ts'
 
 /** A token bucket for each API key: `burst` requests at once, `perSecond` refilled. */
 export interface RateLimit {
@@ -45,11 +45,8 @@ export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string)
     if (bucket.tokens < 1) {
       const wait = secondsUntil(bucket, 1)
       const detail = `More than ${limit.perSecond} requests per second. Try again in ${wait} s.`
-      throw new Refusal(buildProblem({status: 429, code: 'rate_limited', detail}), {
-        ...policy,
-        RateLimit: `"default";r=0;t=${wait}`,
-        'Retry-After': String(wait),
-      })
+      const state = {RateLimit: `"default";r=0;t=${wait}`, 'Retry-After': String(wait)}
+      throw refuse('rate_limited', {detail, headers: {...policy, ...state}})
     }
     bucket.tokens -= 1
     const remaining = Math.floor(bucket.tokens)

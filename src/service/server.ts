@@ -1,4 +1,5 @@
 import {randomUUID} from 'node:crypto'
+import multipart from '@fastify/multipart'
 import {
   type FastifyError,
   type FastifyInstance,
@@ -7,17 +8,21 @@ import {
   fastify,
 } from 'fastify'
 import {type Clock, realClock} from '../clock.ts'
+import type {ProblemCode} from '../contract/problem.ts'
 import {ConfigError} from '../errors.ts'
-import type {Log} from '../log.ts'
-import {createKeyCheck} from './api-keys.ts'
+import {createSilentLog, type Log} from '../log.ts'
+import {addAccessHooks} from './access.ts'
+import {buildApi, type WebhookOptions} from './api.ts'
 import {formatCursor, parseCursor} from './cursor.ts'
-import {addDealRoutes} from './deal-routes.ts'
+import {openServiceDatabase, type ServiceDatabase} from './database.ts'
+import {addDescription} from './description.ts'
 import {addFaultHooks} from './fault-hooks.ts'
 import {createFaultBook, type Faults} from './faults.ts'
-import {buildProblem, Refusal, sendProblem} from './problem-reply.ts'
-import {createRateLimiter, type RateLimit} from './rate-limit.ts'
+import {Refusal, refuse, sendProblem} from './problem-reply.ts'
+import type {RateLimit} from './rate-limit.ts'
 import {createRequestLog, type RequestLog} from './request-log.ts'
-import {type DealStore, openDealStore} from './store.ts'
+import {addRoutes, PREFIX, refuseUnknown} from './routes.ts'
+import {createDealStore, type DealStore} from './store.ts'
 
 /** How to run a local Deal Financing Service. */
 export interface ServiceOptions {
@@ -25,14 +30,19 @@ export interface ServiceOptions {
   host?: string
   /** Default 0: a free port. */
   port?: number
-  /** A SQLite file; default `:memory:`. */
+  /** A SQLite file; default `:memory:`. Files of documents lie beside it. */
   dbPath?: string
-  /** `sk_live_…` or `sk_test_…`, at least one. */
+  /** `sk_live_…` or `sk_test_…`, at least one; keys made in the database are accepted, too. */
   apiKeys: readonly string[]
-  /** Stamps `created_at` of new deals. */
+  /** Stamps `created_at`. */
   clock: Clock
   /** Off when not given. */
   rateLimit?: RateLimit
+  /** Of one uploaded file; default 25 MiB. */
+  maxFileBytes?: number
+  /** Default 200. */
+  documentsPerDeal?: number
+  webhooks?: WebhookOptions
   log?: Log
 }
 
@@ -41,77 +51,84 @@ export interface RunningService extends AsyncDisposable {
   /** The base URL with the prefix: `http://127.0.0.1:4010/v1`. */
   url: string
   store: DealStore
+  /** What the deals are kept in, together with everything else. */
+  database: ServiceDatabase
   faults: Faults
   requests: RequestLog
   /** Ends every connection at once, busy or idle, and closes the store. */
   close(): Promise<void>
 }
 
-const PREFIX = '/v1'
-const WITH_BODY = new Set(['POST', 'PUT', 'PATCH'])
+const MAX_FILE_BYTES = 25 * 1024 * 1024
+const DOCUMENTS_PER_DEAL = 200
 
 function pathOf(request: FastifyRequest): string {
   return request.url.startsWith(`${PREFIX}/`) ? request.url.slice(PREFIX.length) : request.url
 }
 
-function isJson(contentType: string | undefined): boolean {
-  return contentType?.split(';')[0]?.trim().toLowerCase() === 'application/json'
-}
-
-const PROBLEM_CODES: Record<string, string> = {
+const PROBLEM_CODES: Record<string, ProblemCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_EMPTY_JSON_BODY: 'malformed_json',
   FST_ERR_CTP_INVALID_CONTENT_LENGTH: 'malformed_body',
   FST_ERR_CTP_BODY_TOO_LARGE: 'body_too_large',
+  FST_ERR_CTP_INVALID_MEDIA_TYPE: 'unsupported_media_type',
   FST_ERR_BAD_URL: 'malformed_url',
   FST_ERR_MAX_PARAM_LENGTH: 'url_too_long',
+  FST_REQ_FILE_TOO_LARGE: 'body_too_large',
+  FST_FILES_LIMIT: 'body_too_large',
+  FST_PARTS_LIMIT: 'body_too_large',
+  FST_FIELDS_LIMIT: 'body_too_large',
+  FST_INVALID_MULTIPART_CONTENT_TYPE: 'unsupported_media_type',
+  FST_PROTO_VIOLATION: 'malformed_body',
 }
 
-function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log?: Log): FastifyReply {
+function answerError(error: Error, request: FastifyRequest, reply: FastifyReply, log: Log): FastifyReply {
   reply.header('X-Request-Id', request.id)
   if (error instanceof Refusal) return sendProblem(reply, error.problem, error.headers)
   const {statusCode: status = 500, code = ''}: Partial<FastifyError> = error
-  if (status >= 400 && status < 500)
-    return sendProblem(reply, buildProblem({status, code: PROBLEM_CODES[code] ?? 'bad_request'}))
-  log?.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
-  return sendProblem(reply, buildProblem({status: 500, code: 'internal'}))
+  const known = PROBLEM_CODES[code]
+  if (known || (status >= 400 && status < 500))
+    return sendProblem(reply, refuse(known ?? 'bad_request').problem)
+  log.error({err: error, method: request.method, path: request.routeOptions.url}, 'service failed')
+  return sendProblem(reply, refuse('internal').problem)
 }
 
-function createApp(log?: Log): FastifyInstance {
+function createApp(log: Log): FastifyInstance {
   const app = fastify({
     forceCloseConnections: true,
     genReqId: () => `req_${randomUUID()}`,
     frameworkErrors: (error, request, reply) => answerError(error, request, reply, log),
   })
   app.setErrorHandler<Error>((error, request, reply) => answerError(error, request, reply, log))
-  app.setNotFoundHandler(() => {
-    throw new Refusal(buildProblem({status: 404, code: 'not_found', detail: 'There is no such endpoint.'}))
+  app.setNotFoundHandler((request) => {
+    throw refuseUnknown(request.url)
   })
   app.addHook('onResponse', async (request, reply) => {
     const fields = {method: request.method, path: request.routeOptions.url, status: reply.statusCode}
-    log?.debug({...fields, duration_ms: Math.round(reply.elapsedTime)}, 'service answered')
+    log.debug({...fields, duration_ms: Math.round(reply.elapsedTime)}, 'service answered')
   })
   return app
 }
 
-function addAccessHooks(app: FastifyInstance, options: ServiceOptions): void {
-  const checkKey = createKeyCheck(options.apiKeys)
-  const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
-  app.addHook('onRequest', async (request, reply) => {
-    const key = checkKey(request.headers.authorization)
-    if (limitRate) reply.headers(limitRate(key))
-    if (WITH_BODY.has(request.method) && !isJson(request.headers['content-type'])) {
-      const detail = 'Send the body as Content-Type: application/json.'
-      throw new Refusal(buildProblem({status: 415, code: 'unsupported_media_type', detail}))
-    }
+/** An empty body is no JSON, but endpoints that take none may be sent none. */
+function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
+  const parseJson = app.getDefaultJsonParser('error', 'error')
+  app.removeContentTypeParser('application/json')
+  app.addContentTypeParser('application/json', {parseAs: 'string'}, (request, body, done) => {
+    if (body === '' && request.routeOptions.config.takesNoBody) done(null, undefined)
+    else parseJson(request, String(body), done)
+  })
+  app.register(multipart, {
+    limits: {fileSize: maxFileBytes, files: 1, fields: 10, fieldSize: 1_000, fieldNameSize: 100, parts: 12},
+    throwFileSizeLimit: false,
   })
 }
 
-function rewindCursor(cursor: string, store: DealStore): string {
-  const place = parseCursor(cursor, store.cursorSecret)
-  if (!place) return cursor
-  const after = store.keyBefore(place.after, place.status ?? undefined) ?? {createdAt: 0, id: ''}
-  return formatCursor({...place, after}, store.cursorSecret)
+function rewindCursor(cursor: string, store: DealStore, secret: Buffer): string {
+  const place = parseCursor(cursor, secret)
+  if (place?.list !== 'deals') return cursor
+  const after = store.keyBefore(place.after, place.filter ?? undefined) ?? {createdAt: 0, id: ''}
+  return formatCursor({...place, after}, secret)
 }
 
 async function listen(app: FastifyInstance, host: string, port: number): Promise<string> {
@@ -133,37 +150,51 @@ async function listen(app: FastifyInstance, host: string, port: number): Promise
  * @throws ConfigError when a key has the wrong form, the database cannot be opened or the port is taken
  */
 export async function startService(options: ServiceOptions): Promise<RunningService> {
-  const {host = '127.0.0.1', port = 0, dbPath = ':memory:', clock, log} = options
+  const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
   const closing = new AbortController()
   const faults = createFaultBook()
   const requests = createRequestLog()
-
-  app.addHook('onRequest', async (request, reply) => {
-    reply.header('X-Request-Id', request.id)
-    requests.add({method: request.method, path: pathOf(request), at: realClock.now()})
+  const database = openServiceDatabase(dbPath)
+  const store = createDealStore(database)
+  const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
+  const api = buildApi({
+    ...options,
+    prefix: PREFIX,
+    database,
+    store,
+    limits: {documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL},
+    onError,
   })
-  addFaultHooks(app, faults, {
-    realClock,
-    signal: closing.signal,
-    pathOf,
-    rewindCursor: (cursor) => rewindCursor(cursor, store),
-  })
-  addAccessHooks(app, options)
-
-  const store = openDealStore(dbPath)
   let closed: Promise<void> | undefined
   const close = (): Promise<void> => {
     // Connections go first: a request that waits must see a closed connection, not an error of the abort.
     app.server.closeAllConnections()
     closing.abort(new Error('The service is closing.'))
-    closed ??= app.close().then(() => store.close())
+    closed ??= app
+      .close()
+      .then(() => api.stop())
+      .then(() => database.close())
     return closed
   }
-  app.register(async (api) => addDealRoutes(api, {store, clock}), {prefix: PREFIX})
   try {
+    app.addHook('onRequest', async (request, reply) => {
+      reply.header('X-Request-Id', request.id)
+      requests.add({method: request.method, path: pathOf(request), at: realClock.now()})
+    })
+    addFaultHooks(app, faults, {
+      realClock,
+      signal: closing.signal,
+      pathOf,
+      rewindCursor: (cursor) => rewindCursor(cursor, store, database.secret),
+    })
+    addAccessHooks(app, {...options, database})
+    addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
+    app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
+    addDescription(app, PREFIX)
     const url = `${await listen(app, host, port)}${PREFIX}`
-    return {url, store, faults, requests, close, [Symbol.asyncDispose]: close}
+    api.start()
+    return {url, store, database, faults, requests, close, [Symbol.asyncDispose]: close}
   } catch (error) {
     await close()
     throw error

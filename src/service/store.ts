@@ -1,6 +1,5 @@
-import {randomBytes} from 'node:crypto'
-import {DatabaseSync, type SQLInputValue, type SQLOutputValue} from 'node:sqlite'
-import {ConfigError} from '../errors.ts'
+import type {SQLInputValue, SQLOutputValue} from 'node:sqlite'
+import type {ServiceDatabase} from './database.ts'
 
 /** One deal as the service keeps it. Amounts are cents. */
 export interface StoredDeal {
@@ -31,8 +30,6 @@ export interface StatusTotal {
 
 /** The service's deals in SQLite. */
 export interface DealStore {
-  /** Signs cursors; kept with the deals, so that a cursor outlives a restart. */
-  readonly cursorSecret: Buffer
   /** Inserts all or none of the deals; returns how many. */
   insert(deals: Iterable<StoredDeal>): number
   get(id: string): StoredDeal | undefined
@@ -51,26 +48,7 @@ export interface DealStore {
   totals(): StatusTotal[]
   /** Runs `work` in one transaction; rolls back and rethrows when it throws. */
   transaction<T>(work: () => T): T
-  close(): void
 }
-
-const SCHEMA = `
-create table if not exists deal (
-  id text primary key,
-  property_address text not null,
-  loan_amount_cents integer not null,
-  property_value_cents integer,
-  loan_program text,
-  status text not null,
-  created_at integer not null
-) strict;
-create index if not exists deal_by_created on deal (created_at, id);
-create index if not exists deal_by_status on deal (status, created_at, id);
-create table if not exists cursor_secret (
-  only_row integer primary key check (only_row = 1),
-  secret blob not null
-) strict;
-`
 
 const COLUMNS =
   'id, property_address, loan_amount_cents, property_value_cents, loan_program, status, created_at'
@@ -103,37 +81,9 @@ function valuesOf(deal: StoredDeal): SQLInputValue[] {
   ]
 }
 
-function openDatabase(dbPath: string): DatabaseSync {
-  try {
-    const database = new DatabaseSync(dbPath, {readBigInts: true, timeout: 5_000})
-    database.exec('pragma journal_mode = wal; pragma synchronous = normal; pragma cache_size = -65536')
-    database.exec(SCHEMA)
-    return database
-  } catch (cause) {
-    throw new ConfigError({
-      code: 'SERVICE_DB_OPEN',
-      problem: `The service cannot open its database '${dbPath}': expected a new file in an existing folder, or a file it wrote itself.`,
-      next: 'Name another file, or leave the path out to keep the deals in memory.',
-      cause,
-    })
-  }
-}
-
-function readCursorSecret(database: DatabaseSync): Buffer {
-  database
-    .prepare('insert into cursor_secret (only_row, secret) values (1, ?) on conflict do nothing')
-    .run(randomBytes(32))
-  const secret = database.prepare('select secret from cursor_secret').get()?.secret
-  return secret instanceof Uint8Array ? Buffer.from(secret) : Buffer.alloc(0)
-}
-
-/**
- * Opens the deals in a file, or in memory with `:memory:`.
- *
- * @throws ConfigError when the file cannot be opened as the service's database
- */
-export function openDealStore(dbPath: string): DealStore {
-  const database = openDatabase(dbPath)
+/** Creates the store of deals over the service's database. */
+export function createDealStore(database: ServiceDatabase): DealStore {
+  const {transaction} = database
   const insertOne = database.prepare(`insert into deal (${COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)`)
   const selectOne = database.prepare(`select ${COLUMNS} from deal where id = ?`)
   const selectPage = database.prepare(
@@ -164,21 +114,7 @@ export function openDealStore(dbPath: string): DealStore {
     return row && dealOfRow(row)
   }
 
-  function transaction<T>(work: () => T): T {
-    if (database.isTransaction) return work()
-    database.exec('begin immediate')
-    try {
-      const result = work()
-      database.exec('commit')
-      return result
-    } catch (error) {
-      if (database.isTransaction) database.exec('rollback')
-      throw error
-    }
-  }
-
   return {
-    cursorSecret: readCursorSecret(database),
     get,
     transaction,
     insert: (deals) =>
@@ -218,6 +154,5 @@ export function openDealStore(dbPath: string): DealStore {
         deals: Number(row.deals),
         amountCents: BigInt(String(row.amount_cents)),
       })),
-    close: () => database.close(),
   }
 }

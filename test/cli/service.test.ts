@@ -1,6 +1,7 @@
+import {join} from 'node:path'
 import {expect, test, vi} from 'vitest'
-import {createLab} from '../support/lab.ts'
-import {readFailure} from './outcome.ts'
+import {createLab, runProgram} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
 
 test('the local service says where it listens, takes its key alone, and ends on SIGTERM', async () => {
   await using lab = await createLab()
@@ -19,4 +20,42 @@ test('the local service says where it listens, takes its key alone, and ends on 
 
   service.process.kill('SIGTERM')
   expect(await service.ended).toMatchObject({code: 0, signal: null})
+})
+
+test('keys are made, listed and revoked by command, and a running service obeys', async () => {
+  await using lab = await createLab()
+  const db = join(lab.folder.root, '..', 'service.db')
+  using service = lab.start(['service', '--deals', '3', '--db', db, '--json'])
+  await vi.waitFor(() => expect(service.printed().stdout).toMatch(/\n$/), {timeout: 20_000, interval: 20})
+  const {url} = JSON.parse(service.printed().stdout)
+  const statusOf = async (key: unknown): Promise<number> =>
+    (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status
+
+  const made = readJson(
+    await lab.run(['service', 'keys', 'create', 'CRM', '--live', '--scope', 'read', '--db', db, '--json']),
+  )
+  expect(made).toEqual({
+    id: expect.any(String),
+    api_key: expect.stringMatching(/^sk_live_/),
+    scopes: ['read'],
+  })
+  expect(await statusOf(made.api_key)).toBe(200)
+
+  const listed = await lab.run(['service', 'keys', 'list', '--db', db])
+  expect(listed.stdout).toMatch(/CRM\s+sk_live_\w{12}\s+read/)
+  expect(listed.stdout).not.toContain(String(made.api_key))
+
+  const revoke = ['service', 'keys', 'revoke', String(made.id), '--db', db, '--json']
+  expect(readJson(await lab.run(revoke))).toEqual({id: made.id, revoked: true})
+  expect(await statusOf(made.api_key)).toBe(401)
+  expect(readFailure(await lab.run(revoke))).toMatchObject({code: 'SERVICE_KEY_UNKNOWN', exitCode: 2})
+})
+
+test.each([
+  [['create', 'x', '--db', 'x.db', '--scope', 'admin'], 'USAGE_SCOPE'],
+  [['list'], 'USAGE_DB'],
+  [['list', '--db', 'missing/x.db'], 'SERVICE_DB_OPEN'],
+])('service keys %j is refused', async (args, code) => {
+  const ended = await runProgram(['service', 'keys', ...args, '--json'], {})
+  expect(readFailure(ended)).toMatchObject({code, exitCode: 2})
 })

@@ -1,5 +1,5 @@
 import {realClock} from '../../src/clock.ts'
-import {formatDeal, formatListedDeal} from '../../src/service/deal-wire.ts'
+import {formatDeal, formatListedDeal} from '../../src/service/deals.ts'
 import type {Random} from '../../src/service/random.ts'
 import {startService} from '../../src/service/server.ts'
 import type {DealChange, StoredDeal} from '../../src/service/store.ts'

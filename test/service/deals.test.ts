@@ -88,10 +88,10 @@ describe('deals', () => {
     const response = await call(service, 'PATCH', '/deals/deal_000001', {
       status: 'underwriting',
       loan_amount: 360_000.55,
-      property_value: null,
+      property_value: 510_000,
     })
     expect(response.status).toBe(200)
-    const changed = {status: 'underwriting', loan_amount: 360_000.55, property_value: null}
+    const changed = {status: 'underwriting', loan_amount: 360_000.55, property_value: 510_000}
     expect(await readDeal(response)).toMatchObject({...changed, loan_program: 'bridge_30yr'})
     expect(await readDeal(await call(service, 'GET', '/deals/deal_000001'))).toMatchObject(changed)
   })

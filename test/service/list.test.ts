@@ -127,7 +127,7 @@ describe('list of deals', () => {
   )
 
   test('reads back every cursor it writes, and none with a changed character', () => {
-    const {cursorSecret} = service.store
+    const {secret} = service.database
     fc.assert(
       fc.property(
         fc.integer({min: 0, max: 4e12}),
@@ -136,13 +136,13 @@ describe('list of deals', () => {
         fc.nat(),
         fc.constantFrom(...'ABab01-_=!'),
         (createdAt, id, status, position, character) => {
-          const place = {after: {createdAt, id}, status}
-          const cursor = formatCursor(place, cursorSecret)
-          expect(parseCursor(cursor, cursorSecret)).toEqual(place)
+          const place = {list: 'deals', filter: status, after: {createdAt, id}}
+          const cursor = formatCursor(place, secret)
+          expect(parseCursor(cursor, secret)).toEqual(place)
           const at = position % cursor.length
           const forged = cursor.slice(0, at) + character + cursor.slice(at + 1)
-          if (forged !== cursor) expect(parseCursor(forged, cursorSecret)).toBeNull()
-          expect(parseCursor(cursor + character, cursorSecret)).toBeNull()
+          if (forged !== cursor) expect(parseCursor(forged, secret)).toBeNull()
+          expect(parseCursor(cursor + character, secret)).toBeNull()
         },
       ),
     )

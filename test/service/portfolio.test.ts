@@ -2,13 +2,14 @@ import {describe, expect, test} from 'vitest'
 import {addDays} from '../../src/clock.ts'
 import {ConfigError} from '../../src/errors.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
+import {openServiceDatabase} from '../../src/service/database.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
-import {type DealStore, openDealStore, type StoredDeal} from '../../src/service/store.ts'
+import {createDealStore, type DealStore, type StoredDeal} from '../../src/service/store.ts'
 
 const TODAY = '2026-03-02'
 
 function aPortfolio(deals = 2_500, seed = 7): DealStore {
-  const store = openDealStore(':memory:')
+  const store = createDealStore(openServiceDatabase(':memory:'))
   seedPortfolio(store, {deals, seed, today: TODAY})
   return store
 }
@@ -137,7 +138,7 @@ describe('a day in the portfolio', () => {
   })
 
   test('leaves an empty portfolio empty', () => {
-    const store = openDealStore(':memory:')
+    const store = createDealStore(openServiceDatabase(':memory:'))
     const events = advanceDay(store, {seed: 7, day: TODAY})
     expect(Object.values(events).every((count) => count === 0)).toBe(true)
   })

@@ -62,14 +62,14 @@ test('keeps deals and cursors when a file is opened again', async () => {
   const dbPath = join(await makeFolder(), 'deals.db')
   const first = await startTestService({dbPath})
   insertDeals(first, 4)
-  await call(first, 'PATCH', '/deals/deal_000003', {status: 'funded', loan_amount: 0.29})
+  await call(first, 'PATCH', '/deals/deal_000003', {status: 'underwriting', loan_amount: 0.29})
   const {next_cursor} = await readPage(first, '?limit=2')
   await first.close()
 
   await using second = await startTestService({dbPath})
   const page = await readPage(second, `?limit=2&cursor=${next_cursor}`)
   expect(page.data.map(({id}) => id)).toEqual(['deal_000003', 'deal_000004'])
-  expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'funded', loanAmountCents: 29n}))
+  expect(second.store.get('deal_000003')).toEqual(aDeal(3, {status: 'underwriting', loanAmountCents: 29n}))
 })
 
 test('keeps none of the deals when one of an insert fails', async () => {

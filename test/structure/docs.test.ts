@@ -1,8 +1,10 @@
 import {execFileSync} from 'node:child_process'
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {renderServicePage} from '../../scripts/service-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 
@@ -22,6 +24,10 @@ test('the configuration page and .env.example are what the settings say: npm run
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
 
+test('the tables of the service page are what the contract says: npm run docs', () => {
+  expect(readPage('docs/service.md')).toBe(renderServicePage(readPage('docs/service.md')))
+})
+
 test.each(PAGES)('every path that %s names exists', (page) => {
   const named = [...readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|\.ci)\/[\w./*-]*)`/g)]
   const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, path = '']) =>
@@ -38,10 +44,16 @@ test.each(PAGES)('every loantape command that %s shows exists, with its options'
     ([, words = '']) => words,
   )
   const unknown = shown.filter((words) => {
-    const command = program.commands.find((known) => known.name() === words.split(' ')[0])
+    const path = words.split(' ').reduce<Command[]>(
+      (known, word) => {
+        const next = known.at(-1)?.commands.find((command) => command.name() === word)
+        return next ? known.concat(next) : known
+      },
+      [program],
+    )
+    const command = path.length > 1
     const options = [...words.matchAll(/(?<=\s)--[a-z-]+/g)].map(([option]) => option)
-    const own = [command, ...(command?.commands ?? [])].flatMap((one) => one?.options ?? [])
-    const known = [...own, ...program.options].map(({long}) => long)
+    const known = path.flatMap((one) => one.options.map(({long}) => long))
     return !command || options.some((option) => !known.includes(option))
   })
   expect(unknown).toEqual([])

@@ -16,9 +16,11 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   ledger: ['kernel', 'contract'],
   ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
   service: ['kernel', 'contract'],
+  client: ['kernel', 'contract'],
+  push: ['kernel', 'contract', 'client'],
   pipeline: [...BASE, ...STAGES],
   schedule: [...BASE, ...STAGES, 'pipeline'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service'],
+  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client', 'push'],
   main: ['cli'],
 }
 

@@ -1,0 +1,6 @@
+#!/usr/bin/env node
+import {existsSync} from 'node:fs'
+
+// A checkout runs its sources; a package has none, for Node strips no types below node_modules.
+const source = new URL('../src/main.ts', import.meta.url)
+await import(existsSync(source) ? source.href : new URL('../dist/src/main.js', import.meta.url).href)

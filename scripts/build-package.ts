@@ -1,0 +1,12 @@
+import {execFileSync} from 'node:child_process'
+import {cpSync, globSync, rmSync} from 'node:fs'
+import {join} from 'node:path'
+
+const root = join(import.meta.dirname, '..')
+const dist = join(root, 'dist')
+
+rmSync(dist, {recursive: true, force: true})
+execFileSync('tsc', ['-p', 'tsconfig.build.json'], {cwd: root, stdio: 'inherit'})
+// Jobs are found by their ending; a declaration is none.
+for (const file of globSync('jobs/*.d.ts', {cwd: dist})) rmSync(join(dist, file))
+cpSync(join(root, 'sql'), join(dist, 'sql'), {recursive: true})

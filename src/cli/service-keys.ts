@@ -1,0 +1,101 @@
+import type {Command} from 'commander'
+import {realClock} from '../clock.ts'
+import {ConfigError} from '../errors.ts'
+import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/api-keys.ts'
+import {openServiceDatabase, type ServiceDatabase} from '../service/database.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {renderTable} from './table.ts'
+
+interface KeyOptions extends CommonOptions {
+  db?: string
+  live?: boolean
+  scope?: Scope[]
+}
+
+const DB_OPTION = ['--db <file>', "the service's SQLite file"] as const
+
+/** `loantape service keys`. */
+export function addServiceKeys(service: Command, cli: Cli): void {
+  const keys = service.command('keys').description('create, list and revoke API keys kept in --db')
+
+  keys
+    .command('create <name>')
+    .description('make a key; it is shown once')
+    .option(...DB_OPTION)
+    .option('--live', 'a key that begins with sk_live_ instead of sk_test_')
+    .option('--scope <scopes>', 'read, write or read,write', parseScopes, [...SCOPES])
+    .action((name: string, _options, command: Command) => {
+      const options = command.optsWithGlobals<KeyOptions>()
+      const {live, scope = [...SCOPES]} = options
+      const made = withDatabase(options, (database) =>
+        createApiKey(database, {kind: live ? 'live' : 'test', name, scopes: scope, now: realClock.now()}),
+      )
+      cli.printResult(
+        options,
+        {id: made.id, api_key: made.key, scopes: scope},
+        ({id, api_key}) => `Key ${id}, shown this once:\n  LOANTAPE_API_KEY=${api_key}`,
+      )
+    })
+
+  keys
+    .command('list')
+    .description('every key, never its secret')
+    .option(...DB_OPTION)
+    .action((_options, command: Command) => {
+      const options = command.optsWithGlobals<KeyOptions>()
+      cli.printResult(options, {keys: withDatabase(options, listApiKeys)}, (result) =>
+        renderTable(
+          [{title: 'id'}, {title: 'name'}, {title: 'begins with'}, {title: 'scopes'}, {title: 'revoked'}],
+          result.keys.map(({id, name, prefix, scopes, revoked_at}) => [
+            id,
+            name,
+            prefix,
+            scopes.join(','),
+            revoked_at ?? '',
+          ]),
+        ),
+      )
+    })
+
+  keys
+    .command('revoke <id>')
+    .description('revoke a key, at once and for good; a running service refuses it from then on')
+    .option(...DB_OPTION)
+    .action((id: string, _options, command: Command) => {
+      const options = command.optsWithGlobals<KeyOptions>()
+      if (!withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
+        throw new ConfigError({
+          code: 'SERVICE_KEY_UNKNOWN',
+          problem: `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
+          kept: 'No key was changed.',
+          next: '`loantape service keys list` shows the ids.',
+        })
+      cli.printResult(options, {id, revoked: true}, () => `Key ${id} is revoked.`)
+    })
+}
+
+function parseScopes(text: string): Scope[] {
+  const words = text.split(',')
+  const scopes = SCOPES.filter((scope) => words.includes(scope))
+  if (scopes.length > 0 && words.length === scopes.length) return scopes
+  throw new ConfigError({
+    code: 'USAGE_SCOPE',
+    problem: `Value '${text}' in --scope: expected read, write or read,write.`,
+    kept: 'No key was made.',
+  })
+}
+
+function withDatabase<T>({db}: KeyOptions, work: (database: ServiceDatabase) => T): T {
+  if (db === undefined)
+    throw new ConfigError({
+      code: 'USAGE_DB',
+      problem: 'Option --db is missing: expected the SQLite file of the service.',
+      kept: 'No key was changed.',
+    })
+  const database = openServiceDatabase(db)
+  try {
+    return work(database)
+  } finally {
+    database.close()
+  }
+}

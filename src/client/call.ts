@@ -1,0 +1,80 @@
+import {randomUUID} from 'node:crypto'
+import {ENDPOINTS} from '../contract/endpoints.ts'
+import type {OperationId, Operations} from '../contract/operations.ts'
+import type {ListBody} from '../contract/page.ts'
+import type {Outgoing} from './send.ts'
+
+/** Query parameters by name; an absent one is not sent. */
+export type Query = Record<string, string | number | boolean | undefined>
+
+/** What is said beside the body of a writing request. */
+export interface WriteOptions {
+  /** Of a creation: the same key takes effect once; a new one by default, kept over retries. */
+  idempotencyKey?: string
+  /** Of an update or deletion: the ETag of the record as you know it. */
+  ifMatch?: string
+}
+
+/** The parts of one call. */
+interface CallParts extends WriteOptions {
+  /** For the placeholders of the path, in order. */
+  ids?: readonly string[]
+  query?: Query | undefined
+  body?: object | FormData
+}
+
+/** Calls operations of the contract. */
+export interface Caller {
+  call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']>
+  /** The answer as it is, for what is no JSON. */
+  open(id: OperationId, parts?: CallParts): Promise<Response>
+}
+
+function buildRequest(id: OperationId, parts: CallParts): Outgoing {
+  const {method, path} = ENDPOINTS[id]
+  const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
+  const left = [...ids]
+  const filled = path.replace(/\{\w+\}/g, () => encodeURIComponent(left.shift() ?? ''))
+  const search = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) if (value !== undefined) search.set(name, String(value))
+  const isForm = body instanceof FormData
+  const writes = method === 'POST' || method === 'PATCH'
+  return {
+    method,
+    path: search.size > 0 ? `${filled}?${search}` : filled,
+    headers: {
+      accept: 'application/json',
+      ...(writes && !isForm && {'content-type': 'application/json'}),
+      ...(method === 'POST' && {'idempotency-key': idempotencyKey}),
+      ...(ifMatch !== undefined && {'if-match': ifMatch}),
+    },
+    body: isForm ? body : writes ? JSON.stringify(body ?? {}) : undefined,
+  }
+}
+
+/** Creates calls over what sends requests. */
+export function createCaller(send: (outgoing: Outgoing) => Promise<Response>): Caller {
+  const open: Caller['open'] = (id, parts = {}) => send(buildRequest(id, parts))
+  return {
+    open,
+    async call(id, parts) {
+      const text = await (await open(id, parts)).text()
+      // Typed by the contract, not parsed by it: a client must not fail over a field or a word that is new.
+      return text === '' ? undefined : JSON.parse(text)
+    },
+  }
+}
+
+/** The records of a list, page after page, asked for as they are read. */
+export async function* readPages<T>(
+  readPage: (query: Query) => Promise<ListBody<T>>,
+  query: Query = {},
+): AsyncGenerator<T, void, undefined> {
+  let cursor: string | undefined
+  for (;;) {
+    const page = await readPage({...query, cursor})
+    yield* page.data
+    if (!page.has_more || page.next_cursor === null || page.next_cursor === cursor) return
+    cursor = page.next_cursor
+  }
+}

@@ -1,0 +1,38 @@
+import type {FastifyInstance, FastifyRequest} from 'fastify'
+import {realClock} from '../clock.ts'
+import {checkScope, createKeyCheck} from './api-keys.ts'
+import type {ServiceDatabase} from './database.ts'
+import {refuse} from './problem-reply.ts'
+import {createRateLimiter, type RateLimit} from './rate-limit.ts'
+import {refuseUnknown} from './routes.ts'
+
+const WITH_BODY = new Set(['POST', 'PUT', 'PATCH'])
+
+function checkContentType({method, headers, routeOptions}: FastifyRequest): void {
+  if (!WITH_BODY.has(method)) return
+  const expected = routeOptions.config?.isMultipart ? 'multipart/form-data' : 'application/json'
+  const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
+  if (sent === expected) return
+  throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
+}
+
+/** Lets a request in: its key, its rate, the scope of its key, the type of its body, in this order. */
+export function addAccessHooks(
+  app: FastifyInstance,
+  options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
+): void {
+  const checkKey = createKeyCheck(options.apiKeys, options.database)
+  const limitRate = options.rateLimit && createRateLimiter(options.rateLimit, realClock)
+  app.decorateRequest('keyOwner', '')
+  app.addHook('onRequest', async (request, reply) => {
+    const {isPublic, scope} = request.routeOptions.config ?? {}
+    if (isPublic) return
+    const caller = checkKey(request.headers.authorization)
+    request.keyOwner = caller.owner
+    if (limitRate) reply.headers(limitRate(caller.owner))
+    if (scope) checkScope(caller, scope)
+    checkContentType(request)
+    // Before the body is read: what is wrong with it is of no interest where nobody takes it.
+    if (request.is404) throw refuseUnknown(request.url)
+  })
+}

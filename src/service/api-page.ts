@@ -1,0 +1,58 @@
+import {z} from 'zod'
+import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
+import {ENDPOINTS} from '../contract/endpoints.ts'
+import {PROBLEMS} from '../contract/problem.ts'
+
+const escapeHtml = (text: string): string => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)
+
+function renderSchema(title: string, schema: z.ZodType): string {
+  const {$schema, $defs, ...json} = z.toJSONSchema(schema, {io: 'input', unrepresentable: 'any'})
+  const shown = $defs ? Object.values($defs).map(({id, ...rest}) => rest) : [json]
+  return `<h4>${title}</h4><pre>${escapeHtml(JSON.stringify(shown.length === 1 ? shown[0] : shown, null, 2))}</pre>`
+}
+
+function renderEndpoint(id: string, endpoint: Endpoint): string {
+  const {method, path, summary, body, record, status, isList, query} = endpoint
+  const hasQuery = Object.keys(z.toJSONSchema(query, {io: 'output'}).properties ?? {}).length > 0
+  const codes = problemsOf(endpoint).map(
+    (code) =>
+      `<tr><td>${PROBLEMS[code].status}<td><code>${code}</code><td>${escapeHtml(PROBLEMS[code].meaning)}`,
+  )
+  return [
+    `<details id="${id}"><summary><b class="${method}">${method}</b> <code>${path}</code> ${escapeHtml(summary)}</summary>`,
+    hasQuery ? renderSchema('Query', query) : '',
+    body === noBodySchema ? '' : renderSchema('Body', body),
+    record
+      ? renderSchema(`Answer ${status}: <code>data</code>${isList ? ', each of' : ''}`, record)
+      : `<h4>Answer ${status}</h4>`,
+    `<h4>Problems</h4><table>${codes.join('')}</table></details>`,
+  ].join('')
+}
+
+const STYLE = `
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2330 }
+h2 { margin-top: 2rem; border-bottom: 1px solid #d6dbe4 }
+details { margin: .4rem 0; padding: .3rem .6rem; border: 1px solid #d6dbe4; border-radius: 4px }
+summary { cursor: pointer }
+summary b { display: inline-block; min-width: 4.5em }
+.GET { color: #10658a } .POST { color: #1c7a3e } .PATCH { color: #8a5a10 } .DELETE { color: #a02b2b }
+pre { background: #f4f6f9; padding: .8rem; overflow-x: auto; font-size: 13px }
+td { padding: .1rem .8rem .1rem 0; vertical-align: top }`
+
+/** The API as one page for a browser: no script, nothing from elsewhere. */
+export function renderApiPage(serverUrl: string): string {
+  const groups = Map.groupBy(Object.entries(ENDPOINTS), ([, {tag}]) => tag)
+  const sections = [...groups].map(
+    ([tag, endpoints]) =>
+      `<h2>${tag}</h2>${endpoints.map(([id, endpoint]) => renderEndpoint(id, endpoint)).join('\n')}`,
+  )
+  return `<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>Deal Financing Service</title><style>${STYLE}</style></head><body>
+<h1>Deal Financing Service</h1>
+<p>Base URL <code>${escapeHtml(serverUrl)}</code>, with <code>Authorization: Bearer &lt;API key&gt;</code>.
+For machines: <a href="/openapi.json">openapi.json</a>.</p>
+${sections.join('\n')}
+</body></html>
+`
+}

@@ -1,0 +1,123 @@
+import {z} from 'zod'
+import {type DocumentGeneration, TEMPLATES} from '../contract/document.ts'
+import {createId, rowCount, rowInstant} from './database.ts'
+import {requireDeal} from './deals.ts'
+import {attachDocument} from './documents.ts'
+import type {Handlers, ServiceWorld} from './handlers.ts'
+import {refuse} from './problem-reply.ts'
+import {readTablePage} from './table-page.ts'
+import {renderTemplate} from './templates.ts'
+
+type GenerationHandlers = Pick<
+  Handlers,
+  'requestDocumentGeneration' | 'listDocumentGenerations' | 'getDocumentGeneration'
+>
+
+const row: z.ZodType<DocumentGeneration> = z.object({
+  id: z.string(),
+  deal_id: z.string(),
+  template: z.enum(TEMPLATES),
+  status: z.enum(['queued', 'completed', 'failed']),
+  document_id: z.string().nullable(),
+  created_at: rowInstant,
+  finished_at: rowInstant.nullable(),
+})
+
+const SELECT_ONE = 'select * from document_generation where id = ? and deal_id = ?'
+const SELECT_QUEUED = `select * from document_generation where status = 'queued' order by created_at, id limit 1`
+const COUNT_LINKED = `select
+  (select count(*) from borrower where deal_id = ?1) as borrowers,
+  (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
+
+/** Creates the operations on document generations; `onRequested` is told once one is queued for good. */
+export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void): GenerationHandlers {
+  const {store, database, clock} = world
+  const requireGeneration = (dealId: string, id: string): DocumentGeneration => {
+    const generation = database.get(row, SELECT_ONE, id, dealId)
+    if (!generation) throw refuse('document_generation_not_found')
+    return generation
+  }
+  return {
+    requestDocumentGeneration: ({id: dealId, body}) => {
+      requireDeal(store, dealId)
+      const id = createId('gen')
+      database.run(
+        `insert into document_generation (id, deal_id, template, status, created_at)
+         values (?, ?, ?, 'queued', ?)`,
+        id,
+        dealId,
+        body.template,
+        clock.now(),
+      )
+      database.afterCommit(onRequested)
+      const location = `${world.prefix}/deals/${dealId}/document-generations/${id}`
+      return {body: {data: requireGeneration(dealId, id)}, headers: {Location: location}}
+    },
+    listDocumentGenerations: ({id, query}) => {
+      requireDeal(store, id)
+      const parent = {column: 'deal_id', id}
+      return {body: readTablePage(query, {name: 'document_generation', row, parent}, database)}
+    },
+    getDocumentGeneration: ({id, childId}) => {
+      requireDeal(store, id)
+      return {body: {data: requireGeneration(id, childId)}}
+    },
+  }
+}
+
+/** Makes the document of one generation; its file, its row and its event are kept together or not at all. */
+function generateOne(
+  generation: DocumentGeneration,
+  world: ServiceWorld,
+  onError: (error: unknown) => void,
+): void {
+  const {id, deal_id: dealId, template} = generation
+  const {database, store, files, clock} = world
+  const finish = (status: string, documentId: string | null): number =>
+    database.run(
+      'update document_generation set status = ?, document_id = ?, finished_at = ? where id = ?',
+      status,
+      documentId,
+      clock.now(),
+      id,
+    )
+  const linked = database.get(z.object({borrowers: rowCount, open_tasks: rowCount}), COUNT_LINKED, dealId)
+  const counts = {borrowers: linked?.borrowers ?? 0, openTasks: linked?.open_tasks ?? 0}
+  const {content, ...document} = renderTemplate(template, requireDeal(store, dealId), counts)
+  const file = files.write(content)
+  try {
+    database.transaction(() => finish('completed', attachDocument({...document, dealId, file}, world).id))
+  } catch (error) {
+    finish('failed', null)
+    onError(error)
+  } finally {
+    files.discard(file)
+  }
+}
+
+/** Makes documents in the background; what was queued when a service was killed is made by the next. */
+export function createGenerator(
+  world: ServiceWorld,
+  onError: (error: unknown) => void,
+): {wake(): void; stop(): void} {
+  let scheduled: NodeJS.Immediate | undefined
+  const wake = (): void => {
+    scheduled ??= setImmediate(() => {
+      scheduled = undefined
+      const next = world.database.get(row, SELECT_QUEUED)
+      if (!next) return
+      try {
+        generateOne(next, world, onError)
+        wake()
+      } catch (error) {
+        onError(error)
+      }
+    })
+  }
+  return {
+    wake,
+    stop: () => {
+      if (scheduled) clearImmediate(scheduled)
+    },
+  }
+}

@@ -1,0 +1,107 @@
+import {z} from 'zod'
+import type {DealDocument, ReceivedFile} from '../contract/document.ts'
+import {createId, rowCount, rowInstant, type ServiceDatabase} from './database.ts'
+import {requireDeal} from './deals.ts'
+import type {Handlers, ServiceWorld} from './handlers.ts'
+import {refuse} from './problem-reply.ts'
+import {readTablePage} from './table-page.ts'
+
+type DocumentHandlers = Pick<
+  Handlers,
+  'uploadDocument' | 'listDocuments' | 'getDocument' | 'downloadDocument'
+>
+
+const row: z.ZodType<DealDocument> = z.object({
+  id: z.string(),
+  deal_id: z.string(),
+  category: z.string(),
+  name: z.string(),
+  file_name: z.string().nullable(),
+  media_type: z.string(),
+  bytes: rowCount,
+  sha256: z.string(),
+  created_at: rowInstant,
+})
+
+function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
+  const document = database.get(row, 'select * from document where id = ? and deal_id = ?', id, dealId)
+  if (!document) throw refuse('document_not_found')
+  return document
+}
+
+/** Attaches a file that lies on the disk to a deal, within the transaction under way. */
+export function attachDocument(
+  {dealId, category, name, file}: {dealId: string; category: string; name: string; file: ReceivedFile},
+  {database, files, clock, emit}: ServiceWorld,
+): DealDocument {
+  const id = createId('doc')
+  files.keep(file, id)
+  database.run(
+    `insert into document (id, deal_id, category, name, file_name, media_type, bytes, sha256, created_at)
+     values (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+    id,
+    dealId,
+    category,
+    name,
+    file.fileName,
+    file.mediaType,
+    file.bytes,
+    file.sha256,
+    clock.now(),
+  )
+  emit({type: 'document.uploaded', data: {id, deal_id: dealId, category}})
+  return requireDocument(database, dealId, id)
+}
+
+/** `attachment` with a name of any letters (RFC 6266, RFC 8187). */
+function formatDisposition({file_name, name}: DealDocument): string {
+  const encoded = encodeURIComponent(file_name ?? name).replace(
+    /['()*]/g,
+    (letter) => `%${letter.charCodeAt(0).toString(16).toUpperCase()}`,
+  )
+  return `attachment; filename*=UTF-8''${encoded}`
+}
+
+/** Creates the operations on documents. */
+export function createDocumentHandlers(world: ServiceWorld): DocumentHandlers {
+  const {store, database, files, limits} = world
+  return {
+    uploadDocument: ({id: dealId, body}) => {
+      requireDeal(store, dealId)
+      const count = database.get(
+        z.object({documents: rowCount}),
+        'select count(*) as documents from document where deal_id = ?',
+        dealId,
+      )
+      if ((count?.documents ?? 0) >= limits.documentsPerDeal)
+        throw refuse('too_many_documents', {
+          detail: `A deal has at most ${limits.documentsPerDeal} documents.`,
+        })
+      const document = attachDocument({...body, dealId}, world)
+      const location = `${world.prefix}/deals/${dealId}/documents/${document.id}`
+      return {body: {data: document}, headers: {Location: location}}
+    },
+    listDocuments: ({id, query}) => {
+      requireDeal(store, id)
+      const parent = {column: 'deal_id', id}
+      return {body: readTablePage(query, {name: 'document', row, parent}, database)}
+    },
+    getDocument: ({id, childId}) => {
+      requireDeal(store, id)
+      return {body: {data: requireDocument(database, id, childId)}}
+    },
+    downloadDocument: ({id, childId}) => {
+      requireDeal(store, id)
+      const document = requireDocument(database, id, childId)
+      const headers = {
+        'Content-Type': document.media_type,
+        'Content-Length': String(document.bytes),
+        'Content-Disposition': formatDisposition(document),
+        'X-Content-Type-Options': 'nosniff',
+        'Content-Security-Policy': "default-src 'none'; sandbox",
+        'Repr-Digest': `sha-256=:${Buffer.from(document.sha256, 'hex').toString('base64')}:`,
+      }
+      return {body: files.open(document.id), headers}
+    },
+  }
+}

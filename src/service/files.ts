@@ -1,0 +1,172 @@
+import {createHash, randomUUID} from 'node:crypto'
+import {
+  closeSync,
+  createReadStream,
+  createWriteStream,
+  fsyncSync,
+  mkdirSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import type {Readable} from 'node:stream'
+import {pipeline} from 'node:stream/promises'
+import {fileTypeFromFile} from 'file-type'
+import {z} from 'zod'
+import type {ReceivedFile} from '../contract/document.ts'
+import type {ServiceDatabase} from './database.ts'
+import {refuse} from './problem-reply.ts'
+
+/** The files of documents, each named by its document's id; no name that was sent is ever a path. */
+export interface FileStore {
+  /** Streams a file to the disk under a temporary name. @throws Refusal (415) when its type is not kept */
+  receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>>
+  /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
+  keep(file: ReceivedFile, documentId: string): void
+  /** Writes a file of our own. */
+  write(content: string): ReceivedFile
+  open(documentId: string): Readable
+  /** Forgets a received file; one that was kept stays. */
+  discard(file: {path: string}): void
+  /** Removes the files of a deal's documents once the transaction under way is committed. */
+  removeOfDeal(dealId: string): void
+  close(): void
+}
+
+/** What lenders exchange: PDF, scans, office documents; text is told apart from binary by its bytes. */
+const KEPT_TYPES = new Set([
+  'application/pdf',
+  'image/jpeg',
+  'image/png',
+  'image/tiff',
+  'image/heic',
+  'application/vnd.openxmlformats-officedocument.wordprocessingml.document',
+  'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
+  'application/x-cfb',
+])
+
+const ORPHAN_AGE_MS = 3_600_000
+
+function syncPath(path: string): void {
+  const handle = openSync(path, 'r')
+  try {
+    fsyncSync(handle)
+  } finally {
+    closeSync(handle)
+  }
+}
+
+/** Measures a stream while it passes. */
+function createMeter(): {
+  measure(stream: AsyncIterable<Buffer>): AsyncGenerator<Buffer>
+  result(): {bytes: number; sha256: string; isText: boolean}
+} {
+  const digest = createHash('sha256')
+  const decoder = new TextDecoder('utf-8', {fatal: true})
+  let [bytes, isText] = [0, true]
+  const readText = (chunk?: Buffer): void => {
+    try {
+      if (isText) isText = !decoder.decode(chunk, {stream: chunk !== undefined}).includes('\0')
+    } catch (error) {
+      if (!(error instanceof TypeError)) throw error
+      isText = false
+    }
+  }
+  return {
+    async *measure(stream) {
+      for await (const chunk of stream) {
+        digest.update(chunk)
+        bytes += chunk.length
+        readText(chunk)
+        yield chunk
+      }
+      readText()
+    },
+    result: () => ({bytes, sha256: digest.digest('hex'), isText}),
+  }
+}
+
+async function readMediaType(path: string, isText: boolean): Promise<string> {
+  const mime = (await fileTypeFromFile(path))?.mime
+  if (mime !== undefined && KEPT_TYPES.has(mime)) return mime
+  if (mime === undefined && isText) return 'text/plain; charset=utf-8'
+  const detail = 'Kept are PDF, JPEG, PNG, TIFF, HEIC, Word, Excel and plain text files; this is another.'
+  throw refuse('unsupported_file_type', {detail})
+}
+
+/** A killed service may leave a file no document knows; a younger one may be another service's, on its way. */
+function removeOrphans(folder: string, database: ServiceDatabase): void {
+  const known = new Set(database.all(z.object({id: z.string()}), 'select id from document').map(({id}) => id))
+  for (const name of readdirSync(folder)) {
+    const path = join(folder, name)
+    const age = Date.now() - (statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? Number.POSITIVE_INFINITY)
+    if (!known.has(name) && age > ORPHAN_AGE_MS) rmSync(path, {force: true})
+  }
+}
+
+/** Opens the files beside the database file, or, for a database in memory, in a folder that goes with it. */
+export function openFileStore(database: ServiceDatabase): FileStore {
+  const isKept = database.path !== ':memory:'
+  let folder: string | undefined
+  const openFolder = (): string => {
+    if (folder !== undefined) return folder
+    folder = isKept ? `${database.path}.files` : mkdtempSync(join(tmpdir(), 'loantape-service-files-'))
+    mkdirSync(folder, {recursive: true, mode: 0o700})
+    removeOrphans(folder, database)
+    return folder
+  }
+  const temporaryPath = (): string => join(openFolder(), `incoming-${randomUUID()}`)
+  const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
+
+  return {
+    async receive(stream) {
+      const path = temporaryPath()
+      const meter = createMeter()
+      try {
+        await pipeline(stream, meter.measure, createWriteStream(path, {flush: true}))
+        const {bytes, sha256, isText} = meter.result()
+        return {path, bytes, sha256, mediaType: await readMediaType(path, isText)}
+      } catch (error) {
+        discard({path})
+        throw error
+      }
+    },
+    keep({path}, documentId) {
+      renameSync(path, join(openFolder(), documentId))
+      syncPath(openFolder())
+    },
+    write(content) {
+      const path = temporaryPath()
+      writeFileSync(path, content, {flush: true})
+      const sha256 = createHash('sha256').update(content).digest('hex')
+      return {
+        path,
+        fileName: null,
+        bytes: Buffer.byteLength(content),
+        sha256,
+        mediaType: 'text/markdown; charset=utf-8',
+      }
+    },
+    open: (documentId) => createReadStream(join(openFolder(), documentId)),
+    discard,
+    removeOfDeal(dealId) {
+      const ids = database.all(
+        z.object({id: z.string()}),
+        'select id from document where deal_id = ?',
+        dealId,
+      )
+      database.afterCommit(() => {
+        for (const {id} of ids) rmSync(join(openFolder(), id), {force: true})
+      })
+    },
+    close() {
+      if (folder !== undefined && !isKept) rmSync(folder, {recursive: true, force: true})
+    },
+  }
+}

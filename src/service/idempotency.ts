@@ -1,0 +1,83 @@
+import {createHmac} from 'node:crypto'
+import {z} from 'zod'
+import {rowCount, type ServiceDatabase} from './database.ts'
+import {refuse} from './problem-reply.ts'
+
+/** An answer as it is kept for an Idempotency-Key. */
+export interface KeptAnswer {
+  status: number
+  headers: Record<string, string>
+  /** JSON text. */
+  body: string
+}
+
+/** A request that carries an Idempotency-Key. */
+export interface KeyedRequest {
+  /** Whose key it is: keys of different callers never meet. */
+  owner: string
+  key: string
+  /** Digest of method, path and body. */
+  fingerprint: string
+}
+
+const KEPT_MS = 86_400_000
+
+const answerRow = z.object({
+  fingerprint: z.string(),
+  status: rowCount,
+  headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
+  body: z.string(),
+})
+
+/** The value of an Idempotency-Key header. @throws Refusal (400) */
+export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {
+  if (header === undefined) return undefined
+  if (typeof header === 'string' && /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/.test(header))
+    return header
+  throw refuse('invalid_idempotency_key')
+}
+
+/** Digests a request; keyed, because four digits of a national id could be guessed from a plain digest. */
+export function digestRequest(
+  request: {method: string; path: string; body: unknown},
+  secret: Buffer,
+): string {
+  const text = JSON.stringify([request.method, request.path, request.body ?? null])
+  return createHmac('sha256', secret).update(text).digest('base64url')
+}
+
+/**
+ * Runs `work` once for an Idempotency-Key: within its transaction the answer is kept for 24 hours and given again.
+ *
+ * @throws Refusal (422) when the key came with another request before
+ */
+export function answerOnce(
+  {owner, key, fingerprint}: KeyedRequest,
+  work: () => KeptAnswer,
+  {database, now}: {database: ServiceDatabase; now: number},
+): KeptAnswer {
+  database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
+  const known = database.get(
+    answerRow,
+    'select * from idempotent_answer where owner = ? and key = ?',
+    owner,
+    key,
+  )
+  if (known) {
+    if (known.fingerprint !== fingerprint) throw refuse('idempotency_key_reused')
+    return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
+  }
+  const answer = work()
+  database.run(
+    `insert into idempotent_answer (owner, key, fingerprint, status, headers, body, created_at)
+     values (?, ?, ?, ?, ?, ?, ?)`,
+    owner,
+    key,
+    fingerprint,
+    answer.status,
+    JSON.stringify(answer.headers),
+    answer.body,
+    now,
+  )
+  return answer
+}

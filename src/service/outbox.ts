@@ -1,0 +1,247 @@
+import pLimit from 'p-limit'
+import {Webhook} from 'standardwebhooks'
+import {Agent, request} from 'undici'
+import {z} from 'zod'
+import type {Clock} from '../clock.ts'
+import type {WebhookEvent} from '../contract/webhook.ts'
+import {messageOf} from '../errors.ts'
+import {createId, rowCount, type ServiceDatabase} from './database.ts'
+import type {AddressGuard} from './private-address.ts'
+
+/** Notifications that are stored with what they tell of, and sent until they are taken. */
+export interface Outbox {
+  /** Stores an event and its deliveries within the transaction under way; they are sent once it is committed. */
+  emit(event: Omit<WebhookEvent, 'timestamp'>): void
+  /** Sends what is due, now and from then on. */
+  wake(): void
+  /** Ends what is being sent; it is sent again by the next service. */
+  stop(): Promise<void>
+}
+
+/** Waits before the second and every further attempt, as Standard Webhooks recommends; afterwards it has failed. */
+export const RETRY_DELAYS_MS: readonly number[] = [
+  5_000,
+  5 * 60_000,
+  30 * 60_000,
+  2 * 3_600_000,
+  5 * 3_600_000,
+  10 * 3_600_000,
+  14 * 3_600_000,
+  20 * 3_600_000,
+  24 * 3_600_000,
+]
+
+const TIMEOUT_MS = 15_000
+const AT_ONCE = 8
+const LONGEST_TIMER_MS = 2 ** 31 - 1
+
+const dueRow = z.object({
+  id: z.string(),
+  endpoint_id: z.string(),
+  event_id: z.string(),
+  attempts: rowCount,
+  url: z.string(),
+  secret: z.string(),
+  payload: z.string(),
+})
+
+type Due = z.output<typeof dueRow>
+
+const SELECT_DUE = `
+  select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload
+  from webhook_delivery as d
+  join webhook_endpoint as e on e.id = d.endpoint_id
+  join event on event.id = d.event_id
+  where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
+  order by d.next_attempt_at, d.created_at, d.id
+  limit 100`
+
+const SELECT_NEXT = `
+  select min(d.next_attempt_at) as at
+  from webhook_delivery as d
+  join webhook_endpoint as e on e.id = d.endpoint_id
+  where d.status = 'pending' and e.status = 'enabled'`
+
+const KEPT_MS = 30 * 86_400_000
+
+/** Forgets notifications that ended 30 days ago or earlier. */
+export function pruneDeliveries(database: ServiceDatabase, now: number): void {
+  database.transaction(() => {
+    database.run("delete from webhook_delivery where status <> 'pending' and created_at < ?", now - KEPT_MS)
+    database.run('delete from event where id not in (select event_id from webhook_delivery)')
+  })
+}
+
+/** What came of one attempt: the status of the answer, or why there was none. */
+type Outcome = {status: number; error: null} | {status: null; error: string}
+
+function storeEvent(
+  event: Omit<WebhookEvent, 'timestamp'>,
+  database: ServiceDatabase,
+  {now, dueAt}: {now: number; dueAt: number},
+): boolean {
+  const endpoints = database.all(
+    z.object({id: z.string()}),
+    `select id from webhook_endpoint
+     where status = 'enabled' and exists (select 1 from json_each(events) where value = ?)`,
+    event.type,
+  )
+  if (endpoints.length === 0) return false
+  const eventId = createId('evt')
+  const {type, data} = event
+  const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
+  database.run(
+    'insert into event (id, type, payload, created_at) values (?, ?, ?, ?)',
+    eventId,
+    type,
+    payload,
+    now,
+  )
+  for (const {id} of endpoints) {
+    database.run(
+      `insert into webhook_delivery (id, endpoint_id, event_id, status, attempts, next_attempt_at, created_at)
+       values (?, ?, ?, 'pending', 0, ?, ?)`,
+      createId('dlv'),
+      id,
+      eventId,
+      dueAt,
+      now,
+    )
+  }
+  return true
+}
+
+function storeOutcome(
+  due: Due,
+  outcome: Outcome,
+  database: ServiceDatabase,
+  {now, retryDelaysMs}: {now: number; retryDelaysMs: readonly number[]},
+): void {
+  const attempts = due.attempts + 1
+  const isTaken = outcome.status !== null && outcome.status >= 200 && outcome.status < 300
+  const isGone = outcome.status === 410
+  const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
+  const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
+  database.transaction(() => {
+    database.run(
+      `update webhook_delivery
+       set status = ?, attempts = ?, next_attempt_at = ?, last_status = ?, last_error = ? where id = ?`,
+      status,
+      attempts,
+      delay === undefined ? null : now + delay,
+      outcome.status,
+      outcome.error,
+      due.id,
+    )
+    if (isGone)
+      database.run(
+        `update webhook_endpoint set status = 'disabled', disabled_reason = 'answered 410 Gone' where id = ?`,
+        due.endpoint_id,
+      )
+  })
+}
+
+async function send(
+  {url, secret, event_id, payload}: Due,
+  world: {guard: AddressGuard; agent: Agent; signal: AbortSignal; realClock: Clock},
+): Promise<Outcome> {
+  const problem = await world.guard.findProblem(url)
+  if (problem !== null) return {status: null, error: problem}
+  const sentAt = new Date(world.realClock.now())
+  try {
+    const {statusCode, body} = await request(url, {
+      method: 'POST',
+      dispatcher: world.agent,
+      signal: AbortSignal.any([world.signal, AbortSignal.timeout(TIMEOUT_MS)]),
+      headers: {
+        'content-type': 'application/json',
+        'user-agent': 'loantape-service',
+        'webhook-id': event_id,
+        'webhook-timestamp': String(Math.floor(sentAt.getTime() / 1000)),
+        'webhook-signature': new Webhook(secret).sign(event_id, sentAt, payload),
+      },
+      body: payload,
+    })
+    await body.dump()
+    return {status: statusCode, error: null}
+  } catch (error) {
+    return {status: null, error: messageOf(error).slice(0, 200)}
+  }
+}
+
+/**
+ * Creates the outbox over the tables of events and deliveries.
+ *
+ * Deliveries are at least once and in no fixed order: `webhook-id` stays the same over all attempts.
+ */
+export function createOutbox(options: {
+  database: ServiceDatabase
+  guard: AddressGuard
+  /** Stamps events. */
+  clock: Clock
+  /** Times attempts and signatures. */
+  realClock: Clock
+  retryDelaysMs: readonly number[]
+  onError: (error: unknown) => void
+}): Outbox {
+  const {database, guard, clock, realClock, retryDelaysMs, onError} = options
+  const stopping = new AbortController()
+  const {signal} = stopping
+  const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
+  const limit = pLimit(AT_ONCE)
+  let timer: NodeJS.Timeout | undefined
+  let isAskedAgain = false
+  let sending: Promise<void> | undefined
+
+  async function deliver(due: Due): Promise<void> {
+    const outcome = await send(due, {guard, agent, signal, realClock})
+    if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
+  }
+
+  async function deliverAll(): Promise<void> {
+    for (;;) {
+      isAskedAgain = false
+      const due = signal.aborted ? [] : database.all(dueRow, SELECT_DUE, realClock.now())
+      if (due.length === 0 && !isAskedAgain) return
+      await Promise.all(due.map((one) => limit(() => deliver(one))))
+    }
+  }
+
+  function setTimer(): void {
+    const at = database.get(z.object({at: rowCount.nullable()}), SELECT_NEXT)?.at ?? null
+    if (at === null) return
+    timer = setTimeout(wake, Math.min(LONGEST_TIMER_MS, Math.max(1, at - realClock.now())))
+    timer.unref()
+  }
+
+  function wake(): void {
+    isAskedAgain = true
+    if (sending || signal.aborted) return
+    clearTimeout(timer)
+    sending = deliverAll()
+      .then(() => {
+        sending = undefined
+        if (signal.aborted) return
+        if (isAskedAgain) wake()
+        else setTimer()
+      })
+      .catch((error: unknown) => {
+        sending = undefined
+        onError(error)
+      })
+  }
+
+  return {
+    wake,
+    emit: (event) => {
+      const now = clock.now()
+      if (storeEvent(event, database, {now, dueAt: realClock.now()})) database.afterCommit(wake)
+    },
+    stop: async () => {
+      stopping.abort(new Error('The service is closing.'))
+      clearTimeout(timer)
+      await sending
+      await agent.destroy()
+    },
+  }
+}

@@ -1,0 +1,128 @@
+import {randomBytes} from 'node:crypto'
+import {z} from 'zod'
+import {EVENT_TYPES, type WebhookDelivery, type WebhookEndpoint} from '../contract/webhook.ts'
+import {createId, rowCount, rowInstant} from './database.ts'
+import type {Handlers, ServiceWorld} from './handlers.ts'
+import {refuse} from './problem-reply.ts'
+import {readTablePage} from './table-page.ts'
+
+type WebhookHandlers = Pick<
+  Handlers,
+  | 'createWebhookEndpoint'
+  | 'listWebhookEndpoints'
+  | 'getWebhookEndpoint'
+  | 'updateWebhookEndpoint'
+  | 'deleteWebhookEndpoint'
+  | 'listWebhookDeliveries'
+  | 'redeliverWebhook'
+>
+
+const eventsOfJson = z
+  .string()
+  .transform((text): unknown => JSON.parse(text))
+  .pipe(z.array(z.enum(EVENT_TYPES)))
+
+const row: z.ZodType<WebhookEndpoint> = z.object({
+  id: z.string(),
+  url: z.string(),
+  events: eventsOfJson,
+  description: z.string().nullable(),
+  status: z.enum(['enabled', 'disabled']),
+  disabled_reason: z.string().nullable(),
+  created_at: rowInstant,
+})
+
+const deliveryRow: z.ZodType<WebhookDelivery> = z.object({
+  id: z.string(),
+  event_id: z.string(),
+  event_type: z.enum(EVENT_TYPES),
+  status: z.enum(['pending', 'delivered', 'failed']),
+  attempts: rowCount,
+  last_status: rowCount.nullable(),
+  last_error: z.string().nullable(),
+  next_attempt_at: rowInstant.nullable(),
+  created_at: rowInstant,
+})
+
+/** Deliveries with the type of their event. */
+const DELIVERIES = `(
+  select webhook_delivery.*, event.type as event_type
+  from webhook_delivery join event on event.id = webhook_delivery.event_id
+)`
+
+function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
+  return JSON.stringify([...new Set(events ?? EVENT_TYPES)])
+}
+
+/** Creates the operations on webhook endpoints; `onDue` is told when something may have become due. */
+export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): WebhookHandlers {
+  const {database, clock, prefix} = world
+  const requireEndpoint = (id: string): WebhookEndpoint => {
+    const endpoint = database.get(row, 'select * from webhook_endpoint where id = ?', id)
+    if (!endpoint) throw refuse('webhook_endpoint_not_found')
+    return endpoint
+  }
+  return {
+    createWebhookEndpoint: ({body}) => {
+      const id = createId('whe')
+      const secret = `whsec_${randomBytes(32).toString('base64')}`
+      database.run(
+        `insert into webhook_endpoint (id, url, events, description, status, secret, created_at)
+         values (?, ?, ?, ?, 'enabled', ?, ?)`,
+        id,
+        body.url,
+        writeEvents(body.events),
+        body.description ?? null,
+        secret,
+        clock.now(),
+      )
+      const data = {...requireEndpoint(id), secret}
+      return {body: {data}, headers: {Location: `${prefix}/webhook-endpoints/${id}`}}
+    },
+    listWebhookEndpoints: ({query}) => ({
+      body: readTablePage(query, {name: 'webhook_endpoint', row}, database),
+    }),
+    getWebhookEndpoint: ({id}) => ({body: {data: requireEndpoint(id)}}),
+    updateWebhookEndpoint: ({id, body}) => {
+      const before = requireEndpoint(id)
+      const {url = before.url, events = before.events, status = before.status} = body
+      const {description = before.description} = body
+      const reason = status === before.status ? before.disabled_reason : null
+      database.run(
+        `update webhook_endpoint
+         set url = ?, events = ?, description = ?, status = ?, disabled_reason = ? where id = ?`,
+        url,
+        writeEvents(events),
+        description,
+        status,
+        reason,
+        id,
+      )
+      database.afterCommit(onDue)
+      return {body: {data: requireEndpoint(id)}}
+    },
+    deleteWebhookEndpoint: ({id}) => {
+      requireEndpoint(id)
+      database.run('delete from webhook_endpoint where id = ?', id)
+      return {body: undefined}
+    },
+    listWebhookDeliveries: ({id, query}) => {
+      requireEndpoint(id)
+      const parent = {column: 'endpoint_id', id}
+      return {body: readTablePage(query, {name: DELIVERIES, row: deliveryRow, parent}, database)}
+    },
+    redeliverWebhook: ({id, childId}) => {
+      requireEndpoint(id)
+      const touched = database.run(
+        `update webhook_delivery set status = 'pending', attempts = 0, next_attempt_at = 0
+         where id = ? and endpoint_id = ?`,
+        childId,
+        id,
+      )
+      const delivery = database.get(deliveryRow, `select * from ${DELIVERIES} where id = ?`, childId)
+      if (touched === 0 || !delivery) throw refuse('webhook_delivery_not_found')
+      database.afterCommit(onDue)
+      return {body: {data: delivery}}
+    },
+  }
+}

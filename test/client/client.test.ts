@@ -1,0 +1,163 @@
+import {afterEach, beforeEach, describe, expect, test} from 'vitest'
+import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
+import {waitBefore} from '../../src/client/send.ts'
+import type {RunningService} from '../../src/service/server.ts'
+import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
+import {startReceiver} from '../service/receiver.ts'
+
+const newDeal = {
+  property_address: '12 Main St',
+  loan_amount: 350_000,
+  property_value: 500_000,
+  loan_program: 'bridge_30yr',
+}
+
+describe('the client', () => {
+  let service: RunningService
+  let client: DealClient
+  let waits: number[]
+
+  const createClient = (options: {apiKey?: string; retries?: number} = {}): DealClient =>
+    createDealClient({
+      baseUrl: `${service.url}/`,
+      apiKey: API_KEY,
+      clock: {now: () => Date.now(), sleep: async (ms) => void waits.push(ms)},
+      random: () => 0.5,
+      ...options,
+    })
+  const failureOf = async (work: Promise<unknown>): Promise<ApiError> => {
+    const error = await work.then(
+      () => undefined,
+      (thrown: unknown) => thrown,
+    )
+    expect(error).toBeInstanceOf(ApiError)
+    return error as ApiError
+  }
+
+  beforeEach(async () => {
+    waits = []
+    service = await startTestService({webhooks: {allowPrivate: true}})
+    client = createClient()
+  })
+  afterEach(() => service.close())
+
+  test('lists every deal over all pages, filtered by stage, and asks for no page it does not need', async () => {
+    insertDeals(service, 7)
+    service.store.update('deal_000003', {status: 'underwriting'})
+    const ids = async (list: AsyncIterable<{id: string}>) => (await Array.fromAsync(list)).map(({id}) => id)
+    expect(await ids(client.deals.list({limit: 3}))).toHaveLength(7)
+    expect(await ids(client.deals.list({stage: 'underwriting'}))).toEqual(['deal_000003'])
+    service.requests.clear()
+    for await (const deal of client.deals.list({limit: 2})) if (deal.id === 'deal_000003') break
+    expect(service.requests.count).toBe(2)
+  })
+
+  test('does everything the API does with a deal', async () => {
+    const deal = await client.deals.create(newDeal)
+    expect(await client.deals.get(deal.id)).toEqual(deal)
+    const changed = await client.deals.update(deal.id, {status: 'underwriting'})
+    expect(changed.status).toBe('underwriting')
+    const borrower = await client.borrowers.link(deal.id, {
+      first_name: 'Ada',
+      last_name: 'L',
+      email: 'a@b.example',
+    })
+    expect(await Array.fromAsync(client.borrowers.list(deal.id))).toEqual([borrower])
+
+    const file = new TextEncoder().encode(PDF)
+    const document = await client.documents.upload(deal.id, {file, category: 'appraisal', name: 'Appraisal'})
+    expect(await (await client.documents.download(deal.id, document.id)).text()).toBe(PDF)
+    expect(await Array.fromAsync(client.documents.list(deal.id))).toEqual([document])
+
+    const task = await client.tasks.create(deal.id, {title: 'Order title'})
+    const completed = await client.tasks.complete(task.id)
+    expect(await Array.fromAsync(client.tasks.list(deal.id))).toEqual([completed])
+    const asked = await client.documentGenerations.request(deal.id, {template: 'term_sheet'})
+    expect((await client.documentGenerations.get(deal.id, asked.id)).id).toBe(asked.id)
+
+    const rate = await client.rates.push({provider: 'acme', loan_program: 'bridge_30yr', rate_pct: 7})
+    expect(await Array.fromAsync(client.rates.list({current: true}))).toEqual([rate])
+    expect(await client.reports.portfolio()).toMatchObject({deals: 1, amount: '350000.00'})
+    expect(await client.deals.delete(deal.id)).toBeUndefined()
+    expect(await failureOf(client.deals.get(deal.id))).toMatchObject({status: 404, code: 'deal_not_found'})
+  })
+
+  test('a refusal names code, fields and request', async () => {
+    const refusal = await failureOf(client.deals.create({...newDeal, loan_amount: -1}))
+    expect(refusal).toMatchObject({
+      status: 400,
+      code: 'invalid_body',
+      requestId: expect.stringMatching(/^req_/),
+    })
+    expect(refusal.errors.map(({path}) => path)).toEqual(['loan_amount'])
+    expect((await failureOf(createClient({apiKey: 'sk_test_x'}).deals.get('x'))).code).toBe('invalid_token')
+    expect(waits).toEqual([])
+  })
+
+  test('guards an update by the ETag', async () => {
+    const {id} = await client.deals.create(newDeal)
+    const stale = client.deals.update(id, {loan_amount: 1}, {ifMatch: '"old"'})
+    expect((await failureOf(stale)).code).toBe('precondition_failed')
+  })
+
+  test('a creation whose answer is lost is sent again under one key and takes effect once', async () => {
+    service.faults.add({match: {method: 'POST', times: 2}, fault: {kind: 'reset', when: 'mid_body'}})
+    service.faults.add({match: {method: 'POST', nth: 3}, fault: {kind: 'status', status: 502}})
+    const deal = await client.deals.create(newDeal)
+    expect([deal.id]).toEqual(service.store.ids())
+    expect(waits).toEqual([125, 250, 500])
+    expect(service.store.count()).toBe(1)
+  })
+
+  test('waits as long as the service asks, and gives up after the last retry', async () => {
+    const headers = {'retry-after': '7'}
+    service.faults.add({match: {times: 2}, fault: {kind: 'status', status: 429, headers}})
+    insertDeals(service, 1)
+    expect((await client.deals.update('deal_000001', {loan_amount: 2})).loan_amount).toBe(2)
+    expect(waits).toEqual([7000, 7000])
+
+    service.faults.add({fault: {kind: 'status', status: 503}})
+    expect((await failureOf(createClient({retries: 2}).deals.get('x'))).status).toBe(503)
+    expect(waits).toEqual([7000, 7000, 125, 250])
+  })
+
+  test('sends no change twice when it cannot know whether the first took effect', async () => {
+    insertDeals(service, 1)
+    service.faults.add({fault: {kind: 'reset', when: 'before_headers'}})
+    expect(await failureOf(client.deals.update('deal_000001', {loan_amount: 2}))).toMatchObject({
+      status: 0,
+      code: 'no_answer',
+    })
+    expect(service.requests.count).toBe(1)
+  })
+
+  test('waits are capped, read dates, and jitter over a doubling span', () => {
+    const world = {now: Date.parse('2026-03-02T00:00:00Z'), random: () => 1}
+    expect(waitBefore(0, 'Mon, 02 Mar 2026 00:00:09 GMT', world)).toBe(9000)
+    expect(waitBefore(0, '86400', world)).toBe(60_000)
+    expect(waitBefore(0, 'soon', world)).toBe(250)
+    expect([0, 1, 2, 20].map((attempt) => waitBefore(attempt, null, world))).toEqual([250, 500, 1000, 60_000])
+  })
+
+  test('reads what the service signed, and nothing else', async () => {
+    await using receiver = await startReceiver()
+    const {id, secret} = await client.webhookEndpoints.create({url: receiver.url, events: ['deal.created']})
+    const deal = await client.deals.create(newDeal)
+    await receiver.waitFor(1)
+    const {text, headers} = receiver.received[0]!
+    expect(client.webhooks.verify(text, headers, secret)).toMatchObject({
+      type: 'deal.created',
+      data: {id: deal.id},
+    })
+    expect(client.webhooks.verify(text, new Headers(headers as Record<string, string>), secret).type).toBe(
+      'deal.created',
+    )
+    expect(() => client.webhooks.verify(`${text} `, headers, secret)).toThrow('signature')
+    const [delivery] = await Array.fromAsync(client.webhookEndpoints.deliveries(id))
+    await client.webhookEndpoints.redeliver(id, delivery!.id)
+    await receiver.waitFor(2)
+    expect((await client.webhookEndpoints.update(id, {status: 'disabled'})).status).toBe('disabled')
+    await client.webhookEndpoints.delete(id)
+    expect(await Array.fromAsync(client.webhookEndpoints.list())).toEqual([])
+  })
+})

@@ -1,0 +1,96 @@
+import {execFileSync} from 'node:child_process'
+import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {dirname, join} from 'node:path'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {VERSION} from '../../src/version.ts'
+import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
+import {startProcess} from '../support/lab.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const {dependencies} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {dependencies: object}
+
+describe('the package', () => {
+  let project: string
+
+  // As npm installs it, but for the dependencies, which are those of this checkout.
+  beforeAll(() => {
+    project = mkdtempSync(join(tmpdir(), 'loantape-package-'))
+    const printed = execFileSync('npm', ['pack', '--json', '--pack-destination', project], {
+      cwd: ROOT,
+      encoding: 'utf8',
+      stdio: ['ignore', 'pipe', 'ignore'],
+    })
+    const [{filename}] = JSON.parse(printed.slice(printed.indexOf('['))) as [{filename: string}]
+    const home = join(project, 'node_modules/loantape')
+    mkdirSync(join(project, 'node_modules/.bin'), {recursive: true})
+    mkdirSync(home)
+    execFileSync('tar', ['-xzf', join(project, filename), '-C', home, '--strip-components=1'])
+    for (const name of Object.keys(dependencies)) {
+      mkdirSync(dirname(join(project, 'node_modules', name)), {recursive: true})
+      symlinkSync(join(ROOT, 'node_modules', name), join(project, 'node_modules', name))
+    }
+    symlinkSync('../loantape/bin/loantape.js', join(project, 'node_modules/.bin/loantape'))
+    writeFileSync(join(project, 'package.json'), '{"type": "module"}')
+  })
+  afterAll(() => rmSync(project, {recursive: true}))
+
+  const run = (command: string[], env: Record<string, string> = {}) =>
+    startProcess(command, env, project).ended
+
+  test('leaves nothing behind in the checkout and takes no sources along', () => {
+    expect(existsSync(join(ROOT, 'dist'))).toBe(false)
+    expect(existsSync(join(project, 'node_modules/loantape/src'))).toBe(false)
+    expect(existsSync(join(project, 'node_modules/loantape/test'))).toBe(false)
+  })
+
+  test('npx loantape --version says which it is', async () => {
+    const {code, stdout} = await run(['npx', 'loantape', '--version'])
+    expect([code, stdout.trim()]).toEqual([0, VERSION])
+  })
+
+  test('runs the demo from walk to exports, models and jobs included', async () => {
+    const {code, stderr} = await run(['npx', 'loantape', 'demo', '--deals', '20', '--days', '1'])
+    expect(code, stderr).toBe(0)
+    expect(existsSync(join(project, 'data/current/core.deal.parquet'))).toBe(true)
+  })
+
+  test('lends its client to a program of the project', async () => {
+    await using service = await startTestService()
+    insertDeals(service, 3)
+    writeFileSync(
+      join(project, 'list.js'),
+      `import {createDealClient} from 'loantape/client'
+       const client = createDealClient({baseUrl: process.env.BASE_URL, apiKey: process.env.API_KEY})
+       for await (const deal of client.deals.list({limit: 2})) console.log(deal.id)`,
+    )
+    const {stdout, stderr} = await run([process.execPath, 'list.js'], {BASE_URL: service.url, API_KEY})
+    expect([stdout, stderr]).toEqual(['deal_000001\ndeal_000002\ndeal_000003\n', ''])
+  })
+
+  test('types its client for TypeScript', async () => {
+    writeFileSync(
+      join(project, 'typed.ts'),
+      `import {createDealClient, type Deal} from 'loantape/client'
+       const client = createDealClient({baseUrl: 'http://127.0.0.1', apiKey: 'sk_test_x'})
+       export const deal: Promise<Deal> = client.deals.create({property_address: '1 Main St', loan_amount: 1})
+       // @ts-expect-error: no such stage
+       client.deals.list({stage: 'closed'})`,
+    )
+    const options = [
+      '--noEmit',
+      '--strict',
+      '--module',
+      'nodenext',
+      '--target',
+      'es2024',
+      '--types',
+      'node',
+      '--typeRoots',
+      join(ROOT, 'node_modules/@types'),
+      '--skipLibCheck',
+    ]
+    const {code, stdout} = await run([join(ROOT, 'node_modules/.bin/tsc'), ...options, 'typed.ts'])
+    expect([stdout, code]).toEqual(['', 0])
+  })
+})

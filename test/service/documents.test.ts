@@ -1,0 +1,210 @@
+import {createHash} from 'node:crypto'
+import {existsSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
+import {connect} from 'node:net'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import type {DealDocument} from '../../src/contract/document.ts'
+import type {RunningService} from '../../src/service/server.ts'
+import {API_KEY, aDeal, call, PDF, readData, readProblem, startTestService, upload} from './client.ts'
+
+const DEAL = 'deal_000001'
+
+describe('documents', () => {
+  let root: string
+  let dbPath: string
+  let service: RunningService
+
+  const start = (): Promise<RunningService> =>
+    startTestService({dbPath, maxFileBytes: 200_000, documentsPerDeal: 3})
+  const listFiles = (): string[] => readdirSync(`${dbPath}.files`).sort()
+
+  beforeEach(async () => {
+    root = mkdtempSync(join(tmpdir(), 'loantape-documents-'))
+    dbPath = join(root, 'service.db')
+    service = await start()
+    service.store.insert([aDeal(1), aDeal(2)])
+  })
+  afterEach(async () => {
+    await service.close()
+    rmSync(root, {recursive: true})
+  })
+
+  test('an upload is kept byte for byte and can be downloaded, also after a restart', async () => {
+    const content = new Uint8Array(150_000).map((_, index) => (index * 7919) % 256)
+    content.set(new TextEncoder().encode(PDF))
+    const response = await upload(service, DEAL, {content, fileName: 'Gutachten "ä".pdf'})
+    const document = await readData<DealDocument>(response)
+    const sha256 = createHash('sha256').update(content).digest('hex')
+    expect(response.status).toBe(201)
+    expect(response.headers.get('location')).toBe(`/v1/deals/${DEAL}/documents/${document.id}`)
+    expect(document).toMatchObject({
+      deal_id: DEAL,
+      category: 'appraisal',
+      name: 'Appraisal',
+      media_type: 'application/pdf',
+      bytes: content.length,
+      sha256,
+    })
+    await service.close()
+    service = await start()
+    const got = await call(service, 'GET', `/deals/${DEAL}/documents/${document.id}/content`)
+    expect(Buffer.from(await got.arrayBuffer()).equals(content)).toBe(true)
+    expect(got.headers.get('content-type')).toBe('application/pdf')
+    expect(got.headers.get('x-content-type-options')).toBe('nosniff')
+    expect(got.headers.get('content-disposition')).toMatch(/^attachment; filename\*=UTF-8''/)
+    expect(listFiles()).toEqual([document.id])
+  })
+
+  test('a document belongs to its deal', async () => {
+    const {id} = await readData<DealDocument>(await upload(service, DEAL))
+    for (const path of [`/deals/deal_000002/documents/${id}`, `/deals/${DEAL}/documents/doc_none`]) {
+      const response = await call(service, 'GET', path)
+      expect([response.status, (await readProblem(response)).code]).toEqual([404, 'document_not_found'])
+      expect((await call(service, 'GET', `${path}/content`)).status).toBe(404)
+    }
+  })
+
+  test.each([
+    '../../../../etc/passwd',
+    '..\\..\\windows\\system.ini',
+    '/etc/passwd',
+    'a/../../b.pdf',
+    '..',
+    'nul\u0000byte.pdf',
+    '%2e%2e%2fpasswd',
+    "x'; drop table document; --.pdf",
+  ])('the file name %j is a label, never a path', async (fileName) => {
+    const document = await readData<DealDocument>(await upload(service, DEAL, {fileName}))
+    expect(document.file_name ?? '').not.toMatch(/[\\/\0]/)
+    expect(listFiles()).toEqual([document.id])
+    expect(readdirSync(root).sort()).toEqual([
+      'service.db',
+      'service.db-shm',
+      'service.db-wal',
+      'service.db.files',
+    ])
+  })
+
+  test.each([
+    ['%PDF-1.7 named otherwise', 'photo.png', 'application/pdf'],
+    ['address,amount\n1 Main St,5\n', 'rent-roll.csv', 'text/plain; charset=utf-8'],
+    ['<html><script>alert(1)</script></html>', 'page.html', 'text/plain; charset=utf-8'],
+  ])('the type of %j is read from its bytes', async (content, fileName, mediaType) => {
+    const document = await readData<DealDocument>(await upload(service, DEAL, {content, fileName}))
+    expect(document.media_type).toBe(mediaType)
+  })
+
+  test.each([
+    ['a program', new Uint8Array([0x4d, 0x5a, 0x90, 0, 3, 0, 0, 0])],
+    ['an ELF program', new Uint8Array([0x7f, 0x45, 0x4c, 0x46, 2, 1, 1, 0])],
+    ['bytes of nothing known', new Uint8Array([0, 1, 2, 3, 255, 254])],
+  ])('%s called .pdf is refused and not kept', async (_, content) => {
+    const response = await upload(service, DEAL, {content, fileName: 'deed.pdf'})
+    expect([response.status, (await readProblem(response)).code]).toEqual([415, 'unsupported_file_type'])
+    expect(listFiles()).toEqual([])
+  })
+
+  test('a file over the limit is refused and not kept', async () => {
+    const response = await upload(service, DEAL, {content: PDF + 'x'.repeat(200_000)})
+    expect([response.status, (await readProblem(response)).code]).toEqual([413, 'body_too_large'])
+    expect(listFiles()).toEqual([])
+  })
+
+  test('a deal has no more documents than allowed', async () => {
+    for (let n = 0; n < 3; n++) expect((await upload(service, DEAL)).status).toBe(201)
+    const response = await upload(service, DEAL)
+    expect([response.status, (await readProblem(response)).code]).toEqual([409, 'too_many_documents'])
+    expect(listFiles()).toHaveLength(3)
+  })
+
+  test.each([
+    ['category', {category: null}],
+    ['category', {category: 'Not a Word'}],
+    ['name', {name: null}],
+    ['file', {content: ''}],
+  ])('a missing or wrong %s is refused and nothing kept', async (path, parts) => {
+    const response = await upload(service, DEAL, parts)
+    const problem = await readProblem(response)
+    expect([response.status, problem.code]).toEqual([400, 'invalid_body'])
+    expect(problem.errors?.map((error) => error.path)).toEqual([path])
+    expect(existsSync(`${dbPath}.files`) ? listFiles() : []).toEqual([])
+  })
+
+  const send = (body: string, type = 'multipart/form-data; boundary=x'): Promise<Response> =>
+    fetch(`${service.url}/deals/${DEAL}/documents`, {
+      method: 'POST',
+      headers: {authorization: `Bearer ${API_KEY}`, 'content-type': type},
+      body,
+    })
+  const part = (disposition: string, content: string): string =>
+    `--x\r\ncontent-disposition: form-data; ${disposition}\r\n\r\n${content}\r\n`
+
+  test('two files, a file under another name, and unknown fields are refused', async () => {
+    const fields = part('name="category"', 'appraisal') + part('name="name"', 'A')
+    const file = part('name="file"; filename="a.pdf"', PDF)
+    const statuses: number[] = []
+    for (const body of [
+      fields + file + file,
+      fields + part('name="other"; filename="a.pdf"', PDF),
+      fields + part('name="surprise"', '1') + file,
+      fields + part('name="__proto__"', '1') + file,
+      fields,
+    ]) {
+      const response = await send(`${body}--x--\r\n`)
+      statuses.push(response.status)
+      expect((await readProblem(response)).code).toMatch(/^(invalid_body|malformed_body|body_too_large)$/)
+    }
+    expect(statuses.filter((status) => status < 400 || status > 413)).toEqual([])
+    expect(service.database.prepare('select count(*) as n from document').get()).toEqual({n: 0n})
+    expect(listFiles()).toEqual([])
+  })
+
+  test.each([
+    ['multipart/form-data', 400],
+    ['application/json', 415],
+    ['text/plain', 415],
+    ['multipart/form-data; boundary=other', 400],
+  ])('a body sent as %s is refused', async (type, status) => {
+    const response = await send(part('name="file"; filename="a.pdf"', PDF), type)
+    expect(response.status).toBe(status)
+    expect(response.headers.get('content-type')).toMatch(/^application\/problem\+json/)
+  })
+
+  test('a connection that breaks off leaves nothing behind', async () => {
+    const {port} = new URL(service.url)
+    const socket = connect(Number(port), '127.0.0.1')
+    const head = [
+      `POST /v1/deals/${DEAL}/documents HTTP/1.1`,
+      'host: x',
+      `authorization: Bearer ${API_KEY}`,
+      'content-type: multipart/form-data; boundary=x',
+      'content-length: 100000',
+      '',
+      '',
+    ]
+    socket.write(head.join('\r\n') + part('name="file"; filename="a.pdf"', PDF + 'x'.repeat(50_000)))
+    await vi.waitFor(() => expect(listFiles()).toHaveLength(1))
+    socket.destroy()
+    await vi.waitFor(() => expect(listFiles()).toEqual([]))
+    expect((await upload(service, DEAL)).status).toBe(201)
+  })
+
+  test('the files of a deleted deal go with it', async () => {
+    await upload(service, DEAL)
+    const other = await readData<DealDocument>(await upload(service, 'deal_000002'))
+    await call(service, 'DELETE', `/deals/${DEAL}`)
+    expect(listFiles()).toEqual([other.id])
+  })
+
+  test('a file that no document knows is removed when it is old', async () => {
+    const {id} = await readData<DealDocument>(await upload(service, DEAL))
+    await service.close()
+    for (const name of ['incoming-old', 'incoming-new']) writeFileSync(join(`${dbPath}.files`, name), 'x')
+    utimesSync(join(`${dbPath}.files`, 'incoming-old'), 0, 0)
+    service = await start()
+    await upload(service, DEAL)
+    expect(listFiles()).toEqual(expect.arrayContaining([id, 'incoming-new']))
+    expect(listFiles()).not.toContain('incoming-old')
+  })
+})

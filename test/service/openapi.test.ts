@@ -1,0 +1,76 @@
+import {Validator} from '@seriousme/openapi-schema-validator'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {ENDPOINTS} from '../../src/contract/endpoints.ts'
+import type {RunningService} from '../../src/service/server.ts'
+import {startTestService} from './client.ts'
+
+interface Described {
+  openapi: string
+  servers: {url: string}[]
+  paths: Record<string, Record<string, {operationId: string; responses: object}>>
+  webhooks: object
+  components: {schemas: Record<string, {properties: Record<string, object>}>}
+}
+
+describe('the description of the API', () => {
+  let service: RunningService
+  let described: Described
+  const root = (): string => service.url.replace('/v1', '')
+
+  beforeAll(async () => {
+    service = await startTestService()
+    described = (await (await fetch(`${root()}/openapi.json`)).json()) as Described
+  })
+  afterAll(() => service.close())
+
+  test('is valid OpenAPI 3.1 to a public validator', async () => {
+    const validator = new Validator()
+    const {valid, errors} = await validator.validate({...structuredClone(described)})
+    expect(errors ?? []).toEqual([])
+    expect([valid, validator.version]).toEqual([true, '3.1'])
+    expect(described.servers).toEqual([{url: service.url}])
+  })
+
+  test('resolves every reference in itself', () => {
+    const refs = [...JSON.stringify(described).matchAll(/"\$ref":"([^"]+)"/g)].map(([, ref = '']) => ref)
+    const known = Object.keys(described.components.schemas).map((id) => `#/components/schemas/${id}`)
+    expect(refs.filter((ref) => !known.includes(ref))).toEqual([])
+  })
+
+  test('names every operation of the contract once, with the problems it may answer', () => {
+    const operations = Object.values(described.paths).flatMap((path) => Object.values(path))
+    expect(operations.map(({operationId}) => operationId).sort()).toEqual(Object.keys(ENDPOINTS).sort())
+    for (const {responses} of operations)
+      expect(Object.keys(responses)).toEqual(expect.arrayContaining(['400', '401', '403', '429', '500']))
+  })
+
+  test('shows what the service parses: required fields, limits, formats', () => {
+    const {NewDeal, NewBorrower, DealChanges} = described.components.schemas
+    expect(NewDeal).toMatchObject({
+      required: ['property_address', 'loan_amount'],
+      additionalProperties: false,
+      properties: {loan_amount: {minimum: 0, maximum: 7e13}},
+    })
+    expect(NewBorrower?.properties.ssn_last_four).toMatchObject({pattern: '^[0-9]{4}$', writeOnly: true})
+    expect(DealChanges?.properties.status).toMatchObject({
+      enum: ['draft', 'underwriting', 'approved', 'funded'],
+    })
+    const list = JSON.stringify(described.paths['/deals']?.get)
+    expect(list).toContain('"default":25')
+    expect(list).toContain('"minimum":1,"maximum":100')
+  })
+
+  test('never shows the digits of a national id in an answer', () => {
+    const {NewBorrower, ...others} = described.components.schemas
+    expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
+  })
+
+  test('is a page for people, too, that loads nothing from elsewhere', async () => {
+    const response = await fetch(`${root()}/docs`)
+    expect(response.headers.get('content-type')).toBe('text/html; charset=utf-8')
+    expect(response.headers.get('content-security-policy')).toContain("default-src 'none'")
+    const page = await response.text()
+    for (const {path} of Object.values(ENDPOINTS)) expect(page).toContain(path)
+    expect(page).not.toMatch(/<script|(?:src|href)="https?:|@import|url\(/)
+  })
+})

@@ -1,0 +1,53 @@
+import {createServer, type IncomingHttpHeaders} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {Webhook} from 'standardwebhooks'
+import {expect, vi} from 'vitest'
+import type {WebhookEvent} from '../../src/contract/webhook.ts'
+
+/** One notification as it arrived. */
+export interface Notification {
+  id: string
+  headers: IncomingHttpHeaders
+  text: string
+}
+
+/** A server that takes notifications. */
+export interface Receiver extends AsyncDisposable {
+  url: string
+  received: Notification[]
+  /** The status of the next answers, by the count of those before; 200 unless told. */
+  answer: (turn: number) => number
+  /** Resolves when this many have arrived. */
+  waitFor(count: number): Promise<void>
+}
+
+/** Starts a receiver on loopback. */
+export async function startReceiver(): Promise<Receiver> {
+  const received: Notification[] = []
+  const server = createServer(async (incoming, response) => {
+    let text = ''
+    for await (const chunk of incoming) text += chunk
+    const {headers} = incoming
+    const status = receiver.answer(received.length)
+    received.push({id: String(headers['webhook-id']), headers, text})
+    response.writeHead(status, status === 302 ? {location: receiver.url} : {}).end('thanks')
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const receiver: Receiver = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`,
+    received,
+    answer: () => 200,
+    waitFor: (count) =>
+      vi.waitFor(() => expect(received.length).toBeGreaterThanOrEqual(count), {timeout: 20_000, interval: 5}),
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections()
+      await new Promise((resolve) => server.close(resolve))
+    },
+  }
+  return receiver
+}
+
+/** The event of a notification whose signature is good. */
+export function verifyNotification({headers, text}: Notification, secret: string): WebhookEvent {
+  return new Webhook(secret).verify(text, headers as Record<string, string>) as WebhookEvent
+}

@@ -1,0 +1,190 @@
+import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import {
+  type CreatedWebhookEndpoint,
+  EVENT_TYPES,
+  type WebhookDelivery,
+  type WebhookEndpoint,
+} from '../../src/contract/webhook.ts'
+import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/outbox.ts'
+import type {RunningService} from '../../src/service/server.ts'
+import {aDeal, call, NOW, readData, readProblem, startTestService, upload} from './client.ts'
+import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'
+
+const SECRET_WORDS = /Main St|Ada|Lovelace|ada@|6789|Order title|Appraisal|350000/
+
+describe('webhooks', () => {
+  let service: RunningService
+  let receiver: Receiver
+
+  beforeEach(async () => {
+    receiver = await startReceiver()
+    service = await startTestService({webhooks: {allowPrivate: true, retryDelaysMs: [1, 1, 1]}})
+    service.store.insert([aDeal(1), aDeal(2)])
+  })
+  afterEach(async () => {
+    await service.close()
+    await receiver[Symbol.asyncDispose]()
+  })
+
+  const register = async (fields: object = {}): Promise<CreatedWebhookEndpoint> =>
+    await readData(await call(service, 'POST', '/webhook-endpoints', {url: receiver.url, ...fields}))
+  const deliveriesOf = async ({id}: WebhookEndpoint): Promise<WebhookDelivery[]> =>
+    await readData(await call(service, 'GET', `/webhook-endpoints/${id}/deliveries`))
+  const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDelivery[]> =>
+    vi.waitFor(async () => {
+      const deliveries = await deliveriesOf(endpoint)
+      expect(deliveries.filter(({status}) => status !== 'pending')).toHaveLength(count)
+      return deliveries
+    })
+
+  test('every change is told once, signed, with ids and statuses and nothing personal', async () => {
+    const {secret} = await register()
+    const created = await call(service, 'POST', '/deals', {
+      property_address: '1 Main St',
+      loan_amount: 350_000,
+    })
+    const {id} = await readData<{id: string}>(created)
+    await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
+    await call(service, 'PATCH', '/deals/deal_000001', {status: 'underwriting'})
+    await call(service, 'POST', '/deals/deal_000001/borrowers', {
+      first_name: 'Ada',
+      last_name: 'Lovelace',
+      email: 'ada@example.com',
+      ssn_last_four: '6789',
+    })
+    const document = await readData<{id: string}>(await upload(service, 'deal_000001'))
+    const added = await call(service, 'POST', '/deals/deal_000001/tasks', {title: 'Order title'})
+    const task = await readData<{id: string}>(added)
+    for (let turn = 0; turn < 2; turn++) await call(service, 'POST', `/tasks/${task.id}/complete`, {})
+    await call(service, 'DELETE', '/deals/deal_000002')
+    await receiver.waitFor(5)
+
+    const events = receiver.received.map((notification) => verifyNotification(notification, secret))
+    expect(
+      events.map(({type, data}) => ({type, ...data})).sort((a, b) => (a.type < b.type ? -1 : 1)),
+    ).toEqual([
+      {type: 'deal.created', id, deal_id: id, status: 'draft'},
+      {type: 'deal.deleted', id: 'deal_000002', deal_id: 'deal_000002', status: 'draft'},
+      {type: 'deal.updated', id: 'deal_000001', deal_id: 'deal_000001', status: 'underwriting'},
+      {type: 'document.uploaded', id: document.id, deal_id: 'deal_000001', category: 'appraisal'},
+      {type: 'task.completed', id: task.id, deal_id: 'deal_000001', status: 'completed'},
+    ])
+    for (const {text} of receiver.received) expect(text).not.toMatch(SECRET_WORDS)
+    expect(new Set(receiver.received.map((notification) => notification.id)).size).toBe(5)
+    expect(receiver.received[0]?.headers['content-type']).toBe('application/json')
+  })
+
+  test('a signature of another secret or over another body is refused by the standard library', async () => {
+    const {secret} = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    await receiver.waitFor(1)
+    const [notification] = receiver.received
+    expect(verifyNotification(notification!, secret).type).toBe('deal.deleted')
+    expect(() => verifyNotification(notification!, `whsec_${btoa('x'.repeat(32))}`)).toThrow('signature')
+    const forged = {...notification!, text: notification!.text.replace('deal_000002', 'deal_000001')}
+    expect(() => verifyNotification(forged, secret)).toThrow('signature')
+  })
+
+  test('an endpoint is told what it asked for only', async () => {
+    const endpoint = await register({events: ['deal.deleted']})
+    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
+    await call(service, 'DELETE', '/deals/deal_000002')
+    await receiver.waitFor(1)
+    expect((await deliveriesOf(endpoint)).map(({event_type}) => event_type)).toEqual(['deal.deleted'])
+  })
+
+  test('a refused change tells nobody', async () => {
+    const endpoint = await register()
+    await call(service, 'PATCH', '/deals/deal_000001', {status: 'funded'})
+    await call(service, 'POST', '/deals', {loan_amount: 1})
+    expect(await deliveriesOf(endpoint)).toEqual([])
+  })
+
+  test('what fails is sent again under the same id until it is taken', async () => {
+    receiver.answer = (turn) => [500, 302, 200][turn] ?? 200
+    const endpoint = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    const [delivery] = await settled(endpoint, 1)
+    expect(delivery).toMatchObject({
+      status: 'delivered',
+      attempts: 3,
+      last_status: 200,
+      next_attempt_at: null,
+    })
+    expect(new Set(receiver.received.map(({id}) => id))).toEqual(new Set([delivery!.event_id]))
+    expect(receiver.received).toHaveLength(3)
+    for (const notification of receiver.received) verifyNotification(notification, endpoint.secret)
+  })
+
+  test('what fails to the end of the schedule has failed, and can be sent again by hand', async () => {
+    receiver.answer = () => 503
+    const endpoint = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    const [failed] = await settled(endpoint, 1)
+    expect(failed).toMatchObject({status: 'failed', attempts: 4, last_status: 503})
+
+    receiver.answer = () => 204
+    const path = `/webhook-endpoints/${endpoint.id}/deliveries/${failed!.id}/redeliver`
+    const response = await call(service, 'POST', path, {})
+    expect(response.status).toBe(202)
+    await receiver.waitFor(5)
+    expect(await settled(endpoint, 1)).toMatchObject([{status: 'delivered', attempts: 1, last_status: 204}])
+    expect(receiver.received.at(-1)?.id).toBe(failed!.event_id)
+
+    const unknown = await call(service, 'POST', path.replace(failed!.id, 'dlv_none'), {})
+    expect((await readProblem(unknown)).code).toBe('webhook_delivery_not_found')
+  })
+
+  test('410 disables the endpoint until it is enabled again', async () => {
+    receiver.answer = () => 410
+    const endpoint = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    expect(await settled(endpoint, 1)).toMatchObject([{status: 'failed', attempts: 1, last_status: 410}])
+    const path = `/webhook-endpoints/${endpoint.id}`
+    expect(await readData(await call(service, 'GET', path))).toMatchObject({
+      status: 'disabled',
+      disabled_reason: 'answered 410 Gone',
+    })
+    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})
+    expect(await deliveriesOf(endpoint)).toHaveLength(1)
+
+    receiver.answer = () => 200
+    const enabled = await readData(await call(service, 'PATCH', path, {status: 'enabled'}))
+    expect(enabled).toMatchObject({status: 'enabled', disabled_reason: null, events: [...EVENT_TYPES]})
+    await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 6})
+    expect((await settled(endpoint, 2)).map(({status}) => status).sort()).toEqual(['delivered', 'failed'])
+  })
+
+  test('the secret is shown on creation and never again', async () => {
+    const endpoint = await register({description: 'CRM'})
+    expect(endpoint.secret).toMatch(/^whsec_[A-Za-z0-9+/=]{44}$/)
+    const {secret, ...shown} = endpoint
+    const path = `/webhook-endpoints/${endpoint.id}`
+    expect(await readData(await call(service, 'GET', path))).toEqual(shown)
+    expect(await readData(await call(service, 'GET', '/webhook-endpoints'))).toEqual([shown])
+    expect((await call(service, 'DELETE', path)).status).toBe(204)
+    expect((await call(service, 'GET', path)).status).toBe(404)
+  })
+
+  test('what ended 30 days ago is forgotten, what is pending is not', async () => {
+    const endpoint = await register()
+    await call(service, 'DELETE', '/deals/deal_000002')
+    await settled(endpoint, 1)
+    pruneDeliveries(service.database, NOW + 30 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toHaveLength(1)
+    service.database.run("update webhook_delivery set status = 'pending', next_attempt_at = 8000000000000000")
+    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toHaveLength(1)
+    service.database.run("update webhook_delivery set status = 'failed'")
+    pruneDeliveries(service.database, NOW + 31 * 86_400_000)
+    expect(await deliveriesOf(endpoint)).toEqual([])
+    expect(service.database.prepare('select * from event').all()).toEqual([])
+  })
+
+  test('the schedule is that of Standard Webhooks: ten attempts in about three days', () => {
+    expect(RETRY_DELAYS_MS).toHaveLength(9)
+    const hours = RETRY_DELAYS_MS.reduce((sum, delay) => sum + delay, 0) / 3_600_000
+    expect(hours).toBeGreaterThan(75)
+    expect(hours).toBeLessThan(76)
+  })
+})
