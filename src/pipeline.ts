@@ -1,6 +1,7 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
 import {dealStream} from './contract/deal.ts'
 import {type BatchResult, requireProfile, writeBatch} from './export/batch.ts'
+import type {ExportOptions} from './export/profile.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
 import {certifyWalk} from './load/certify.ts'
@@ -146,6 +147,9 @@ export interface ExportRequest {
   releaseId?: string
   /** Or the release of this date, built when it is not there. */
   asOf?: string
+  options?: ExportOptions
+  /** Whether columns other than those of the batch before are accepted. */
+  acceptsColumns?: boolean
 }
 
 /** Writes one batch per profile from a release. */
@@ -155,14 +159,14 @@ export async function exportRelease(
   world: World,
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
-  const {asOf, tables} = request
-  for (const profile of request.profiles) requireProfile(profile)
+  const {asOf, profiles, releaseId: named, ...how} = request
+  for (const profile of profiles) requireProfile(profile)
   const releaseId =
-    asOf === undefined ? request.releaseId : (await buildRelease(folder, config, {asOf}, world)).release_id
+    asOf === undefined ? named : (await buildRelease(folder, config, {asOf}, world)).release_id
   const release = requireRelease(folder, releaseId)
   const batches: BatchResult[] = []
-  for (const profile of request.profiles) {
-    batches.push(await writeBatch(folder, release, {profile, ...(tables && {tables})}))
+  for (const profile of profiles) {
+    batches.push(await writeBatch(folder, release, {profile, ...how}))
   }
   return batches
 }

@@ -1,13 +1,18 @@
-import type {Command} from 'commander'
+import {type Command, Option} from 'commander'
 import {parseDateOption} from '../config.ts'
 import {type BatchResult, PROFILE_NAMES} from '../export/batch.ts'
+import type {ExportOptions} from '../export/profile.ts'
 import {exportRelease} from '../pipeline.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
-interface ExportOptions extends CommonOptions {
+interface CliOptions extends CommonOptions {
   asOf?: string
   release?: string
   table?: string[]
+  lineEnding?: 'lf' | 'crlf'
+  spreadsheetSafe?: boolean
+  partition?: 'month'
+  accept?: 'columns'
 }
 
 /** `loantape export`. */
@@ -19,8 +24,14 @@ export function addExport(program: Command, cli: Cli): void {
     .option('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD')
     .option('--release <id>', 'of this release; the current one by default')
     .option('--table <name...>', 'only these tables, such as core.deal')
+    .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
+    .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
+    .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
+    .addOption(
+      new Option('--accept <what>', 'csv: go on with other columns than before').choices(['columns']),
+    )
     .action(async (profiles: string[], _options, command: Command) => {
-      const options = command.optsWithGlobals<ExportOptions>()
+      const options = command.optsWithGlobals<CliOptions>()
       const config = cli.readConfig(options)
       const batches = await exportRelease(
         config,
@@ -29,11 +40,21 @@ export function addExport(program: Command, cli: Cli): void {
           ...(options.table && {tables: options.table}),
           ...(options.release !== undefined && {releaseId: options.release}),
           ...(options.asOf !== undefined && {asOf: parseDateOption('--as-of', options.asOf)}),
+          options: readExportOptions(options),
+          acceptsColumns: options.accept === 'columns',
         },
         cli.createWorld(config),
       )
       cli.printResult(options, {batches}, (result) => result.batches.map(renderBatch).join('\n'))
     })
+}
+
+function readExportOptions({lineEnding, spreadsheetSafe, partition}: CliOptions): ExportOptions {
+  return {
+    ...(lineEnding && {lineEnding}),
+    ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
+    ...(partition && {partition}),
+  }
 }
 
 /** One batch, for people. */

@@ -2,16 +2,12 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {SourceBridge} from '../types.ts'
+import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
-/** One file of a batch. */
-export interface BatchFile {
-  name: string
+/** One file of a batch; its control totals are for importers. */
+export interface BatchFile extends WrittenFile {
   bytes: number
   sha256: string
-  rows: number
-  columns: string[]
-  /** Sum of the column `loan_amount` or `amount`, null where the table has neither: a control total for importers. */
-  sum_amount: string | null
 }
 
 /** What `manifest.json` of a batch says; it is written last, so a batch without it is not finished. */
@@ -27,6 +23,8 @@ export interface BatchManifest {
   time_zone: string
   files: BatchFile[]
   source: SourceBridge
+  /** The texts that got a `'` in front; only where that was asked for. */
+  neutralised?: NeutralisedCell[]
 }
 
 const writtenManifest = z

@@ -8,5 +8,50 @@ export interface ExportSource {
   manifest: ReleaseManifest
 }
 
-/** Writes one table into a file and says the file's name. */
-export type TableWriter = (db: Database, source: ExportSource, table: string, dir: string) => Promise<string>
+/** How files are written, beside their content. */
+export interface ExportOptions {
+  /** CSV: how lines end; `lf` by default. */
+  lineEnding?: 'lf' | 'crlf'
+  /** CSV: whether texts that a spreadsheet would take for a formula get a `'` in front. */
+  isSpreadsheetSafe?: boolean
+  /** Parquet: a file for each month of a table's date. */
+  partition?: 'month'
+}
+
+/** A file that was written into a batch's folder, and the control totals of what it holds. */
+export interface WrittenFile {
+  /** Relative to the batch's folder. */
+  name: string
+  rows: number
+  columns: string[]
+  /** Sum of the column `loan_amount` or `amount`, null where there is neither. */
+  sum_amount: string | null
+}
+
+/** A text that got a `'` in front. */
+export interface NeutralisedCell {
+  file: string
+  /** From 1, the header not counted. */
+  row: number
+  column: string
+}
+
+/** What a profile wrote. */
+export interface WrittenFiles {
+  files: WrittenFile[]
+  neutralised?: NeutralisedCell[]
+}
+
+/** What a profile is to write. */
+export interface WriteRequest {
+  tables: readonly string[]
+  options: ExportOptions
+}
+
+/** Writes tables into a folder. */
+export type ProfileWriter = (
+  db: Database,
+  source: ExportSource,
+  request: WriteRequest,
+  dir: string,
+) => Promise<WrittenFiles>
