@@ -14,9 +14,14 @@ import {writeCsv} from './csv.ts'
 import {type BatchFile, type BatchManifest, isFinishedBatch, readBatchFiles} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
+import {createXlsxWriter} from './xlsx.ts'
 
 /** The kinds of export, by name. */
-const PROFILES: Record<string, ProfileWriter> = {csv: writeCsv, parquet: writeParquet}
+const PROFILES: Record<string, ProfileWriter> = {
+  csv: writeCsv,
+  parquet: writeParquet,
+  xlsx: createXlsxWriter(),
+}
 
 /** The kinds of export whose columns may only change when that is accepted: importers map them by hand. */
 const WITH_CONTRACT: readonly string[] = ['csv']

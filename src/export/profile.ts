@@ -26,6 +26,8 @@ export interface WrittenFile {
   columns: string[]
   /** Sum of the column `loan_amount` or `amount`, null where there is neither. */
   sum_amount: string | null
+  /** What each table in a workbook comes to; its own `columns` and `sum_amount` are then empty. */
+  sheets?: {table: string; rows: number; columns: string[]; sum_amount: string | null}[]
 }
 
 /** A text that got a `'` in front. */
