@@ -8,6 +8,7 @@ import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addPublish} from './publish.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
@@ -32,6 +33,7 @@ export function createProgram(cli: Cli): Command {
     addSync,
     addBuild,
     addExport,
+    addPublish,
     addRun,
     addQuery,
     addQuarantine,

@@ -31,6 +31,8 @@ test('settings that are not given have their defaults', () => {
     timeZone: 'America/New_York',
     dayCutoff: '06:00',
     releasesKept: 7,
+    batchesKept: 400,
+    quarantineDays: 365,
   })
 })
 
