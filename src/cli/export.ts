@@ -1,7 +1,11 @@
 import {type Command, Option} from 'commander'
 import {parseDateOption} from '../config.ts'
+import type {DeliveryResult} from '../delivery/deliver.ts'
+import {readTargets} from '../delivery/target.ts'
+import {ConfigError} from '../errors.ts'
 import {type BatchResult, PROFILE_NAMES} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
+import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
 import {exportRelease} from '../pipeline.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
@@ -13,6 +17,8 @@ interface CliOptions extends CommonOptions {
   spreadsheetSafe?: boolean
   partition?: 'month'
   accept?: 'columns'
+  deliver?: string[]
+  redeliver?: string
 }
 
 /** `loantape export`. */
@@ -20,7 +26,7 @@ export function addExport(program: Command, cli: Cli): void {
   program
     .command('export')
     .description('write a release as files with a manifest')
-    .argument('<profile...>', PROFILE_NAMES.join(', '))
+    .argument('[profile...]', PROFILE_NAMES.join(', '))
     .option('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD')
     .option('--release <id>', 'of this release; the current one by default')
     .option('--table <name...>', 'only these tables, such as core.deal')
@@ -30,9 +36,22 @@ export function addExport(program: Command, cli: Cli): void {
     .addOption(
       new Option('--accept <what>', 'csv: go on with other columns than before').choices(['columns']),
     )
+    .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
+    .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
     .action(async (profiles: string[], _options, command: Command) => {
       const options = command.optsWithGlobals<CliOptions>()
       const config = cli.readConfig(options)
+      const world = cli.createWorld(config)
+      const targets = options.deliver ?? []
+      if (options.redeliver !== undefined) {
+        const request = {batchId: options.redeliver, targets}
+        const deliveries = await redeliverBatch(config, request, world)
+        cli.printResult(options, {deliveries}, (result) => result.deliveries.map(renderDelivery).join('\n'))
+        return
+      }
+      requireProfiles(profiles)
+      // A typing error in a target's name should not come to light after an hour of exporting.
+      if (targets.length > 0) readTargets(config.targetsFile, targets)
       const batches = await exportRelease(
         config,
         {
@@ -43,9 +62,13 @@ export function addExport(program: Command, cli: Cli): void {
           options: readExportOptions(options),
           acceptsColumns: options.accept === 'columns',
         },
-        cli.createWorld(config),
+        world,
       )
-      cli.printResult(options, {batches}, (result) => result.batches.map(renderBatch).join('\n'))
+      const deliveries =
+        targets.length > 0 ? await deliverBatches(config, {batches, targets}, world) : undefined
+      cli.printResult(options, {batches, ...(deliveries && {deliveries})}, () =>
+        [...batches.map(renderBatch), ...(deliveries ?? []).map(renderDelivery)].join('\n'),
+      )
     })
 }
 
@@ -55,6 +78,21 @@ function readExportOptions({lineEnding, spreadsheetSafe, partition}: CliOptions)
     ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
     ...(partition && {partition}),
   }
+}
+
+function requireProfiles(profiles: readonly string[]): void {
+  if (profiles.length > 0) return
+  throw new ConfigError({
+    code: 'USAGE',
+    problem: `Command line: expected one or more profiles: ${PROFILE_NAMES.join(', ')}.`,
+    kept: 'Nothing was started.',
+  })
+}
+
+/** One delivery, for people. */
+function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
+  const words = outcome === 'unchanged' ? 'has everything already' : `took ${sent} files`
+  return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
 /** One batch, for people. */

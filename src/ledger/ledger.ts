@@ -35,6 +35,24 @@ const MIGRATIONS = [
      rate_per_second real not null,
      learnt_at integer not null
    ) strict;`,
+  `create table delivery (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (target, profile, batch_id)
+   ) strict;
+   create table delivered_file (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (target, profile, batch_id, name)
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */
