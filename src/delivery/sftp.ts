@@ -54,7 +54,7 @@ export async function openSftp(
       const part = `${final}.part`
       try {
         await makeFolder(client, posix.dirname(final), dirs)
-        await client.put(path, part)
+        await client.fastPut(path, part)
         const {size} = await client.stat(part)
         if (size !== bytes) throw failed(where, `file '${name}' arrived with ${size} of ${bytes} bytes`)
         await rename(client, part, final)

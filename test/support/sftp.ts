@@ -1,7 +1,7 @@
 import {createHash, generateKeyPairSync} from 'node:crypto'
 import {once} from 'node:events'
 import fs from 'node:fs'
-import type {AddressInfo} from 'node:net'
+import {type AddressInfo, Server} from 'node:net'
 import {join} from 'node:path'
 import ssh2 from 'ssh2'
 
@@ -52,6 +52,9 @@ export async function startSftp(
       })
     })
   })
+  // Without this each answer waits for an acknowledgement of the one before.
+  const sockets: unknown = Reflect.get(server, '_srv')
+  if (sockets instanceof Server) sockets.on('connection', (socket) => socket.setNoDelay(true))
   server.listen(0, '127.0.0.1')
   await once(server, 'listening')
 
@@ -91,8 +94,18 @@ export async function startSftp(
     )
     stream.on('STAT', stat)
     stream.on('LSTAT', stat)
-    stream.on('MKDIR', (id, path: string) => answer(id, () => (fs.mkdirSync(pathOf(path)), ok(id))))
-    stream.on('REMOVE', (id, path: string) => answer(id, () => (fs.rmSync(pathOf(path)), ok(id))))
+    stream.on('MKDIR', (id, path: string) =>
+      answer(id, () => {
+        fs.mkdirSync(pathOf(path))
+        ok(id)
+      }),
+    )
+    stream.on('REMOVE', (id, path: string) =>
+      answer(id, () => {
+        fs.rmSync(pathOf(path))
+        ok(id)
+      }),
+    )
     stream.on('RENAME', (id, from: string, to: string) =>
       answer(id, () => {
         if (fs.existsSync(pathOf(to))) throw new Error('RENAME never replaces a file')
