@@ -8,6 +8,7 @@ import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addPrune} from './prune.ts'
 import {addPublish} from './publish.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
@@ -38,6 +39,7 @@ export function createProgram(cli: Cli): Command {
     addQuery,
     addQuarantine,
     addRestore,
+    addPrune,
     addStatus,
     addDoctor,
     addConfig,

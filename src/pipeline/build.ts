@@ -6,6 +6,8 @@ import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {listNeededReleases} from '../ledger/retention.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
@@ -104,7 +106,7 @@ export async function buildRelease(
   if (isPlain && !isUnchanged) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
-    const pruned = pruneReleases(folder, config.releasesKept)
+    const pruned = pruneReleases(folder, config.releasesKept, readNeededReleases(folder))
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
   if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
@@ -118,6 +120,11 @@ export async function buildRelease(
     is_current: isPlain || isUnchanged,
     checks: {passed, warned},
   }
+}
+
+function readNeededReleases(folder: DataFolder): Set<string> {
+  using ledger = openLedger(folder.ledger)
+  return listNeededReleases(ledger)
 }
 
 async function buildAnew(
