@@ -90,7 +90,7 @@ function requireProfiles(profiles: readonly string[]): void {
 }
 
 /** One delivery, for people. */
-function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
+export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
   const words = outcome === 'unchanged' ? 'has everything already' : `took ${sent} files`
   return `${target}: ${words} of ${profile}/${batch_id}`
 }

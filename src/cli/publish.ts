@@ -1,5 +1,6 @@
 import type {Command} from 'commander'
 import {publishRelease} from '../pipeline/publish.ts'
+import type {PublishResult} from '../postgres/publish.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 interface PublishOptions extends CommonOptions {
@@ -21,10 +22,13 @@ export function addPublish(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const request = options.release === undefined ? {} : {releaseId: options.release}
       const result = await publishRelease(config, request, cli.createWorld(config))
-      cli.printResult(options, result, ({outcome, release_id, server, tables, rows}) =>
-        outcome === 'unchanged'
-          ? `Release ${release_id} is published at ${server} already.`
-          : `Release ${release_id} published at ${server}: ${tables} tables, ${rows} rows.`,
-      )
+      cli.printResult(options, result, renderPublished)
     })
+}
+
+/** What a publication came to, for people. */
+export function renderPublished({outcome, release_id, server, tables, rows}: PublishResult): string {
+  return outcome === 'unchanged'
+    ? `Release ${release_id} is published at ${server} already.`
+    : `Release ${release_id} published at ${server}: ${tables} tables, ${rows} rows.`
 }

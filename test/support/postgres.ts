@@ -1,11 +1,11 @@
 import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
 import {once} from 'node:events'
 import {chmodSync, chownSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
-import {createServer} from 'node:net'
 import {arch, platform, tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
 import {Client} from 'pg'
 import {z} from 'zod'
+import {findFreePort} from './port.ts'
 
 const PASSWORD = 'secret of the tests'
 
@@ -126,14 +126,4 @@ export async function createPostgres(): Promise<PostgresServer> {
 
 function idOf(flag: '-u' | '-g'): number {
   return Number(execFileSync('id', [flag, 'nobody'], {encoding: 'utf8'}))
-}
-
-async function findFreePort(): Promise<number> {
-  const probe = createServer().listen(0, '127.0.0.1')
-  await once(probe, 'listening')
-  const address = probe.address()
-  probe.close()
-  await once(probe, 'close')
-  if (address === null || typeof address === 'string') throw new Error('no port')
-  return address.port
 }
