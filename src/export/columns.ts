@@ -15,7 +15,7 @@ export function readColumns(db: Database, table: string): Promise<ExportColumn[]
 }
 
 /** The column whose sum is a table's control total, if it has one. */
-export function findAmountColumn(columns: readonly ExportColumn[]): string | undefined {
+function findAmountColumn(columns: readonly ExportColumn[]): string | undefined {
   return ['loan_amount', 'amount'].find((name) => columns.some((column) => column.name === name))
 }
 
