@@ -12,7 +12,7 @@ export interface SheetColumn {
   name: string
   /** In characters. */
   width: number
-  /** Excel's number format; null for text and truths. */
+  /** Excel's number format; null for text. */
   format: string | null
   readCell: (value: Json) => CellValue
 }
@@ -43,7 +43,8 @@ const LOOKS = {
     width: 20,
     read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
   },
-  truth: {format: null, width: 7, read: (text) => text === 'true'},
+  // A spreadsheet shows a truth by its own words, LibreOffice only where the format says so.
+  truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
   text: {format: null, read: (text) => text},
 } satisfies Record<string, Look>
 
