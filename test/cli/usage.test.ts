@@ -63,7 +63,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'an unknown profile',
     ['export', 'excel'],
     'EXPORT_PROFILE',
-    /'excel'.*csv, parquet\. Nothing was written\./,
+    /'excel'.*csv, parquet, xlsx\. Nothing was written\./,
   ],
   [
     'an unknown table',
