@@ -11,7 +11,7 @@ const contractSchema: z.ZodType<ColumnContract> = z.record(z.string(), z.array(z
 
 /** What the batches of a profile have promised so far; empty before the first. */
 function readContract(dir: string): ColumnContract {
-  const path = join(dir, 'columns.json')
+  const path = join(dir, '.columns.json')
   if (!existsSync(path)) return {}
   try {
     return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
@@ -33,7 +33,7 @@ export function storeContract(dir: string, columns: ColumnContract, published: r
     contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
   )
   const text = `${JSON.stringify(sorted, null, 2)}\n`
-  const path = join(dir, 'columns.json')
+  const path = join(dir, '.columns.json')
   if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileAtomically(path, text)
 }
 
