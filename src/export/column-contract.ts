@@ -1,5 +1,5 @@
 import {existsSync, readFileSync} from 'node:fs'
-import {join} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, GuardError} from '../errors.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
@@ -9,9 +9,14 @@ export type ColumnContract = Record<string, string[]>
 
 const contractSchema: z.ZodType<ColumnContract> = z.record(z.string(), z.array(z.string()))
 
+/** Beside the profile's folder: what lies in that is a batch. */
+function contractAt(dir: string): string {
+  return join(dirname(dir), `.${basename(dir)}-columns.json`)
+}
+
 /** What the batches of a profile have promised so far; empty before the first. */
 function readContract(dir: string): ColumnContract {
-  const path = join(dir, '.columns.json')
+  const path = contractAt(dir)
   if (!existsSync(path)) return {}
   try {
     return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
@@ -33,7 +38,7 @@ export function storeContract(dir: string, columns: ColumnContract, published: r
     contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
   )
   const text = `${JSON.stringify(sorted, null, 2)}\n`
-  const path = join(dir, '.columns.json')
+  const path = contractAt(dir)
   if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileAtomically(path, text)
 }
 

@@ -122,7 +122,7 @@ test('a table that is gone is refused until it is accepted', async () => {
 
 test('a column contract that cannot be read is said so', async () => {
   const {dir} = await write(await publish('select 1 as a'))
-  writeFileSync(join(dir, '../.columns.json'), '{')
+  writeFileSync(join(dir, '../../.csv-columns.json'), '{')
   rmSync(dir, {recursive: true})
   expect(await failureOf(write(await publish('select 1 as a')))).toMatchObject({
     code: 'EXPORT_CONTRACT',
