@@ -3,6 +3,7 @@ import {defineConfig, type ViteUserConfig} from 'vitest/config'
 const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
+    exclude: ['test/system/**'],
     pool: 'forks',
     maxWorkers: 2,
     testTimeout: 60_000,

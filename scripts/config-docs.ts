@@ -31,6 +31,7 @@ does not exist included. \`loantape config\` prints the effective settings, secr
 |---|---|---|
 ${rows.join('\n')}
 | \`LOANTAPE_API_KEY_FILE\` |  | File that holds the API key, where it should not stand in the environment. |
+| \`LOANTAPE_POSTGRES_URL_FILE\` |  | File that holds the PostgreSQL URL. |
 
 ## Exit codes
 

@@ -31,6 +31,12 @@ export interface Config {
   sqlDir?: string | undefined
   jobsDir?: string | undefined
   accountingFile?: string | undefined
+  postgresUrl?: string | undefined
+  postgresReader?: string | undefined
+  targetsFile?: string | undefined
+  targetSecret?: string | undefined
+  batchesKept: number
+  quarantineDays: number
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
 }
@@ -151,6 +157,35 @@ const configSchema = z.object({
       'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
     example: './accounting.json',
   }),
+  postgresUrl: z
+    .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
+    .optional()
+    .meta({
+      description:
+        'PostgreSQL database that `loantape publish postgres` fills. Or name a file that holds the URL with `LOANTAPE_POSTGRES_URL_FILE`.',
+      example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
+      isSecret: true,
+    }),
+  postgresReader: z.string().optional().meta({
+    description: 'Role that may read what is published in PostgreSQL.',
+    example: 'reporting',
+  }),
+  targetsFile: z.string().optional().meta({
+    description:
+      'JSON file of the targets that `loantape export --deliver` sends batches to: docs/exports.md.',
+    example: 'targets.json',
+  }),
+  targetSecret: z.string().optional().meta({
+    description: 'Password or token for targets that name no file of their own for it.',
+    isSecret: true,
+  }),
+  batchesKept: integer(1, 1_000_000).prefault('400').meta({
+    description:
+      'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
+  }),
+  quarantineDays: integer(1, 36_500).prefault('365').meta({
+    description: 'Days after which `loantape prune` removes replayed quarantined records.',
+  }),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
     example: 'debug',
@@ -192,6 +227,9 @@ export function listSettings(): SettingDoc[] {
   })
 }
 
+/** Secrets that may stand in a file of their own. */
+const KEYS_IN_FILES = ['apiKey', 'postgresUrl']
+
 /** Effects of reading the configuration. */
 export interface ConfigFiles {
   readFile: (path: string) => string
@@ -209,12 +247,14 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
     const text = env[envNameOf(key)]
     if (text) given[key] = text
   }
-  const keyFile = env.LOANTAPE_API_KEY_FILE
-  if (keyFile && given.apiKey === undefined) {
+  for (const key of KEYS_IN_FILES) {
+    const name = `${envNameOf(key)}_FILE`
+    const file = env[name]
+    if (!file || given[key] !== undefined) continue
     try {
-      given.apiKey = files.readFile(keyFile).trim()
+      given[key] = files.readFile(file).trim()
     } catch (error) {
-      problems.push(`LOANTAPE_API_KEY_FILE '${keyFile}': cannot be read (${codeOf(error)})`)
+      problems.push(`${name} '${file}': cannot be read (${codeOf(error)})`)
     }
   }
   const parsed = configSchema.safeParse(given)
@@ -241,7 +281,10 @@ function isSecret(key: string): boolean {
 }
 
 function findUnknownNames(env: Record<string, string | undefined>): string[] {
-  const known = new Set([...Object.keys(configSchema.shape).map(envNameOf), 'LOANTAPE_API_KEY_FILE'])
+  const known = new Set([
+    ...Object.keys(configSchema.shape).map(envNameOf),
+    ...KEYS_IN_FILES.map((key) => `${envNameOf(key)}_FILE`),
+  ])
   return Object.keys(env)
     .filter((name) => name.startsWith('LOANTAPE_') && !known.has(name))
     .map((name) => `${name}: no such setting`)

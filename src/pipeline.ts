@@ -3,6 +3,7 @@ import {dealStream} from './contract/deal.ts'
 import {ConfigError} from './errors.ts'
 import {type BatchResult, requireProfile} from './export/batch.ts'
 import {findJournalProfile} from './export/journal-profiles.ts'
+import type {ExportOptions} from './export/profile.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
 import {certifyWalk} from './load/certify.ts'
@@ -153,6 +154,9 @@ export interface ExportRequest {
   period?: string
   /** Journals also book what was funded already at the first walk. */
   withOpening?: boolean
+  options?: ExportOptions
+  /** Whether columns other than those of the batch before are accepted. */
+  acceptsColumns?: boolean
 }
 
 /**

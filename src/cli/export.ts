@@ -1,18 +1,29 @@
-import type {Command} from 'commander'
-import {parseDateOption} from '../config.ts'
+import {type Command, Option} from 'commander'
+import {type Config, parseDateOption} from '../config.ts'
+import type {DeliveryResult} from '../delivery/deliver.ts'
+import {readTargets} from '../delivery/target.ts'
 import {ConfigError} from '../errors.ts'
 import {type BatchResult, PROFILE_NAMES} from '../export/batch.ts'
+import type {ExportOptions} from '../export/profile.ts'
+import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
 import {exportRelease} from '../pipeline.ts'
+import type {World} from '../types.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
-interface ExportOptions extends CommonOptions {
+interface CliOptions extends CommonOptions {
   asOf?: string
   release?: string
   table?: string[]
   period?: string
   withOpening?: boolean
   reissue?: string
+  lineEnding?: 'lf' | 'crlf'
+  spreadsheetSafe?: boolean
+  partition?: 'month'
+  accept?: 'columns'
+  deliver?: string[]
+  redeliver?: string
 }
 
 /** `loantape export`. */
@@ -27,46 +38,96 @@ export function addExport(program: Command, cli: Cli): void {
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
     .option('--reissue <batch>', 'write a journal batch again, the same bytes')
+    .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
+    .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
+    .addOption(new Option('--partition <by>', 'parquet: a file for each month').choices(['month']))
+    .addOption(
+      new Option('--accept <what>', 'csv: go on with other columns than before').choices(['columns']),
+    )
+    .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
+    .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
     .action(async (profiles: string[], _options, command: Command) => {
-      const options = command.optsWithGlobals<ExportOptions>()
+      const options = command.optsWithGlobals<CliOptions>()
       const config = cli.readConfig(options)
+      const world = cli.createWorld(config)
       requireOneSubject(profiles, options)
-      if (options.reissue !== undefined) {
-        const batches = reissueBatch(config, options.reissue, cli.createWorld(config))
-        cli.printResult(options, {batches}, (result) => result.batches.map(renderBatch).join('\n'))
+      const targets = options.deliver ?? []
+      if (options.redeliver !== undefined) {
+        const deliveries = await redeliverBatch(config, {batchId: options.redeliver, targets}, world)
+        cli.printResult(options, {deliveries}, (result) => result.deliveries.map(renderDelivery).join('\n'))
         return
       }
-      const batches = await exportRelease(
-        config,
-        {
-          profiles,
-          ...(options.period !== undefined && {period: options.period}),
-          ...(options.withOpening && {withOpening: true}),
-          ...(options.table && {tables: options.table}),
-          ...(options.release !== undefined && {releaseId: options.release}),
-          ...(options.asOf !== undefined && {asOf: parseDateOption('--as-of', options.asOf)}),
-        },
-        cli.createWorld(config),
+      // A typing error in a target's name should not come to light after an hour of exporting.
+      if (targets.length > 0) readTargets(config.targetsFile, targets)
+      const batches =
+        options.reissue === undefined
+          ? await exportProfiles(config, profiles, options, world)
+          : reissueBatch(config, options.reissue, world)
+      const deliverable = batches.filter(({outcome}) => outcome !== 'empty')
+      const deliveries =
+        targets.length > 0 ? await deliverBatches(config, {batches: deliverable, targets}, world) : undefined
+      cli.printResult(options, {batches, ...(deliveries && {deliveries})}, () =>
+        [...batches.map(renderBatch), ...(deliveries ?? []).map(renderDelivery)].join('\n'),
       )
-      cli.printResult(options, {batches}, (result) => result.batches.map(renderBatch).join('\n'))
     })
 }
 
-/** What to export is said once: by a batch, by profiles, and those of one moment. */
-function requireOneSubject(profiles: readonly string[], options: ExportOptions): void {
-  const moments = (['--as-of', '--release', '--period'] as const).filter(
-    (_, index) => [options.asOf, options.release, options.period][index] !== undefined,
+function exportProfiles(
+  config: Config,
+  profiles: string[],
+  options: CliOptions,
+  world: World,
+): Promise<BatchResult[]> {
+  const {table, release, asOf, period, withOpening} = options
+  return exportRelease(
+    config,
+    {
+      profiles,
+      ...(table && {tables: table}),
+      ...(release !== undefined && {releaseId: release}),
+      ...(asOf !== undefined && {asOf: parseDateOption('--as-of', asOf)}),
+      ...(period !== undefined && {period}),
+      ...(withOpening && {withOpening}),
+      options: readExportOptions(options),
+      acceptsColumns: options.accept === 'columns',
+    },
+    world,
   )
-  if (options.reissue === undefined && profiles.length === 0) {
-    throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}) or --reissue`)
+}
+
+function readExportOptions({lineEnding, spreadsheetSafe, partition}: CliOptions): ExportOptions {
+  return {
+    ...(lineEnding && {lineEnding}),
+    ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
+    ...(partition && {partition}),
   }
-  if (options.reissue !== undefined && profiles.length > 0)
-    throw usageError('expected no profile with --reissue')
+}
+
+/** What to export is said once: by a batch, or by profiles and at most one moment. */
+function requireOneSubject(profiles: readonly string[], options: CliOptions): void {
+  const {reissue, redeliver, asOf, release, period} = options
+  const named = Object.entries({reissue, redeliver}).flatMap(([name, id]) =>
+    id === undefined ? [] : [`--${name}`],
+  )
+  const moments = (['--as-of', '--release', '--period'] as const).filter(
+    (_, index) => [asOf, release, period][index] !== undefined,
+  )
+  if (named.length === 0 && profiles.length === 0) {
+    throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
+  }
+  if (named.length > 0 && profiles.length > 0) throw usageError(`expected no profile with ${named[0]}`)
+  if (named.length > 1) throw usageError(`expected one of ${named.join(', ')}`)
   if (moments.length > 1) throw usageError(`expected one of ${moments.join(', ')}`)
 }
 
 function usageError(words: string): ConfigError {
   return new ConfigError({code: 'USAGE', problem: `Command line: ${words}.`, kept: 'Nothing was written.'})
+}
+
+/** One delivery, for people. */
+export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
+  const words = outcome === 'unchanged' ? 'has everything already' : `took ${sent} files`
+  return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
 /** One batch, for people. */

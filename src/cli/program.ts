@@ -11,6 +11,8 @@ import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
 import {addDocs, addReport} from './pages.ts'
 import {addPeriod} from './period.ts'
+import {addPrune} from './prune.ts'
+import {addPublish} from './publish.ts'
 import {addPush} from './push.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
@@ -37,6 +39,7 @@ export function createProgram(cli: Cli): Command {
     addBuild,
     addExport,
     addPeriod,
+    addPublish,
     addRun,
     addQuery,
     addDiff,
@@ -44,6 +47,7 @@ export function createProgram(cli: Cli): Command {
     addDocs,
     addQuarantine,
     addRestore,
+    addPrune,
     addStatus,
     addDoctor,
     addConfig,

@@ -2,7 +2,8 @@ import type {Command} from 'commander'
 import {requireJob} from '../schedule/job.ts'
 import {runJob, type StepResult} from '../schedule/run-job.ts'
 import type {Cli, CommonOptions} from './context.ts'
-import {renderBatch} from './export.ts'
+import {renderBatch, renderDelivery} from './export.ts'
+import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
 
 /** `loantape run`. */
@@ -23,5 +24,6 @@ export function addRun(program: Command, cli: Cli): void {
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'build') return `Release ${step.result.release_id}: ${step.result.outcome}.`
-  return step.result.map(renderBatch).join('\n')
+  if (step.do === 'publish') return renderPublished(step.result)
+  return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')
 }

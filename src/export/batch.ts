@@ -1,22 +1,31 @@
 import {hash} from 'node:crypto'
 import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
-import {readdir, writeFile} from 'node:fs/promises'
-import {join} from 'node:path'
-import {z} from 'zod'
+import {writeFile} from 'node:fs/promises'
+import {dirname, join} from 'node:path'
 import {ConfigError} from '../errors.ts'
 import {isProcessAlive} from '../process.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {type Database, openDatabase} from '../warehouse/database.ts'
+import {openDatabase} from '../warehouse/database.ts'
+import {type ColumnContract, requireContract, storeContract} from './column-contract.ts'
+import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
 import {JOURNAL_NAMES} from './journal-profiles.ts'
-import {type BatchFile, type BatchManifest, isFinishedBatch} from './manifest.ts'
+import {type BatchFile, type BatchManifest, isFinishedBatch, readBatchFiles} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
-import type {ExportSource, TableWriter} from './profile.ts'
+import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
+import {createXlsxWriter} from './xlsx.ts'
 
 /** The kinds of export, by name. */
-const PROFILES: Record<string, TableWriter> = {csv: writeCsv, parquet: writeParquet}
+const PROFILES: Record<string, ProfileWriter> = {
+  csv: writeCsv,
+  parquet: writeParquet,
+  xlsx: createXlsxWriter(),
+}
+
+/** The kinds of export whose columns may only change when that is accepted: importers map them by hand. */
+const WITH_CONTRACT: readonly string[] = ['csv']
 
 /** The names of the kinds of export. */
 export const PROFILE_NAMES: readonly string[] = [...Object.keys(PROFILES), ...JOURNAL_NAMES]
@@ -26,9 +35,9 @@ export const PROFILE_NAMES: readonly string[] = [...Object.keys(PROFILES), ...JO
  *
  * @throws ConfigError `EXPORT_PROFILE` naming what there is
  */
-export function requireProfile(name: string): TableWriter {
-  const writeTable = PROFILES[name]
-  if (writeTable) return writeTable
+export function requireProfile(name: string): ProfileWriter {
+  const writeTables = PROFILES[name]
+  if (writeTables) return writeTables
   throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
 }
 
@@ -38,10 +47,6 @@ export interface PeriodMark {
   period: string
   /** Whether the month was over and seen to its end. */
   isComplete: boolean
-}
-
-function markOf(mark: PeriodMark | undefined): string[] {
-  return mark ? [mark.period, mark.isComplete ? 'complete' : 'unfinished'] : []
 }
 
 /** What an export came to. */
@@ -58,36 +63,50 @@ export interface BatchResult {
   outcome: 'written' | 'unchanged' | 'empty'
 }
 
+/** Which batch to write. */
+export interface BatchRequest {
+  profile: string
+  tables?: readonly string[]
+  period?: PeriodMark
+  options?: ExportOptions
+  /** Whether columns other than those of the batch before are accepted. */
+  acceptsColumns?: boolean
+}
+
 /**
  * Writes one batch: every published table of a release, or those named, and the manifest last, under a temporary
  * name that becomes the batch's own when all of it is on the disk. A batch that is there already is not written again.
  *
- * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is
+ * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is; GuardError `EXPORT_COLUMNS`
  */
 export async function writeBatch(
   folder: DataFolder,
   source: ExportSource,
-  request: {profile: string; tables?: readonly string[]; period?: PeriodMark},
+  request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile} = request
-  const writeTable = requireProfile(profile)
+  const {profile, options = {}} = request
+  requireProfile(profile)
   const published = source.manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const releaseId = source.manifest.release_id
-  const batchId = `${source.manifest.as_of}-${hash('sha256', [profile, releaseId, ...tables, ...markOf(request.period)].join('\n')).slice(0, 12)}`
-  const final = join(folder.exports, profile, batchId)
+  const batchId = batchIdOf(source, {...request, tables})
+  const parent = join(folder.exports, profile)
+  const final = join(parent, batchId)
   const isWritten = isFinishedBatch(final)
-  removeAbandoned(join(folder.exports, profile))
-  const temporary = join(folder.exports, profile, `.writing-${batchId}-${process.pid}`)
+  removeAbandoned(parent)
   if (!isWritten) {
+    const temporary = join(parent, `.writing-${batchId}-${process.pid}`)
     rmSync(temporary, {recursive: true, force: true})
     mkdirSync(temporary, {recursive: true})
     try {
-      const files = await writeTables(source, tables, writeTable, temporary)
-      await writeManifest(temporary, describeBatch(source, {profile, batchId, files, period: request.period}))
+      const written = await writeTables(source, {...request, options, tables, published, parent}, temporary)
+      await writeManifest(
+        temporary,
+        describeBatch(source, {profile, batchId, ...written, period: request.period}),
+      )
+      if (WITH_CONTRACT.includes(profile)) storeContract(parent, written.contract, published)
       rmSync(final, {recursive: true, force: true})
       moveIntoPlace(temporary, final)
     } catch (error) {
@@ -95,18 +114,32 @@ export async function writeBatch(
       throw error
     }
   }
-  const names = (await readdir(final)).filter((name) => name !== 'manifest.json')
+  const files = readBatchFiles(final) ?? []
   return {
     profile,
     batch_id: batchId,
     dir: final,
-    files: names.length,
+    files: files.length,
     rows: source.manifest.tables
       .filter(({name}) => tables.includes(name))
       .reduce((sum, {rows}) => sum + rows, 0),
-    bytes: names.reduce((sum, name) => sum + statSync(join(final, name)).size, 0),
+    bytes: files.reduce((sum, {bytes}) => sum + bytes, 0),
     outcome: isWritten ? 'unchanged' : 'written',
   }
+}
+
+/** `<as_of>-<12 hex>`: the same tables of the same release, written the same way, are the same batch. */
+function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
+  const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
+  const words = [
+    lineEnding === 'crlf' && 'crlf',
+    isSpreadsheetSafe && 'spreadsheet-safe',
+    partition && `by ${partition}`,
+    request.period?.period,
+    request.period && (request.period.isComplete ? 'complete' : 'unfinished'),
+  ].filter((word) => typeof word === 'string')
+  const parts = [request.profile, manifest.release_id, ...(request.tables ?? []), ...words]
+  return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
 }
 
 /** Removes what exports that died left behind: `.writing-<batch>-<pid>` of a process that is no longer there. */
@@ -119,58 +152,47 @@ export function removeAbandoned(dir: string): void {
   }
 }
 
-async function writeTables(
-  source: ExportSource,
-  tables: readonly string[],
-  writeTable: TableWriter,
-  dir: string,
-): Promise<BatchFile[]> {
-  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-  const files: BatchFile[] = []
-  for (const table of tables) {
-    const name = await writeTable(db, source, table, dir)
-    const path = join(dir, name)
-    syncToDisk(path)
-    files.push({
-      name,
-      bytes: statSync(path).size,
-      sha256: await digestFile(path),
-      ...(await readControlTotals(db, table)),
-    })
-  }
-  return files
+interface Written {
+  files: BatchFile[]
+  neutralised?: NeutralisedCell[]
+  contract: ColumnContract
 }
 
-const columnRow = z.object({column_name: z.string()})
-const totalsRow = z.object({
-  rows: z.coerce.number(),
-  sum_amount: z.string().nullable(),
-  sum_debit: z.string().nullable(),
-  sum_credit: z.string().nullable(),
-})
-
-async function readControlTotals(
-  db: Database,
-  table: string,
-): Promise<Pick<BatchFile, 'rows' | 'columns' | 'sum_amount' | 'sum_debit' | 'sum_credit'>> {
-  const columns = (await db.all(columnRow, `select column_name from (describe release.${table})`)).map(
-    ({column_name}) => column_name,
-  )
-  const sumOf = (name: string | undefined) =>
-    name !== undefined && columns.includes(name) ? `cast(sum(${name}) as varchar)` : 'null::varchar'
-  const amount = ['loan_amount', 'amount'].find((name) => columns.includes(name))
-  const totals = await db.one(
-    totalsRow,
-    `select count(*) as rows, ${sumOf(amount)} as sum_amount, ${sumOf('debit')} as sum_debit,
-       ${sumOf('credit')} as sum_credit
-     from release.${table}`,
-  )
-  return {...totals, columns}
+async function writeTables(
+  source: ExportSource,
+  request: Required<Pick<BatchRequest, 'profile' | 'tables' | 'options'>> &
+    BatchRequest & {published: readonly string[]; parent: string},
+  dir: string,
+): Promise<Written> {
+  const {profile, tables, published, parent} = request
+  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
+  const contract: ColumnContract = {}
+  if (WITH_CONTRACT.includes(profile)) {
+    for (const table of tables) {
+      contract[table] = (await readColumns(db, table)).map(({name, type}) => `${name} ${type}`)
+    }
+    if (!request.acceptsColumns) requireContract(parent, contract, published)
+  }
+  const written = await requireProfile(profile)(db, source, request, dir)
+  const files: BatchFile[] = []
+  for (const file of written.files) {
+    const path = join(dir, file.name)
+    syncToDisk(path)
+    syncToDisk(dirname(path))
+    files.push({...file, bytes: statSync(path).size, sha256: await digestFile(path)})
+  }
+  return {...written, files, contract}
 }
 
 function describeBatch(
   {manifest}: ExportSource,
-  batch: {profile: string; batchId: string; files: BatchFile[]; period: PeriodMark | undefined},
+  batch: {
+    profile: string
+    batchId: string
+    files: BatchFile[]
+    neutralised?: NeutralisedCell[]
+    period: PeriodMark | undefined
+  },
 ): BatchManifest {
   return {
     schema_version: 1,
@@ -187,6 +209,7 @@ function describeBatch(
     files: batch.files,
     source: manifest.source,
     supersedes: [],
+    ...(batch.neutralised && {neutralised: batch.neutralised}),
   }
 }
 

@@ -1,27 +1,45 @@
 import {join} from 'node:path'
-import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import type {TableWriter} from './profile.ts'
-
-const columnRow = z.object({column_name: z.string(), column_type: z.string()})
+import {type ExportColumn, readColumns, readControlTotals} from './columns.ts'
+import {buildSafeValue, listFormulas, requireSafeColumns} from './formula.ts'
+import type {ExportOptions, NeutralisedCell, ProfileWriter, WrittenFile} from './profile.ts'
 
 /**
- * Writes a table as CSV by RFC 4180: UTF-8, LF, a header line; a null is empty and an empty text is `""`.
+ * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line; a null is empty and an empty text is `""`.
  * Timestamps are ISO 8601 in UTC with microseconds; decimals have all their places.
  */
-export const writeCsv: TableWriter = async (db, _source, table, dir) => {
-  const file = `${table}.csv`
-  await db.run(
-    `copy (${await buildCsvSelect(db, table)}) to ${quoteLiteral(join(dir, file))} (format csv, header true)`,
-  )
-  return file
+export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, dir) => {
+  const files: WrittenFile[] = []
+  const neutralised: NeutralisedCell[] = []
+  for (const table of tables) {
+    const name = `${table}.csv`
+    const columns = await readColumns(db, table)
+    if (options.isSpreadsheetSafe) {
+      await requireSafeColumns(db, table, columns)
+      const cells = await listFormulas(db, table, columns)
+      neutralised.push(...cells.map((cell) => ({file: name, ...cell})))
+    }
+    await copyTable(db, table, columns, options, join(dir, name))
+    files.push({name, ...(await readControlTotals(db, table))})
+  }
+  return {files, ...(options.isSpreadsheetSafe && {neutralised})}
 }
 
-async function buildCsvSelect(db: Database, table: string): Promise<string> {
-  const columns = await db.all(columnRow, `select column_name, column_type from (describe release.${table})`)
-  const values = columns.map(({column_name, column_type}) => {
-    const name = quoteName(column_name)
-    return column_type === 'TIMESTAMP' ? `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}` : name
+async function copyTable(
+  db: Database,
+  table: string,
+  columns: readonly ExportColumn[],
+  {lineEnding, isSpreadsheetSafe}: ExportOptions,
+  path: string,
+): Promise<void> {
+  const values = columns.map((column) => {
+    const name = quoteName(column.name)
+    if (column.type === 'TIMESTAMP') return `strftime(${name}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
+    return isSpreadsheetSafe ? `${buildSafeValue(column)} as ${name}` : name
   })
-  return `select ${values.join(', ')} from release.${table}`
+  const newLine = lineEnding === 'crlf' ? '\\r\\n' : '\\n'
+  await db.run(
+    `copy (select ${values.join(', ')} from release.${table}) to ${quoteLiteral(path)}
+     (format csv, header true, new_line '${newLine}')`,
+  )
 }

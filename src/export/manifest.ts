@@ -2,19 +2,12 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
+import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
-/** One file of a batch. */
-export interface BatchFile {
-  name: string
+/** One file of a batch; its control totals are for importers. */
+export interface BatchFile extends WrittenFile {
   bytes: number
   sha256: string
-  rows: number
-  columns: string[]
-  /** Sum of the column `loan_amount` or `amount`, null where the table has neither: a control total for importers. */
-  sum_amount: string | null
-  /** Sums of the columns `debit` and `credit`, null where the table has none. */
-  sum_debit: string | null
-  sum_credit: string | null
 }
 
 /** What `manifest.json` of a batch says; it is written last, so a batch without it is not finished. */
@@ -38,6 +31,8 @@ export interface BatchManifest {
   supersedes: string[]
   /** Of a journal: entries booked and entries reversed. */
   entries?: {booked: number; reversed: number}
+  /** The texts that got a `'` in front; only where that was asked for. */
+  neutralised?: NeutralisedCell[]
 }
 
 /** What a batch says of the release it was made from. */

@@ -8,5 +8,59 @@ export interface ExportSource {
   manifest: ReleaseManifest
 }
 
-/** Writes one table into a file and says the file's name. */
-export type TableWriter = (db: Database, source: ExportSource, table: string, dir: string) => Promise<string>
+/** How files are written, beside their content. */
+export interface ExportOptions {
+  /** CSV: how lines end; `lf` by default. */
+  lineEnding?: 'lf' | 'crlf'
+  /** CSV: whether texts that a spreadsheet would take for a formula get a `'` in front. */
+  isSpreadsheetSafe?: boolean
+  /** Parquet: a file for each month of a table's date. */
+  partition?: 'month'
+}
+
+/** What rows come to, for importers to compare. */
+export interface ControlTotals {
+  rows: number
+  columns: string[]
+  /** Sum of the column `loan_amount` or `amount`, null where there is neither. */
+  sum_amount: string | null
+  /** Sums of the columns `debit` and `credit`, null where there are none. */
+  sum_debit: string | null
+  sum_credit: string | null
+}
+
+/** A file that was written into a batch's folder, and the control totals of what it holds. */
+export interface WrittenFile extends ControlTotals {
+  /** Relative to the batch's folder. */
+  name: string
+  /** What each table in a workbook comes to; its own `columns` and sums are then empty. */
+  sheets?: (ControlTotals & {table: string})[]
+}
+
+/** A text that got a `'` in front. */
+export interface NeutralisedCell {
+  file: string
+  /** From 1, the header not counted. */
+  row: number
+  column: string
+}
+
+/** What a profile wrote. */
+export interface WrittenFiles {
+  files: WrittenFile[]
+  neutralised?: NeutralisedCell[]
+}
+
+/** What a profile is to write. */
+export interface WriteRequest {
+  tables: readonly string[]
+  options: ExportOptions
+}
+
+/** Writes tables into a folder. */
+export type ProfileWriter = (
+  db: Database,
+  source: ExportSource,
+  request: WriteRequest,
+  dir: string,
+) => Promise<WrittenFiles>

@@ -101,6 +101,24 @@ const MIGRATIONS = [
      loan_program text,
      primary key (batch_no, journal_no, line_no)
    ) strict;`,
+  `create table delivery (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (target, profile, batch_id)
+   ) strict;
+   create table delivered_file (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (target, profile, batch_id, name)
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */

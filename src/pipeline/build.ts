@@ -6,6 +6,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {storeChecking} from '../ledger/checkings.ts'
 import {openLedger} from '../ledger/ledger.ts'
+import {listNeededReleases} from '../ledger/retention.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {findCurrentRelease, readRelease} from '../release/manifest.ts'
@@ -98,7 +99,7 @@ export async function buildRelease(
   if (isPlain && !isCurrent) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
-    const pruned = pruneReleases(folder, config.releasesKept)
+    const pruned = pruneReleases(folder, config.releasesKept, readNeededReleases(folder))
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
   if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
@@ -113,6 +114,11 @@ export async function buildRelease(
     checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
     models: release.manifest.models,
   }
+}
+
+function readNeededReleases(folder: DataFolder): Set<string> {
+  using ledger = openLedger(folder.ledger)
+  return listNeededReleases(ledger)
 }
 
 async function buildAnew(

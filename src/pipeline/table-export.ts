@@ -1,5 +1,6 @@
 import type {Config} from '../config.ts'
 import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
+import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod} from '../ledger/periods.ts'
 import {type Release, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
@@ -15,6 +16,9 @@ export interface TableRequest {
   releaseId?: string
   asOf?: string
   period?: string
+  options?: ExportOptions
+  /** Whether columns other than those of the batch before are accepted. */
+  acceptsColumns?: boolean
 }
 
 /** Writes the tables of a release, one batch per profile. */
@@ -26,12 +30,9 @@ export async function exportTables(
   const folder = dataFolderAt(config.dataDir)
   const {release, period} = await findSource(folder, config, request, world)
   const batches: BatchResult[] = []
-  for (const profile of request.profiles) {
-    const {tables} = request
-    batches.push(
-      await writeBatch(folder, release, {profile, ...(tables && {tables}), ...(period && {period})}),
-    )
-  }
+  const {tables, options, acceptsColumns = false} = request
+  const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
+  for (const profile of request.profiles) batches.push(await writeBatch(folder, release, {profile, ...how}))
   return batches
 }
 

@@ -7,7 +7,15 @@ import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
 
 /** One step of a job. */
-export type Step = {do: 'sync'} | {do: 'build'} | {do: 'export'; profiles: string[]}
+export type Step = {do: 'sync'} | {do: 'build'} | ExportStep | {do: 'publish'; to: 'postgres'}
+
+/** Writes batches of the current release, then sends them to targets. */
+export interface ExportStep {
+  do: 'export'
+  profiles: string[]
+  /** Names of targets in LOANTAPE_TARGETS_FILE. */
+  deliver?: string[] | undefined
+}
 
 /** A scheduled job: plain data, one per file of `jobs/`. */
 export interface Job {
@@ -26,7 +34,12 @@ export interface Job {
 const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('sync')}),
   z.strictObject({do: z.literal('build')}),
-  z.strictObject({do: z.literal('export'), profiles: z.array(z.string()).min(1)}),
+  z.strictObject({
+    do: z.literal('export'),
+    profiles: z.array(z.string()).min(1),
+    deliver: z.array(z.string()).optional(),
+  }),
+  z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
 ])
 
 const jobSchema: z.ZodType<Job> = z.strictObject({

@@ -1,7 +1,11 @@
 import type {Config} from '../config.ts'
+import type {DeliveryResult} from '../delivery/deliver.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {BuildResult} from '../pipeline/build.ts'
+import {deliverBatches} from '../pipeline/deliver.ts'
+import {publishRelease} from '../pipeline/publish.ts'
 import {buildPortfolio, exportRelease, type SyncResult, syncDeals} from '../pipeline.ts'
+import type {PublishResult} from '../postgres/publish.ts'
 import type {World} from '../types.ts'
 import type {Job, Step} from './job.ts'
 
@@ -9,7 +13,8 @@ import type {Job, Step} from './job.ts'
 export type StepResult =
   | {do: 'sync'; result: SyncResult}
   | {do: 'build'; result: BuildResult}
-  | {do: 'export'; result: BatchResult[]}
+  | {do: 'export'; result: BatchResult[]; deliveries?: DeliveryResult[]}
+  | {do: 'publish'; result: PublishResult}
 
 /** What a job came to; `run --json` prints it. */
 export interface JobResult {
@@ -31,5 +36,9 @@ export async function runJob(config: Config, job: Job, world: World): Promise<Jo
 async function runStep(config: Config, step: Step, world: World): Promise<StepResult> {
   if (step.do === 'sync') return {do: 'sync', result: await syncDeals(config, {}, world)}
   if (step.do === 'build') return {do: 'build', result: await buildPortfolio(config, {}, world)}
-  return {do: 'export', result: await exportRelease(config, {profiles: step.profiles}, world)}
+  if (step.do === 'publish') return {do: 'publish', result: await publishRelease(config, {}, world)}
+  const result = await exportRelease(config, {profiles: step.profiles}, world)
+  if (!step.deliver) return {do: 'export', result}
+  const deliveries = await deliverBatches(config, {batches: result, targets: step.deliver}, world)
+  return {do: 'export', result, deliveries}
 }

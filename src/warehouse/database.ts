@@ -10,6 +10,7 @@ import {
   DuckDBTimestampValue,
   type DuckDBType,
   type DuckDBValue,
+  type Json,
 } from '@duckdb/node-api'
 import type {z} from 'zod'
 import type {ColumnValue} from '../types.ts'
@@ -43,6 +44,8 @@ export interface Database extends AsyncDisposable {
   first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
   /** The row of a query that always has one. */
   one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
+  /** The rows of a query, some thousand at a time and never all in memory; values as {@link Database.all} has them. */
+  stream(sql: string): AsyncGenerator<Json[][]>
 }
 
 /** A text as an SQL string literal. */
@@ -103,6 +106,11 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     },
     async one(row, sql, params) {
       return row.parse((await read(sql, params))[0])
+    },
+    async *stream(sql) {
+      const work = connection.stream(sql)
+      underWay = Promise.allSettled([underWay, work])
+      yield* (await work).yieldRowsJson()
     },
     async [Symbol.asyncDispose]() {
       await underWay

@@ -63,7 +63,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'an unknown profile',
     ['export', 'excel'],
     'EXPORT_PROFILE',
-    /'excel'.*csv, parquet.*, xero.*\. Nothing was written\./,
+    /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was written\./,
   ],
   [
     'an unknown table',

@@ -155,7 +155,7 @@ test('an export that fails leaves no batch', async () => {
 test('an unknown profile is refused with those there are', async () => {
   const refusal = await failureOf(write('pdf'))
   expect(refusal).toMatchObject({code: 'EXPORT_PROFILE', exitCode: 2})
-  expect(refusal.message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet`)
+  expect(refusal.message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
 })
 
 test('an unknown table is refused with those there are, and nothing is written', async () => {

@@ -32,6 +32,8 @@ test('settings that are not given have their defaults', () => {
     dayCutoff: '06:00',
     releasesKept: 7,
     modelTimeoutSeconds: 1800,
+    batchesKept: 400,
+    quarantineDays: 365,
   })
 })
 

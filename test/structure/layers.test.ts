@@ -5,7 +5,18 @@ import {expect, test} from 'vitest'
 const ROOT = join(import.meta.dirname, '../..')
 const SRC = join(ROOT, 'src')
 
-const STAGES = ['source', 'normalise', 'load', 'model', 'check', 'release', 'export', 'page']
+const STAGES = [
+  'source',
+  'normalise',
+  'load',
+  'model',
+  'check',
+  'release',
+  'export',
+  'delivery',
+  'postgres',
+  'page',
+]
 const BASE = ['kernel', 'contract', 'warehouse', 'ledger']
 
 /** What each layer may import beside itself; the map in ARCHITECTURE.md says why. */

@@ -58,17 +58,17 @@ const TABLES = `
   create table release.mart.portfolio_summary as select date '2026-02-02' as as_of, 3::bigint as deals;
   create table release.seed.status as select 'draft' as status`
 
-/** Publishes a small release and makes it the current one. */
+/** Publishes a small release and makes it the current one; `sql` makes other tables than the usual ones. */
 export async function publishTables(
   folder: DataFolder,
-  fields: Partial<ReleaseManifest> = {},
+  {sql = TABLES, ...fields}: Partial<ReleaseManifest> & {sql?: string} = {},
 ): Promise<Release> {
   const {release_id} = aManifest(fields)
   const buildDir = await createBuildFolder(folder, release_id)
   await using db = await openDatabase({
     attach: [{path: join(buildDir, 'portfolio.duckdb'), alias: 'release'}],
   })
-  await db.run(TABLES)
+  await db.run(sql)
   const tables = await writeParquetFiles(db, buildDir, release_id)
   await db.run('checkpoint release; detach release')
   const dir = await publishRelease(folder, buildDir, aManifest({tables, ...fields}))

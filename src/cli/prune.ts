@@ -1,0 +1,31 @@
+import type {Command} from 'commander'
+import {type PruneResult, pruneData} from '../pipeline/prune.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface PruneOptions extends CommonOptions {
+  dryRun?: boolean
+}
+
+/** `loantape prune`. */
+export function addPrune(program: Command, cli: Cli): void {
+  program
+    .command('prune')
+    .description('remove releases, batches and replayed quarantined records beyond what the settings keep')
+    .option('--dry-run', 'only list what would be removed')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<PruneOptions>()
+      const config = cli.readConfig(options)
+      const result = await pruneData(config, {isDryRun: options.dryRun ?? false}, cli.createWorld(config))
+      cli.printResult(options, result, renderPruned)
+    })
+}
+
+function renderPruned({outcome, releases, batches, quarantined}: PruneResult): string {
+  if (releases.length + batches.length + quarantined === 0) return 'Nothing to remove.'
+  return [
+    outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
+    ...releases.map((id) => `  release ${id}`),
+    ...batches.map((batch) => `  batch ${batch}`),
+    ...(quarantined > 0 ? [`  ${quarantined} replayed records in quarantine`] : []),
+  ].join('\n')
+}

@@ -1,0 +1,63 @@
+import {AuthError, ConfigError, RetryableError} from '../errors.ts'
+
+/** A file of a batch as it is sent. */
+export interface Parcel {
+  /** Relative to the batch's folder, `/` between its parts. */
+  name: string
+  /** Where it lies on disk. */
+  path: string
+  bytes: number
+  sha256: string
+}
+
+/** A connection to a target; a file it took is whole under its name, or not there under it at all. */
+export interface Carrier extends AsyncDisposable {
+  /** @throws RetryableError `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
+  put(parcel: Parcel): Promise<void>
+}
+
+const KEPT = 'The batch on disk is as it was; files the target has already are not sent again.'
+const NEXT = 'Mend what it names, then run the same export with --deliver again.'
+
+/** A failure that may be over in a moment. */
+export function failed(where: string, what: string, cause?: unknown): RetryableError {
+  return new RetryableError({
+    code: 'TARGET_FAILED',
+    problem: `Target ${where}: ${what}.`,
+    kept: KEPT,
+    next: 'Run the same export with --deliver again: it goes on with what is missing.',
+    cause,
+  })
+}
+
+/** A target that will not take this. */
+export function refused(where: string, what: string, cause?: unknown): ConfigError {
+  return new ConfigError({
+    code: 'TARGET_REFUSED',
+    problem: `Target ${where}: ${what}.`,
+    kept: KEPT,
+    next: NEXT,
+    cause,
+  })
+}
+
+/** A target that does not know us. */
+export function unauthorised(where: string, what: string, cause?: unknown): AuthError {
+  return new AuthError({
+    code: 'TARGET_AUTH',
+    problem: `Target ${where} refused the credentials: ${what}.`,
+    kept: KEPT,
+    next: 'Correct user, key, password or token, then run the same export with --deliver again.',
+    cause,
+  })
+}
+
+/** A server that is not the one that was pinned. */
+export function strange(where: string, found: string, pinned: string): AuthError {
+  return new AuthError({
+    code: 'TARGET_HOST_KEY',
+    problem: `Target ${where} showed the host key ${found}: expected ${pinned}.`,
+    kept: `Nothing was sent, no password either. ${KEPT}`,
+    next: 'Ask who runs the server whether its key was changed; only then pin the new one as host_key.',
+  })
+}

@@ -1,0 +1,36 @@
+import {existsSync, mkdirSync} from 'node:fs'
+import {copyFile, rm, statfs} from 'node:fs/promises'
+import {dirname, join} from 'node:path'
+import {codeOf, messageOf} from '../errors.ts'
+import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import {type Carrier, failed, refused} from './carrier.ts'
+import type {FolderTarget} from './target.ts'
+
+/** Copies files into a folder, each under its name only when it is whole. */
+export async function openFolder(target: FolderTarget, place: string): Promise<Carrier> {
+  const where = `folder '${target.path}'`
+  // A share that is not mounted is no new folder to be made.
+  if (!existsSync(target.path)) throw refused(where, 'it is not there')
+  return {
+    async put({name, path, bytes}) {
+      const final = join(target.path, place, name)
+      const part = `${final}.part`
+      try {
+        mkdirSync(dirname(final), {recursive: true})
+        const {bavail, bsize} = await statfs(dirname(final))
+        if (bavail * bsize < bytes)
+          throw Object.assign(new Error('no space left on device'), {code: 'ENOSPC'})
+        await copyFile(path, part)
+        moveIntoPlace(part, final)
+      } catch (error) {
+        await rm(part, {force: true}).catch(() => undefined)
+        const code = codeOf(error)
+        const what = `file '${name}' cannot be written (${code}: ${messageOf(error).split(',')[0]})`
+        throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code)
+          ? refused(where, what, error)
+          : failed(where, what, error)
+      }
+    },
+    async [Symbol.asyncDispose]() {},
+  }
+}

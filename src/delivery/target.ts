@@ -1,0 +1,150 @@
+import {readFileSync} from 'node:fs'
+import {z} from 'zod'
+import {ConfigError, codeOf} from '../errors.ts'
+
+/** A folder, such as a share. */
+export interface FolderTarget {
+  kind: 'folder'
+  path: string
+}
+
+/** A server that speaks SFTP. */
+export interface SftpTarget {
+  kind: 'sftp'
+  host: string
+  port: number
+  user: string
+  path: string
+  /** Fingerprint of the server's host key; another key is refused. */
+  host_key: string
+  private_key_file?: string | undefined
+  passphrase_file?: string | undefined
+  password_file?: string | undefined
+}
+
+/** An endpoint that takes files by PUT. */
+export interface HttpTarget {
+  kind: 'http'
+  url: string
+  token_file?: string | undefined
+}
+
+/** Where batches are delivered to. */
+export type Target = FolderTarget | SftpTarget | HttpTarget
+
+const text = z.string().min(1)
+
+const targetSchema: z.ZodType<Target> = z.discriminatedUnion('kind', [
+  z.strictObject({
+    kind: z.literal('folder'),
+    path: text.describe('Folder the batch is copied to; it has to be there'),
+  }),
+  z.strictObject({
+    kind: z.literal('sftp'),
+    host: text,
+    port: z.int().min(1).max(65_535).default(22),
+    user: text,
+    path: text.describe('Folder on the server'),
+    host_key: z
+      .string()
+      .regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it')
+      .describe("Fingerprint of the server's host key; another key is refused"),
+    private_key_file: text.optional().describe('File with the private key'),
+    passphrase_file: text.optional().describe('File with the passphrase of the key'),
+    password_file: text
+      .optional()
+      .describe('File with the password; LOANTAPE_TARGET_SECRET where neither is named'),
+  }),
+  z.strictObject({
+    kind: z.literal('http'),
+    url: z
+      .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+      .describe('Files are PUT below it'),
+    token_file: text
+      .optional()
+      .describe('File with the bearer token; LOANTAPE_TARGET_SECRET where none is named'),
+  }),
+])
+
+const targetsSchema: z.ZodType<Record<string, Target>> = z.record(
+  z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
+  targetSchema,
+)
+
+const KEPT = 'Nothing was sent; batches on disk are as they were.'
+
+/**
+ * Reads the targets of this name.
+ *
+ * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
+ */
+export function readTargets(
+  path: string | undefined,
+  names: readonly string[],
+): {name: string; target: Target}[] {
+  if (path === undefined) {
+    throw new ConfigError({
+      code: 'TARGETS_MISSING',
+      problem: 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.',
+      kept: KEPT,
+      next: 'Describe them in a JSON file as docs/exports.md shows and name it there.',
+    })
+  }
+  const targets = parseTargets(path)
+  return names.map((name) => {
+    const target = targets[name]
+    if (target) return {name, target}
+    throw new ConfigError({
+      code: 'TARGET_UNKNOWN',
+      problem: `Target '${name}' is not in '${path}': expected one of ${Object.keys(targets).join(', ')}.`,
+      kept: KEPT,
+    })
+  })
+}
+
+function parseTargets(path: string): Record<string, Target> {
+  let content: unknown
+  try {
+    content = JSON.parse(readFileSync(path, 'utf8'))
+  } catch (error) {
+    const problem = error instanceof SyntaxError ? 'expected JSON' : `cannot be read (${codeOf(error)})`
+    throw invalid(path, problem, error)
+  }
+  const parsed = targetsSchema.safeParse(content)
+  if (parsed.success) return parsed.data
+  // zod never repeats a value, which could be a secret in the wrong place.
+  throw invalid(
+    path,
+    parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
+  )
+}
+
+function invalid(path: string, problem: string, cause?: unknown): ConfigError {
+  return new ConfigError({
+    code: 'TARGETS_INVALID',
+    problem: `Targets in '${path}': ${problem}.`,
+    kept: KEPT,
+    next: 'Mend the file; docs/exports.md shows the form.',
+    cause,
+  })
+}
+
+/**
+ * The content of a secret's file.
+ *
+ * @throws ConfigError `TARGET_SECRET` naming the file
+ */
+export function readSecret(path: string | undefined): string | undefined {
+  if (path === undefined) return undefined
+  try {
+    return readFileSync(path, 'utf8').trim()
+  } catch (error) {
+    throw new ConfigError({
+      code: 'TARGET_SECRET',
+      problem: `Secret file '${path}' cannot be read (${codeOf(error)}).`,
+      kept: KEPT,
+      next: 'Correct the path in the targets file, or the rights of the file.',
+      cause: error,
+    })
+  }
+}

@@ -1,0 +1,77 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {basename, dirname, join} from 'node:path'
+import {z} from 'zod'
+import {ConfigError, GuardError} from '../errors.ts'
+import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+
+/** The columns of each table as importers know them: `name TYPE`, in order. */
+export type ColumnContract = Record<string, string[]>
+
+const contractSchema: z.ZodType<ColumnContract> = z.record(z.string(), z.array(z.string()))
+
+/** Beside the profile's folder: what lies in that is a batch. */
+function contractAt(dir: string): string {
+  return join(dirname(dir), `.${basename(dir)}-columns.json`)
+}
+
+/** What the batches of a profile have promised so far; empty before the first. */
+function readContract(dir: string): ColumnContract {
+  const path = contractAt(dir)
+  if (!existsSync(path)) return {}
+  try {
+    return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
+  } catch (error) {
+    throw new ConfigError({
+      code: 'EXPORT_CONTRACT',
+      problem: `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
+      kept: 'No batch was written; those written before are kept.',
+      next: 'Remove the file: the next batch writes it anew, without a comparison.',
+      cause: error,
+    })
+  }
+}
+
+/** Keeps what a batch promises; published tables it does not hold keep what they had. */
+export function storeContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
+  const contract = Object.entries({...readContract(dir), ...columns})
+  const sorted = Object.fromEntries(
+    contract.filter(([table]) => published.includes(table)).sort(([a], [b]) => (a < b ? -1 : 1)),
+  )
+  const text = `${JSON.stringify(sorted, null, 2)}\n`
+  const path = contractAt(dir)
+  if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileAtomically(path, text)
+}
+
+/**
+ * Makes sure that importers find the columns they know: a column that comes, goes, moves or changes its type is
+ * refused, and so is a table of the batch before that is gone from `published`.
+ *
+ * @throws GuardError `EXPORT_COLUMNS` naming table and columns
+ */
+export function requireContract(dir: string, columns: ColumnContract, published: readonly string[]): void {
+  const contract = readContract(dir)
+  const changes = Object.entries(contract).flatMap(([table, before]) => {
+    const now = columns[table]
+    if (now) return describeChange(table, before, now)
+    return published.includes(table) ? [] : [`'${table}' is no longer there`]
+  })
+  if (changes.length === 0) return
+  throw new GuardError({
+    code: 'EXPORT_COLUMNS',
+    problem: `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the batch before.`,
+    kept: 'No batch was written; those written before are kept.',
+    next: 'Tell those who import these files, then export once with --accept columns.',
+  })
+}
+
+function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {
+  if (before.join() === now.join()) return []
+  const gone = before.filter((column) => !now.includes(column))
+  const come = now.filter((column) => !before.includes(column))
+  const words = [
+    gone.length > 0 && `without ${gone.join(', ')}`,
+    come.length > 0 && `with ${come.join(', ')}`,
+    gone.length + come.length === 0 && 'in another order',
+  ]
+  return [`'${table}' ${words.filter(Boolean).join(', ')}`]
+}

@@ -1,0 +1,85 @@
+import {z} from 'zod'
+import {CheckError} from '../errors.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import type {ExportColumn} from './columns.ts'
+import type {NeutralisedCell} from './profile.ts'
+
+/**
+ * A text that a spreadsheet takes for a formula: `= + - @`, also full-width and after spaces of any kind, or TAB, CR, LF
+ * at its start (OWASP, CSV injection).
+ */
+const FORMULA = quoteLiteral('^[\\s\\p{Z}\\x{FEFF}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
+
+/** SQL that is true where a text would be taken for a formula. */
+function buildFormulaTest(column: string): string {
+  return `coalesce(regexp_matches(${quoteName(column)}, ${FORMULA}), false)`
+}
+
+/** Whether people write what stands in a column; an id is text, too, but nothing may be put in front of it. */
+function isFreeText({name, type}: ExportColumn): boolean {
+  return type === 'VARCHAR' && !isId(name)
+}
+
+function isId(name: string): boolean {
+  return /(^|_)id$/.test(name)
+}
+
+/** SQL of a column's value, with `'` in front where it would be taken for a formula. */
+export function buildSafeValue(column: ExportColumn): string {
+  const name = quoteName(column.name)
+  if (!isFreeText(column)) return name
+  return `case when ${buildFormulaTest(column.name)} then '''' || ${name} else ${name} end`
+}
+
+const cellRow = z.object({row: z.coerce.number(), column: z.string()})
+
+/** The cells of a table that {@link buildSafeValue} changes, in the order of the file. */
+export async function listFormulas(
+  db: Database,
+  table: string,
+  columns: readonly ExportColumn[],
+): Promise<Omit<NeutralisedCell, 'file'>[]> {
+  const texts = columns.filter(isFreeText)
+  if (texts.length === 0) return []
+  const hits = texts.map(({name}, place) => {
+    const cell = `${place} as place, ${quoteLiteral(name)} as "column"`
+    return `select row, ${cell} from numbered where ${buildFormulaTest(name)}`
+  })
+  return await db.all(
+    cellRow,
+    `with numbered as (select *, row_number() over () as row from release.${table})
+     select row, "column" from (${hits.join(' union all ')}) order by row, place`,
+  )
+}
+
+const countRow = z.object({cells: z.coerce.number()})
+
+/**
+ * Makes sure that nothing would have to be put in front of an id, where an importer could no longer find it, and that
+ * every number is one.
+ *
+ * @throws CheckError `EXPORT_UNSAFE_ID`, `EXPORT_NOT_A_NUMBER`
+ */
+export async function requireSafeColumns(
+  db: Database,
+  table: string,
+  columns: readonly ExportColumn[],
+): Promise<void> {
+  for (const {name, type} of columns) {
+    const isText = type === 'VARCHAR' && isId(name)
+    if (!isText && type !== 'DOUBLE') continue
+    const test = isText
+      ? buildFormulaTest(name)
+      : `${quoteName(name)} is not null and not isfinite(${quoteName(name)})`
+    const {cells} = await db.one(countRow, `select count(*) as cells from release.${table} where ${test}`)
+    if (cells === 0) continue
+    throw new CheckError({
+      code: isText ? 'EXPORT_UNSAFE_ID' : 'EXPORT_NOT_A_NUMBER',
+      problem: `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are no finite number'}.`,
+      kept: 'No batch was written; those written before are kept.',
+      next: isText
+        ? 'Export without --spreadsheet-safe, or as xlsx, where a text never becomes a formula.'
+        : 'Correct the model of this table.',
+    })
+  }
+}

@@ -1,0 +1,112 @@
+import type {Json} from '@duckdb/node-api'
+import {z} from 'zod'
+import {CheckError} from '../errors.ts'
+import {type Database, quoteName} from '../warehouse/database.ts'
+import {type ExportColumn, readColumns} from './columns.ts'
+
+/** What a cell holds; a text is never read as a formula. */
+export type CellValue = string | number | boolean | Date | null
+
+/** A column of a worksheet. */
+export interface SheetColumn {
+  name: string
+  /** In characters. */
+  width: number
+  /** Excel's number format; null for text. */
+  format: string | null
+  readCell: (value: Json) => CellValue
+}
+
+/** What one cell can hold (Excel specifications and limits). */
+const CELL_CHARACTERS = 32_767
+
+/** More digits than a spreadsheet keeps: such a number stays text, which is exact. */
+const EXACT_DIGITS = 15
+
+/** How a kind of column looks: its format, and its width where that does not depend on the content. */
+interface Look {
+  format: string | null
+  width?: number
+  read: (text: string) => CellValue
+}
+
+const LOOKS = {
+  money: {format: '#,##0.00', read: readNumber},
+  count: {format: '#,##0', read: readNumber},
+  ordinal: {format: '0', read: readNumber},
+  ratio: {format: '0.0%', width: 8, read: readNumber},
+  percentage: {format: '0.0"%"', width: 8, read: readNumber},
+  number: {format: '#,##0.00####', width: 14, read: readNumber},
+  date: {format: 'yyyy-mm-dd', width: 11, read: (text) => readInstant(text, `${text}T00:00:00Z`)},
+  timestamp: {
+    format: 'yyyy-mm-dd hh:mm:ss',
+    width: 20,
+    read: (text) => readInstant(text, `${text.replace(' ', 'T').slice(0, 23)}Z`),
+  },
+  // A spreadsheet shows a truth by its own words, LibreOffice only where the format says so.
+  truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
+  text: {format: null, read: (text) => text},
+} satisfies Record<string, Look>
+
+function lookOf({name, type}: ExportColumn): Look {
+  if (type === 'DATE') return LOOKS.date
+  if (type === 'TIMESTAMP') return LOOKS.timestamp
+  if (type === 'BOOLEAN') return LOOKS.truth
+  if (type === 'VARCHAR') return LOOKS.text
+  if (/_pct$/.test(name)) return LOOKS.percentage
+  if (/(^|_)ltv$/.test(name)) return LOOKS.ratio
+  if (/(^|_)(version|rank|order|no)$/.test(name)) return LOOKS.ordinal
+  if (/INT$/.test(type)) return LOOKS.count
+  return /^DECIMAL\(\d+,2\)$/.test(type) ? LOOKS.money : LOOKS.number
+}
+
+/** A number as a cell holds it without losing a digit. */
+export function readNumber(text: string): CellValue {
+  const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
+  const isExact = digits.length <= EXACT_DIGITS || text.includes('e') || digits.length > 40
+  return isExact ? Number(text) : text
+}
+
+/** A spreadsheet knows no day before 1900-03-01 for certain: an earlier one stays text. */
+function readInstant(text: string, iso: string): CellValue {
+  return text < '1900-03-01' || text > '9999-12-31 23:59:59' ? text : new Date(iso)
+}
+
+const lengthsRow = z.record(z.string(), z.coerce.number())
+
+/**
+ * The columns of a table as a worksheet shows them.
+ *
+ * @throws CheckError `EXPORT_CELL_TOO_LONG`
+ */
+export async function readSheetColumns(db: Database, table: string): Promise<SheetColumn[]> {
+  const columns = await readColumns(db, table)
+  const lengths = columns.map(({name}) => {
+    const quoted = quoteName(name)
+    return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`
+  })
+  const longest = await db.one(lengthsRow, `select ${lengths.join(', ')} from release.${table}`)
+  return columns.map((column) => {
+    const {name, type} = column
+    const look = lookOf(column)
+    const length = longest[name] ?? 0
+    if (type === 'VARCHAR' && length > CELL_CHARACTERS) throw cellTooLong(table, name, length)
+    // The filter's button takes about three characters beside the name.
+    const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
+    return {
+      name,
+      width: Math.min(width, 60),
+      format: look.format,
+      readCell: (value) => (value === null ? null : look.read(String(value))),
+    }
+  })
+}
+
+function cellTooLong(table: string, column: string, length: number): CheckError {
+  return new CheckError({
+    code: 'EXPORT_CELL_TOO_LONG',
+    problem: `Column '${column}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
+    kept: 'No batch was written; those written before are kept.',
+    next: 'Export the other tables with --table, or this one as csv or parquet.',
+  })
+}

@@ -1,0 +1,147 @@
+import {createWriteStream} from 'node:fs'
+import {join} from 'node:path'
+import {finished} from 'node:stream/promises'
+import type {WorkbookWriter} from '@cj-tech-master/excelts'
+import type {Database} from '../warehouse/database.ts'
+import {readControlTotals} from './columns.ts'
+import type {ProfileWriter, WrittenFile} from './profile.ts'
+import {readSheetColumns, type SheetColumn} from './sheet-column.ts'
+import {type SheetNote, writeSummarySheet} from './summary-sheet.ts'
+import {pinZipDates} from './zip-dates.ts'
+
+/** Rows one worksheet holds (Excel specifications and limits). */
+const SHEET_ROWS = 1_048_576
+
+/** Characters a worksheet's name may have. */
+const NAME_CHARACTERS = 31
+
+/** A sheet's worksheet as the library has it. */
+type Worksheet = ReturnType<WorkbookWriter['addWorksheet']>
+
+/**
+ * Creates the writer of one workbook with a summary and a sheet per table: typed cells, formats, filters, frozen headers.
+ * A table of more rows than a sheet holds goes on in the next, `core.deal (2)`. The same release is the same bytes.
+ */
+export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter {
+  return async (db, source, {tables}, dir) => {
+    // Loaded here: only this profile needs it, and it takes a third of a second.
+    const {WorkbookWriter} = await import('@cj-tech-master/excelts')
+    const notes: SheetNote[] = []
+    for (const table of tables) notes.push({table, ...(await readControlTotals(db, table))})
+    const name = `loantape-${source.manifest.as_of}.xlsx`
+    const path = join(dir, name)
+    const made = new Date(source.manifest.known_at)
+    const stream = createWriteStream(path)
+    // Nothing is awaited between this and the race below: a failure always finds somebody who waits for it.
+    const isDone = finished(stream)
+    const book = new WorkbookWriter({
+      stream,
+      useStyles: true,
+      trueStreaming: true,
+      created: made,
+      modified: made,
+    })
+    book.creator = source.manifest.generator
+    book.lastModifiedBy = source.manifest.generator
+    const names = nameSheets(notes, sheetRows)
+    writeSummarySheet(book, source.manifest, notes, names)
+    const work = async () => {
+      for (const table of tables)
+        await writeSheets(book, db, {table, names: names.get(table) ?? []}, sheetRows)
+      await book.commit()
+      await isDone
+    }
+    // The stream may fail first: the library would then wait for it for ever.
+    await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
+    pinZipDates(path)
+    return {files: [describeWorkbook(name, notes)]}
+  }
+}
+
+function describeWorkbook(name: string, notes: readonly SheetNote[]): WrittenFile {
+  const rows = notes.reduce((sum, note) => sum + note.rows, 0)
+  return {name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets: [...notes]}
+}
+
+/** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */
+function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string, string[]> {
+  const taken = new Set(['summary'])
+  return new Map(
+    notes.map(({table, rows}) => {
+      const count = Math.max(1, Math.ceil(rows / (sheetRows - 1)))
+      const names = Array.from({length: count}, (_, index) => {
+        for (let number = index + 1; ; number++) {
+          const tail = number === 1 ? '' : ` (${number})`
+          const name = `${table.slice(0, NAME_CHARACTERS - tail.length)}${tail}`
+          if (taken.has(name.toLowerCase())) continue
+          taken.add(name.toLowerCase())
+          return name
+        }
+      })
+      return [table, names]
+    }),
+  )
+}
+
+async function writeSheets(
+  book: WorkbookWriter,
+  db: Database,
+  {table, names}: {table: string; names: readonly string[]},
+  sheetRows: number,
+): Promise<void> {
+  const columns = await readSheetColumns(db, table)
+  const waiting = names.values()
+  const next = () => openSheet(book, waiting.next().value ?? table, columns)
+  let sheet = next()
+  let rows = 1
+  for await (const chunk of db.stream(`select * from release.${table}`)) {
+    for (const values of chunk) {
+      if (rows === sheetRows) {
+        closeSheet(sheet, columns, rows)
+        sheet = next()
+        rows = 1
+      }
+      sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
+      rows += 1
+    }
+    // Gives the file the time to take what was written.
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  closeSheet(sheet, columns, rows)
+}
+
+function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetColumn[]): Worksheet {
+  const sheet = book.addWorksheet(name, {
+    views: [{state: 'frozen', ySplit: 1}],
+    pageSetup: {
+      orientation: 'landscape',
+      fitToPage: true,
+      fitToWidth: 1,
+      fitToHeight: 0,
+      printTitlesRow: '1:1',
+    },
+    headerFooter: {oddFooter: '&L&A&RPage &P of &N'},
+  })
+  sheet.columns = columns.map(({width, format}) => ({
+    width,
+    style: format === null ? {alignment: {horizontal: 'left', indent: 1}} : {numFmt: format},
+  }))
+  const header = sheet.addRow(columns.map(({name}) => name))
+  columns.forEach(({format}, index) => {
+    header.getCell(index + 1).style = {
+      font: {bold: true},
+      fill: {type: 'pattern', pattern: 'solid', fgColor: {argb: 'FFE8EEF4'}},
+      border: {bottom: {style: 'thin'}},
+      alignment: format === null ? {horizontal: 'left', indent: 1} : {horizontal: 'right'},
+    }
+  })
+  header.commit()
+  return sheet
+}
+
+function closeSheet(sheet: Worksheet, columns: readonly SheetColumn[], rows: number): void {
+  if (columns.length > 0) {
+    sheet.autoFilter = {from: {row: 1, col: 1}, to: {row: rows, col: columns.length}}
+  }
+  sheet.commit()
+}

@@ -1,0 +1,90 @@
+import {z} from 'zod'
+import type {World} from '../types.ts'
+import type {Ledger} from './ledger.ts'
+
+/** A batch on its way to a target. */
+export interface Delivery {
+  target: string
+  profile: string
+  batch_id: string
+}
+
+/** What the ledger knows of a batch's delivery to a target; instants are ISO 8601 of the real clock. */
+export interface DeliveryRecord extends Delivery {
+  attempts: number
+  started_at: string
+  /** Null while files are missing. */
+  delivered_at: string | null
+  error: string | null
+}
+
+const deliveryRow: z.ZodType<DeliveryRecord> = z.object({
+  target: z.string(),
+  profile: z.string(),
+  batch_id: z.string(),
+  attempts: z.number(),
+  started_at: z.string(),
+  delivered_at: z.string().nullable(),
+  error: z.string().nullable(),
+})
+
+const WHERE = 'target = ? and profile = ? and batch_id = ?'
+const keyOf = ({target, profile, batch_id}: Delivery) => [target, profile, batch_id] as const
+const nowOf = (world: Pick<World, 'realClock'>) => new Date(world.realClock.now()).toISOString()
+
+/** Counts one more attempt. */
+export function startAttempt(ledger: Ledger, delivery: Delivery, world: Pick<World, 'realClock'>): void {
+  ledger.db
+    .prepare(
+      `insert into delivery (target, profile, batch_id, attempts, started_at) values (?, ?, ?, 1, ?)
+       on conflict do update set attempts = attempts + 1, error = null, delivered_at = null`,
+    )
+    .run(...keyOf(delivery), nowOf(world))
+}
+
+/** Notes how an attempt ended: with every file there, or with an error. */
+export function endAttempt(
+  ledger: Ledger,
+  delivery: Delivery,
+  error: string | null,
+  world: Pick<World, 'realClock'>,
+): void {
+  ledger.db
+    .prepare(`update delivery set delivered_at = ?, error = ? where ${WHERE}`)
+    .run(error === null ? nowOf(world) : null, error, ...keyOf(delivery))
+}
+
+/** Notes a file that the target has whole. */
+export function storeDeliveredFile(
+  ledger: Ledger,
+  delivery: Delivery,
+  file: {name: string; sha256: string},
+): void {
+  ledger.db
+    .prepare(
+      'insert or replace into delivered_file (target, profile, batch_id, name, sha256) values (?, ?, ?, ?, ?)',
+    )
+    .run(...keyOf(delivery), file.name, file.sha256)
+}
+
+/** The sha256 of every file that a target has, by name. */
+export function readDeliveredFiles(ledger: Ledger, delivery: Delivery): Map<string, string> {
+  const row = z.object({name: z.string(), sha256: z.string()})
+  const rows = ledger.db
+    .prepare(`select name, sha256 from delivered_file where ${WHERE}`)
+    .all(...keyOf(delivery))
+  return new Map(rows.map((values) => row.parse(values)).map(({name, sha256}) => [name, sha256]))
+}
+
+/** Forgets which files a target has, so that all of them are sent again. */
+export function forgetDeliveredFiles(ledger: Ledger, delivery: Delivery): void {
+  ledger.db.prepare(`delete from delivered_file where ${WHERE}`).run(...keyOf(delivery))
+}
+
+/** Every delivery of a batch, by target. */
+export function listDeliveries(ledger: Ledger, batchId: string): DeliveryRecord[] {
+  const rows = ledger.db
+    .prepare('select * from delivery where batch_id = ? order by target, profile')
+    .all(batchId)
+  return rows.map((row) => deliveryRow.parse(row))
+}

@@ -1,0 +1,29 @@
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {type PublishResult, publishToPostgres} from '../postgres/publish.ts'
+import {requireRelease} from '../release/manifest.ts'
+import type {World} from '../types.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+
+/**
+ * Copies a release, the current one by default, into the PostgreSQL database of the settings.
+ *
+ * @throws ConfigError `CONFIG_POSTGRES_MISSING`; what {@link publishToPostgres} throws
+ */
+export async function publishRelease(
+  config: Config,
+  request: {releaseId?: string},
+  world: World,
+): Promise<PublishResult> {
+  const {postgresUrl: url, postgresReader: reader} = config
+  if (url === undefined) {
+    throw new ConfigError({
+      code: 'CONFIG_POSTGRES_MISSING',
+      problem: 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.',
+      kept: 'Nothing was started.',
+      next: 'Set it, or LOANTAPE_POSTGRES_URL_FILE, in the environment or in .env.',
+    })
+  }
+  const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
+  return await publishToPostgres(release, {url, reader}, world)
+}

@@ -1,0 +1,242 @@
+import {escapeIdentifier, escapeLiteral} from 'pg'
+import {z} from 'zod'
+import {codeOf, DeferredError, LockedError} from '../errors.ts'
+import type {ReleaseManifest, World} from '../types.ts'
+import {openDatabase} from '../warehouse/database.ts'
+import {explainPostgres} from './failure.ts'
+import {
+  dropOldSchemas,
+  findPublished,
+  listSchemas,
+  MARK,
+  nameRow,
+  requireNoDependents,
+  requireOwnSchemas,
+  STATE,
+} from './schemas.ts'
+import {openSession, type Session} from './session.ts'
+import {copyRows, copyTable, type PublishedTable} from './table.ts'
+
+/** What is published, and to whom. */
+export interface PublishRequest {
+  /** `postgres://user:password@host:5432/database` */
+  url: string
+  /** The role that may read what is published. */
+  reader?: string | undefined
+  /** How long one attempt to swap waits for each table's readers; half a second by default. */
+  lockMs?: number
+  /** How many attempts, a second apart; 30 by default. */
+  attempts?: number
+}
+
+/** What a publication came to; `publish postgres --json` prints it. */
+export interface PublishResult {
+  outcome: 'published' | 'unchanged'
+  release_id: string
+  server: string
+  tables: number
+  rows: number
+}
+
+/**
+ * Copies the published tables of a release into PostgreSQL: into new schemas, which take the names of the old ones in the
+ * same transaction. Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
+ *
+ * @throws ConfigError `POSTGRES_FOREIGN_SCHEMA`, `POSTGRES_DEPENDENT`, `POSTGRES_PRIVILEGE`; LockedError
+ *   `POSTGRES_LOCKED`; AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_BUSY`, `POSTGRES_LOST`, `POSTGRES_UNREACHABLE`
+ */
+export async function publishToPostgres(
+  source: {database: string; manifest: ReleaseManifest},
+  request: PublishRequest,
+  world: Pick<World, 'realClock' | 'log'>,
+): Promise<PublishResult> {
+  await using session = await openSession(request.url)
+  try {
+    await acquireLock(session)
+    await dropOldSchemas(session, world)
+    const {manifest} = source
+    const tables = manifest.tables.map(({name, rows}) => {
+      const [schema = '', table = ''] = name.split('.')
+      return {schema, name: table, rows}
+    })
+    const result = {
+      release_id: manifest.release_id,
+      server: session.server,
+      tables: tables.length,
+      rows: tables.reduce((sum, {rows}) => sum + rows, 0),
+    }
+    if ((await findPublished(session)) === manifest.release_id) return {outcome: 'unchanged', ...result}
+    await requireOwnSchemas(session, [STATE, ...tables.map(({schema}) => schema)])
+    await requireNoDependents(session)
+    await session.run('begin')
+    const names = await copyTables(session, source, tables, world)
+    for (const name of names.values()) await grantReading(session, name, request.reader)
+    await swapSchemas(session, names, request, world)
+    await commit(session)
+    // Published it is: what cannot be dropped now is dropped by the next publication.
+    await dropOldSchemas(session, world).catch((error: unknown) => {
+      world.log.warn({err: error}, 'old releases in PostgreSQL could not be dropped')
+    })
+    return {outcome: 'published', ...result}
+  } catch (error) {
+    throw explainPostgres(error, session.server)
+  }
+}
+
+/** A connection that is lost now leaves it open whether the server has committed. */
+async function commit(session: Session): Promise<void> {
+  try {
+    await session.run('commit')
+  } catch (cause) {
+    throw new DeferredError({
+      code: 'POSTGRES_COMMIT_LOST',
+      problem: `The connection to PostgreSQL at ${session.server} was lost while the release was swapped in.`,
+      kept: 'Readers see the release before or this one, whole.',
+      next: 'Run `loantape publish postgres` again: it finds out.',
+      cause,
+    })
+  }
+}
+
+/** One publication at a time; the server gives the lock back when the connection ends, however it ends. */
+async function acquireLock(session: Session): Promise<void> {
+  const [row] = await session.all(
+    z.object({is_ours: z.boolean()}),
+    `select pg_try_advisory_lock(hashtext('loantape publish')) as is_ours`,
+  )
+  if (row?.is_ours) return
+  throw new LockedError({
+    code: 'POSTGRES_LOCKED',
+    problem: `Another publication to ${session.server} is under way.`,
+    kept: 'Nothing was changed; that one goes on.',
+    next: 'Wait for it to end, then run `loantape publish postgres` again.',
+  })
+}
+
+/** Fills new schemas; nobody sees them before the transaction ends. */
+async function copyTables(
+  session: Session,
+  source: {database: string; manifest: ReleaseManifest},
+  tables: readonly PublishedTable[],
+  world: Pick<World, 'realClock'>,
+): Promise<Map<string, string>> {
+  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
+  const [transaction] = await session.all(
+    z.object({id: z.string()}),
+    'select pg_current_xact_id()::text as id',
+  )
+  const names = new Map<string, string>()
+  for (const schema of new Set([STATE, ...tables.map((table) => table.schema)])) {
+    const name = `loantape_new_${transaction?.id}_${schema}`
+    names.set(schema, name)
+    await session.run(`create schema ${escapeIdentifier(name)}`)
+    await session.run(
+      `comment on schema ${escapeIdentifier(name)} is ${escapeLiteral(`${MARK} ${source.manifest.release_id}`)}`,
+    )
+  }
+  for (const table of tables) await copyTable(session, db, table, names.get(table.schema) ?? '')
+  await copyState(session, source.manifest, names.get(STATE) ?? '', world)
+  for (const {schema, name} of tables) {
+    await session.run(`analyze ${escapeIdentifier(names.get(schema) ?? '')}.${escapeIdentifier(name)}`)
+  }
+  return names
+}
+
+async function grantReading(session: Session, schema: string, reader: string | undefined): Promise<void> {
+  if (reader === undefined) return
+  const [where, role] = [escapeIdentifier(schema), escapeIdentifier(reader)]
+  await session.run(`grant usage on schema ${where} to ${role}`)
+  await session.run(`grant select on all tables in schema ${where} to ${role}`)
+}
+
+/** Writes which release the new schemas hold. */
+async function copyState(
+  session: Session,
+  {release_id, as_of, known_at, time_zone, currency, generator}: ReleaseManifest,
+  schema: string,
+  {realClock}: Pick<World, 'realClock'>,
+): Promise<void> {
+  const table = `${escapeIdentifier(schema)}.release`
+  await session.run(`
+    create table ${table} (
+      release_id text not null,
+      as_of date not null,
+      known_at timestamptz not null,
+      time_zone text not null,
+      currency text not null,
+      generator text not null,
+      published_at timestamptz not null
+    );
+    comment on table ${table} is
+      'The release that the tables show now. A transaction that reads it first sees one release to its end.'`)
+  const publishedAt = new Date(realClock.now()).toISOString()
+  await copyRows(session, table, [[release_id, as_of, known_at, time_zone, currency, generator, publishedAt]])
+}
+
+/**
+ * Gives the new schemas their names. Renaming waits for nobody and nobody waits for it. So that no statement finds one of
+ * its tables before the swap and another after it, the old ones are locked for that instant where their readers allow it;
+ * readers that asked for one release throughout, by reading `loantape.release` in their transaction, are waited for.
+ */
+async function swapSchemas(
+  session: Session,
+  names: ReadonlyMap<string, string>,
+  request: PublishRequest,
+  world: Pick<World, 'realClock'>,
+): Promise<void> {
+  await lockOldTables(session, request, world)
+  for (const live of (await listSchemas(session)).live) {
+    const [transaction = ''] = /_\d+_/.exec([...names.values()][0] ?? '') ?? []
+    await session.run(
+      `alter schema ${escapeIdentifier(live)} rename to ${escapeIdentifier(`loantape_old${transaction}${live}`)}`,
+    )
+  }
+  for (const [schema, name] of names) {
+    await session.run(`alter schema ${escapeIdentifier(name)} rename to ${escapeIdentifier(schema)}`)
+  }
+}
+
+const PAUSE_MS = 1000
+
+/** Attempts in which readers of any table are waited for; later ones wait for holders of `loantape.release` only. */
+const STRICT_ATTEMPTS = 5
+
+async function lockOldTables(
+  session: Session,
+  {lockMs = 500, attempts = 30}: PublishRequest,
+  {realClock}: Pick<World, 'realClock'>,
+): Promise<void> {
+  const tables = await session.all(
+    nameRow,
+    `select format('%I.%I', schemaname, tablename) as name from pg_tables where schemaname = any($1) order by schemaname <> '${STATE}', name`,
+    [(await listSchemas(session)).live],
+  )
+  const [state] = tables
+  if (!state) return
+  await session.run('savepoint swap')
+  for (let attempt = 1; ; attempt++) {
+    const locked = attempt > STRICT_ATTEMPTS ? [state] : tables
+    try {
+      // Shorter than the server's deadlock_timeout of a second: no reader is ever ended for our sake.
+      await session.run(
+        `set local lock_timeout = ${lockMs}; lock table ${locked.map(({name}) => name).join(', ')} in access exclusive mode`,
+      )
+      return
+    } catch (error) {
+      if (codeOf(error) !== '55P03') throw error
+      await session.run('rollback to savepoint swap')
+      if (attempt === attempts) throw busy(session, error)
+      await realClock.sleep(PAUSE_MS)
+    }
+  }
+}
+
+function busy(session: Session, cause: unknown): DeferredError {
+  return new DeferredError({
+    code: 'POSTGRES_BUSY',
+    problem: `A reader at ${session.server} holds its release: ${STATE}.release stayed locked.`,
+    kept: 'Readers still see the release published before; nothing of this one is visible.',
+    next: 'Run `loantape publish postgres` again when that transaction has ended (pg_stat_activity shows it).',
+    cause,
+  })
+}

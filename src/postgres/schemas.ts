@@ -1,0 +1,104 @@
+import {escapeIdentifier} from 'pg'
+import {z} from 'zod'
+import {ConfigError, codeOf} from '../errors.ts'
+import type {World} from '../types.ts'
+import type {Session} from './session.ts'
+
+/** Marks what is ours: a schema without it is never touched. */
+export const MARK: string = 'loantape release'
+
+/** Where `release` says what readers see now. */
+export const STATE: string = 'loantape'
+
+/** A row that is a name. */
+export const nameRow: z.ZodType<{name: string}> = z.object({name: z.string()})
+
+/** Our schemas, by what their names begin with. */
+export async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
+  const rows = await session.all(
+    nameRow,
+    `select nspname as name from pg_namespace
+     where obj_description(oid, 'pg_namespace') like '${MARK} %' order by nspname`,
+  )
+  const names = rows.map(({name}) => name)
+  const isOld = (name: string) => /^loantape_(old|new)_\d+_/.test(name)
+  return {live: names.filter((name) => !isOld(name)), old: names.filter(isOld)}
+}
+
+/** Drops what releases before left; what a reader still uses stays until the next publication. */
+export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
+  for (const schema of (await listSchemas(session)).old) {
+    try {
+      await session.run(
+        `begin; set local lock_timeout = '500ms'; drop schema ${escapeIdentifier(schema)} cascade; commit`,
+      )
+    } catch (error) {
+      await session.run('rollback')
+      if (codeOf(error) !== '55P03') throw error
+      world.log.info(
+        {reason: schema},
+        'a reader still uses an old release in PostgreSQL: it is dropped later',
+      )
+    }
+  }
+}
+
+/** The release readers see now, if there is one. */
+export async function findPublished(session: Session): Promise<string | undefined> {
+  const [state] = await session.all(
+    z.object({is_there: z.boolean()}),
+    `select to_regclass('${STATE}.release') is not null as is_there`,
+  )
+  if (!state?.is_there) return undefined
+  const rows = await session.all(
+    z.object({release_id: z.string()}),
+    `select release_id from ${STATE}.release`,
+  )
+  return rows[0]?.release_id
+}
+
+/** @throws ConfigError `POSTGRES_FOREIGN_SCHEMA` */
+export async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
+  const foreign = await session.all(
+    nameRow,
+    `select nspname as name from pg_namespace
+     where nspname = any($1) and coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %'`,
+    [schemas],
+  )
+  if (foreign.length === 0) return
+  throw new ConfigError({
+    code: 'POSTGRES_FOREIGN_SCHEMA',
+    problem: `Schema '${foreign.map(({name}) => name).join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
+    kept: 'Nothing was changed.',
+    next: 'Publish into a database of its own, or rename that schema.',
+  })
+}
+
+/**
+ * A view on our tables would go on showing the old release, and be dropped with it.
+ *
+ * @throws ConfigError `POSTGRES_DEPENDENT`
+ */
+export async function requireNoDependents(session: Session): Promise<void> {
+  const views = await session.all(
+    nameRow,
+    `select distinct format('%s.%s', space.nspname, view.relname) as name
+     from pg_depend as dependency
+     join pg_rewrite as rule on rule.oid = dependency.objid and dependency.classid = 'pg_rewrite'::regclass
+     join pg_class as view on view.oid = rule.ev_class
+     join pg_namespace as space on space.oid = view.relnamespace
+     join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
+     where base.relnamespace in (
+       select oid from pg_namespace
+       where obj_description(oid, 'pg_namespace') like '${MARK} %'
+     ) and view.oid <> base.oid
+     order by name`,
+  )
+  if (views.length === 0) return
+  throw new ConfigError({
+    code: 'POSTGRES_DEPENDENT',
+    problem: `View ${views.map(({name}) => `'${name}'`).join(', ')} at ${session.server} reads published tables: it would go on showing the old release.`,
+    kept: 'Nothing was changed.',
+    next: 'Drop it and make it a model in LOANTAPE_SQL_DIR: it is then built, checked and published with the rest.',
+  })
+}

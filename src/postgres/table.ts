@@ -1,0 +1,164 @@
+import {pipeline} from 'node:stream/promises'
+import type {Json} from '@duckdb/node-api'
+import {escapeIdentifier, escapeLiteral} from 'pg'
+import {from as copyFrom} from 'pg-copy-streams'
+import {z} from 'zod'
+import {UnexpectedError} from '../errors.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import type {Session} from './session.ts'
+
+/** A published table of a release. */
+export interface PublishedTable {
+  schema: string
+  name: string
+  rows: number
+}
+
+interface Column {
+  name: string
+  type: string
+  comment: string | null
+}
+
+const columnRow: z.ZodType<Column> = z.object({
+  name: z.string(),
+  type: z.string(),
+  comment: z.string().nullable(),
+})
+
+const PLAIN_TYPES: Record<string, string> = {
+  VARCHAR: 'text',
+  BOOLEAN: 'boolean',
+  TINYINT: 'smallint',
+  SMALLINT: 'smallint',
+  INTEGER: 'integer',
+  BIGINT: 'bigint',
+  HUGEINT: 'numeric(39, 0)',
+  UBIGINT: 'numeric(20, 0)',
+  DOUBLE: 'double precision',
+  FLOAT: 'real',
+  DATE: 'date',
+  // Instants of a release are UTC without saying so.
+  TIMESTAMP: 'timestamptz',
+}
+
+function postgresTypeOf({name, type}: Column, table: string): string {
+  const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
+  if (known !== undefined) return known
+  throw new UnexpectedError({
+    code: 'POSTGRES_TYPE',
+    problem: `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
+    kept: 'Readers still see the release published before.',
+    next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
+  })
+}
+
+/** Creates a table in a schema of the running transaction, with its comments, and copies its rows into it. */
+export async function copyTable(
+  session: Session,
+  db: Database,
+  table: PublishedTable,
+  schema: string,
+): Promise<void> {
+  const source = `${table.schema}.${table.name}`
+  const target = `${escapeIdentifier(schema)}.${escapeIdentifier(table.name)}`
+  const columns = await db.all(
+    columnRow,
+    `select column_name as name, data_type as type, comment from duckdb_columns()
+     where database_name = 'release' and schema_name = $1 and table_name = $2 order by column_index`,
+    [table.schema, table.name],
+  )
+  const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
+  await session.run(`create table ${target} (${fields.join(', ')})`)
+  await copyRows(session, target, readRows(db, source, columns))
+  await requireWhole(session, db, {source, target, columns, rows: table.rows})
+  await session.run(await buildComments(db, table, target, columns))
+}
+
+/** The rows of a table as PostgreSQL reads them. */
+async function* readRows(db: Database, source: string, columns: readonly Column[]): AsyncGenerator<Json[]> {
+  const values = columns.map(({name, type}) => {
+    const quoted = quoteName(name)
+    return type === 'TIMESTAMP'
+      ? `strftime(${quoted}, '%Y-%m-%d %H:%M:%S.%f+00')`
+      : `cast(${quoted} as varchar)`
+  })
+  for await (const rows of db.stream(`select ${values.join(', ')} from release.${source}`)) yield* rows
+}
+
+/**
+ * Copies rows into a table of the running transaction. They are frozen, which every snapshot sees: a reader whose
+ * transaction began before the swap would otherwise find an empty table.
+ */
+export async function copyRows(
+  session: Session,
+  target: string,
+  rows: Iterable<Json[]> | AsyncIterable<Json[]>,
+): Promise<void> {
+  const copy = session.client.query(copyFrom(`copy ${target} from stdin with (freeze)`))
+  await pipeline(encodeRows(rows), copy)
+}
+
+const escapes: Record<string, string> = {'\\': '\\\\', '\t': '\\t', '\n': '\\n', '\r': '\\r'}
+
+const CHUNK_CHARACTERS = 65_536
+
+/** Rows in the text format of COPY. */
+async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): AsyncGenerator<Buffer> {
+  let text = ''
+  for await (const row of rows) {
+    const cells = row.map((value) =>
+      value === null ? '\\N' : String(value).replace(/[\\\t\n\r]/g, (sign) => escapes[sign] ?? sign),
+    )
+    text += `${cells.join('\t')}\n`
+    if (text.length < CHUNK_CHARACTERS) continue
+    yield Buffer.from(text)
+    text = ''
+  }
+  yield Buffer.from(text)
+}
+
+const totalsRow = z.object({rows: z.coerce.number(), total: z.string().nullable()})
+
+/** Every row and every cent has to be there before anybody is shown the table. */
+async function requireWhole(
+  session: Session,
+  db: Database,
+  copied: {source: string; target: string; columns: readonly Column[]; rows: number},
+): Promise<void> {
+  const amounts = copied.columns.filter(({type}) => type.startsWith('DECIMAL')).map(({name}) => name)
+  const sums = amounts.map((name) => `coalesce(sum(${quoteName(name)}), 0)`)
+  const total = sums.length === 0 ? 'null' : `cast(${sums.join(' + ')} as varchar)`
+  const sql = (from: string) => `select count(*) as rows, ${total} as total from ${from}`
+  const expected = await db.one(totalsRow, sql(`release.${copied.source}`))
+  const [found] = await session.all(totalsRow, sql(copied.target))
+  if (found?.rows === copied.rows && Number(found.total) === Number(expected.total)) return
+  throw new UnexpectedError({
+    code: 'POSTGRES_INCOMPLETE',
+    problem: `Table '${copied.source}' arrived with ${found?.rows} rows: expected ${copied.rows}, and the same totals.`,
+    kept: 'Readers still see the release published before.',
+    next: 'Run `loantape doctor --deep`, which compares the release with its manifest, then publish again.',
+  })
+}
+
+const commentRow = z.object({comment: z.string().nullable()})
+
+async function buildComments(
+  db: Database,
+  table: PublishedTable,
+  target: string,
+  columns: readonly Column[],
+): Promise<string> {
+  const {comment} = await db.one(
+    commentRow,
+    `select comment from duckdb_tables()
+     where database_name = 'release' and schema_name = ${quoteLiteral(table.schema)} and table_name = ${quoteLiteral(table.name)}`,
+  )
+  const ofColumns = columns
+    .filter((column) => column.comment !== null)
+    .map(
+      (column) =>
+        `comment on column ${target}.${escapeIdentifier(column.name)} is ${escapeLiteral(column.comment ?? '')}`,
+    )
+  return [`comment on table ${target} is ${escapeLiteral(comment ?? '')}`, ...ofColumns].join('; ')
+}

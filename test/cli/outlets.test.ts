@@ -1,0 +1,137 @@
+import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
+import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let lab: Lab
+let server: PostgresServer
+let inbox: string
+let env: Record<string, string>
+
+beforeAll(async () => {
+  ;[lab, server] = await Promise.all([createLab(), createPostgres()])
+  lab.service.store.insert(someDeals(20))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  inbox = join(lab.folder.root, '../inbox')
+  mkdirSync(inbox)
+  const targets = join(lab.folder.root, '../targets.json')
+  writeFileSync(
+    targets,
+    JSON.stringify({
+      share: {kind: 'folder', path: inbox},
+      gone: {kind: 'folder', path: join(inbox, 'unmounted')},
+    }),
+  )
+  env = {
+    LOANTAPE_TARGETS_FILE: targets,
+    LOANTAPE_POSTGRES_URL: server.urlOf('postgres'),
+    LOANTAPE_JOBS_DIR: join(lab.folder.root, '../jobs'),
+  }
+  mkdirSync(env.LOANTAPE_JOBS_DIR!)
+  const steps = [
+    {do: 'export', profiles: ['parquet'], deliver: ['share']},
+    {do: 'publish', to: 'postgres'},
+  ]
+  const job = {
+    name: 'hand-out',
+    schedule: '0 6 * * *',
+    timeZone: 'UTC',
+    catchUp: 'none',
+    graceMinutes: 0,
+    steps,
+  }
+  writeFileSync(join(env.LOANTAPE_JOBS_DIR!, 'hand-out.mjs'), `export default ${JSON.stringify(job)}`)
+})
+
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+const run = (args: string[], changes: Record<string, string> = {}) =>
+  lab.run([...args, '--json'], {...env, ...changes})
+
+test('an export is delivered where it is to go, then sent once more on demand', async () => {
+  const first = readJson(await run(['export', 'csv', 'xlsx', '--deliver', 'share']))
+  expect(first.deliveries).toMatchObject([
+    {target: 'share', profile: 'csv', outcome: 'delivered'},
+    {target: 'share', profile: 'xlsx', outcome: 'delivered', sent: 2},
+  ])
+  const [batch] = readdirSync(join(inbox, 'xlsx'))
+  expect(readdirSync(join(inbox, 'xlsx', batch!)).sort()).toEqual([
+    'loantape-2026-02-02.xlsx',
+    'manifest.json',
+  ])
+  const again = readJson(await run(['export', '--redeliver', batch!]))
+  expect(again.deliveries).toMatchObject([{target: 'share', profile: 'xlsx', outcome: 'delivered', sent: 2}])
+})
+
+test('a target that fails keeps no other from its batch, and the batch on disk is as it was', async () => {
+  const failure = readFailure(
+    await run(['export', 'csv', '--line-ending', 'crlf', '--deliver', 'gone', 'share']),
+  )
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(readdirSync(join(inbox, 'csv'))).toContain(readdirSync(join(lab.folder.exports, 'csv')).sort()[0])
+})
+
+test.each([
+  [['export', 'csv', '--deliver', 'nobody'], 'TARGET_UNKNOWN'],
+  [['export', '--redeliver', '2026-01-01-000000000000'], 'BATCH_UNKNOWN'],
+  [['export'], 'USAGE'],
+  [['publish', 'postgres', '--release', 'nowhere'], 'RELEASE_UNKNOWN'],
+])('%j is refused with %s', async (args, code) => {
+  expect(readFailure(await run(args))).toMatchObject({code, exitCode: 2})
+})
+
+test('a job hands out by file and by table; a release that is published already is unchanged', async () => {
+  expect(readJson(await run(['run', 'hand-out']))).toMatchObject({
+    outcome: 'done',
+    steps: [
+      {do: 'export', deliveries: [{target: 'share', outcome: 'delivered'}]},
+      {do: 'publish', result: {outcome: 'published', release_id: lab.currentReleaseId()}},
+    ],
+  })
+  expect(readJson(await run(['publish', 'postgres']))).toMatchObject({outcome: 'unchanged'})
+  expect(
+    await server.query('postgres', 'select deals::int, amount::text from mart.portfolio_summary'),
+  ).toEqual([{deals: 20, amount: '7000000.00'}])
+})
+
+test('the password of the server never shows', async () => {
+  const refused = await run(['publish', 'postgres'], {
+    LOANTAPE_POSTGRES_URL: server.urlOf('postgres', 'x', 'hush hush'),
+  })
+  expect(readFailure(refused)).toMatchObject({code: 'POSTGRES_AUTH', exitCode: 5})
+  const shown = await run(['config'])
+  for (const {stdout, stderr} of [refused, shown]) expect(stdout + stderr).not.toMatch(/hush|secret%20of/)
+})
+
+test.each(['csv', 'parquet', 'xlsx'])(
+  'a disk that is full in the middle of %s leaves no batch and says so',
+  async (profile) => {
+    const folder = lab.copyFolder(`full-${profile}`)
+    rmSync(folder.exports, {recursive: true, force: true})
+    // No file of the process may grow beyond 1,024 bytes: writing more fails as on a full disk.
+    const command = `ulimit -f 1; exec "$0" "$@"`
+    const {process: child, ended} = startProcess(
+      [
+        'bash',
+        '-c',
+        command,
+        process.execPath,
+        join(import.meta.dirname, '../../src/main.ts'),
+        'export',
+        profile,
+        '--json',
+      ],
+      {...lab.env, LOANTAPE_DATA_DIR: folder.root, NODE_COMPILE_CACHE: ''},
+    )
+    const result = await ended
+    expect(child.exitCode).toBe(1)
+    expect(readFailure(result)).toMatchObject({code: 'DISK_FULL', exitCode: 1})
+    const dir = join(folder.exports, profile)
+    expect(existsSync(dir) ? readdirSync(dir).filter((name) => !name.endsWith('.json')) : []).toEqual([])
+  },
+)

@@ -1,0 +1,308 @@
+import {createHash} from 'node:crypto'
+import {once} from 'node:events'
+import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {createServer, type IncomingMessage, type Server} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {join} from 'node:path'
+import ssh2 from 'ssh2'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver.ts'
+import type {Target} from '../../src/delivery/target.ts'
+import {listDeliveries} from '../../src/ledger/deliveries.ts'
+import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {type SftpServer, startSftp} from '../support/sftp.ts'
+
+let data: TestFolder
+let root: string
+let ledger: Ledger
+let batch: DeliverableBatch
+
+const frozen = createWorldAt('2026-02-02T12:00:00Z')
+const world = {...frozen, realClock: {...frozen.realClock, sleep: () => Promise.resolve()}}
+const FILES = {
+  'a.csv': `a\n${'x'.repeat(300_000)}\n`,
+  'deep/month=2026-01/b.csv': 'b\n',
+  'manifest.json': '{}',
+}
+const PLACE = 'csv/2026-02-02-abc'
+
+beforeEach(() => {
+  data = createFolder()
+  root = data.folder.root
+  ledger = openLedger(data.folder.ledger)
+  const dir = join(root, 'exports', PLACE)
+  const files = Object.entries(FILES).map(([name, content]) => {
+    mkdirSync(join(dir, name, '..'), {recursive: true})
+    writeFileSync(join(dir, name), content)
+    return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
+  })
+  batch = {profile: 'csv', batch_id: '2026-02-02-abc', dir, files}
+  mkdirSync(join(root, 'target'))
+})
+
+afterEach(() => {
+  ledger[Symbol.dispose]()
+  data[Symbol.dispose]()
+})
+
+const deliver = (target: Target, fields: {secret?: string; isAgain?: boolean} = {}) =>
+  deliverBatch(ledger, batch, {name: 'bank', target, ...fields}, world)
+
+/** What lies below the target's folder, by path. */
+function readTarget(): Record<string, string> {
+  const dir = join(root, 'target')
+  const names = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  return Object.fromEntries(
+    names.map(({parentPath, name}) => {
+      const path = join(parentPath, name)
+      return [path.slice(dir.length + 1), readFileSync(path, 'utf8')]
+    }),
+  )
+}
+
+const whole = Object.fromEntries(
+  Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
+)
+const record = () => listDeliveries(ledger, batch.batch_id)[0]
+
+/** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept. */
+async function startEndpoint(answer: (request: IncomingMessage) => number): Promise<{
+  server: Server
+  url: string
+  requests: IncomingMessage[]
+}> {
+  const requests: IncomingMessage[] = []
+  const server = createServer(async (request, response) => {
+    requests.push(request)
+    const chunks = await request.toArray()
+    const status = answer(request)
+    if (status === 0) {
+      request.socket.destroy()
+      return
+    }
+    if (status < 300) {
+      const path = join(root, 'target', decodeURIComponent(request.url ?? '').replace('/in/', ''))
+      mkdirSync(join(path, '..'), {recursive: true})
+      writeFileSync(path, Buffer.concat(chunks))
+    }
+    response.writeHead(status).end()
+  }).listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  return {server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/in`, requests}
+}
+
+const folder = (): Target => ({kind: 'folder', path: join(root, 'target')})
+
+test('a folder gets every file, once, and the ledger knows', async () => {
+  expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(readTarget()).toEqual(whole)
+  expect(record()).toMatchObject({
+    target: 'bank',
+    attempts: 1,
+    delivered_at: '2026-02-02T12:00:00.000Z',
+    error: null,
+  })
+  expect(await deliver(folder())).toMatchObject({outcome: 'unchanged', sent: 0})
+  expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
+})
+
+test('a folder that is not there is refused, not made: a share may not be mounted', async () => {
+  const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
+  expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(existsSync(join(root, 'unmounted'))).toBe(false)
+})
+
+test('a path that cannot be written is refused and leaves no torn file', async () => {
+  writeFileSync(join(root, 'target/csv'), 'a file where a folder must be')
+  const refusal = await failureOf(deliver(folder()))
+  expect(refusal.message).toMatch(/file 'a\.csv' cannot be written/)
+  expect(readTarget()).toEqual({csv: 'a file where a folder must be'})
+})
+
+test('a batch that is damaged on disk is not sent', async () => {
+  writeFileSync(join(batch.dir, 'a.csv'), 'other')
+  expect(await failureOf(deliver(folder()))).toMatchObject({code: 'BATCH_DAMAGED', exitCode: 3})
+  expect(readTarget()).toEqual({})
+})
+
+test('an endpoint gets each file with its digest and a key that stays the same, the manifest last', async () => {
+  const {server, url, requests} = await startEndpoint(() => 201)
+  await deliver({kind: 'http', url}, {secret: 'tok_1'})
+  await deliver({kind: 'http', url}, {secret: 'tok_1', isAgain: true})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.map((request) => request.url)).toHaveLength(6)
+  expect(requests[2]?.url).toBe(`/in/${PLACE}/manifest.json`)
+  const {headers, method} = requests[0]!
+  expect({method, ...headers}).toMatchObject({
+    method: 'PUT',
+    authorization: 'Bearer tok_1',
+    'content-type': 'text/csv; charset=utf-8',
+    'content-length': String(FILES['a.csv'].length),
+    'content-digest': `sha-256=:${createHash('sha256').update(FILES['a.csv']).digest('base64')}:`,
+  })
+  const keys = requests.map((request) => request.headers['idempotency-key'])
+  expect(keys.slice(0, 3)).toEqual(keys.slice(3))
+  expect(new Set(keys).size).toBe(3)
+})
+
+test('an endpoint that fails for a moment gets what is missing, and nothing twice', async () => {
+  const answers = [201, 503, 0, 429, 201, 201]
+  const {server, url, requests} = await startEndpoint(() => answers.shift() ?? 500)
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'delivered', sent: 3})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
+  expect(record()).toMatchObject({attempts: 4, error: null})
+})
+
+test('an endpoint that stays down defers the delivery; the next one goes on with what is missing', async () => {
+  let isDown = false
+  const {server, url, requests} = await startEndpoint((request) => {
+    isDown ||= request.url?.endsWith('/b.csv') ?? false
+    return isDown && requests.length < 7 ? 500 : 200
+  })
+  const failure = await failureOf(deliver({kind: 'http', url}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain("file 'deep/month=2026-01/b.csv' was answered with 500")
+  expect(record()).toMatchObject({attempts: 4, delivered_at: null, error: failure.message})
+  expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
+  await deliver({kind: 'http', url})
+  await deliver({kind: 'http', url})
+  server.close()
+  expect(readTarget()).toEqual(whole)
+  expect(requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
+})
+
+test.each([
+  [401, 'TARGET_AUTH', 5],
+  [403, 'TARGET_AUTH', 5],
+  [302, 'TARGET_REFUSED', 2],
+  [404, 'TARGET_REFUSED', 2],
+  [422, 'TARGET_REFUSED', 2],
+])(
+  'an endpoint that answers %i is not tried again, and the token stays secret',
+  async (status, code, exitCode) => {
+    const {server, url, requests} = await startEndpoint(() => status)
+    const failure = await failureOf(deliver({kind: 'http', url}, {secret: 'tok_secret'}))
+    server.close()
+    expect(failure).toMatchObject({code, exitCode})
+    expect(failure.message).not.toContain('tok_secret')
+    expect(requests).toHaveLength(1)
+  },
+)
+
+const sftp = ({port, hostKey}: SftpServer, fields: object = {}): Target => ({
+  kind: 'sftp',
+  host: '127.0.0.1',
+  port,
+  user: 'loantape',
+  path: '/',
+  host_key: hostKey,
+  ...fields,
+})
+
+function writeSecret(name: string, content: string): string {
+  const path = join(root, name)
+  writeFileSync(path, content)
+  chmodSync(path, 0o600)
+  return path
+}
+
+test('an SFTP server gets every file under another name first, the manifest last', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {password_file: writeSecret('password', 'pass\n')})
+  expect(await deliver(target)).toMatchObject({outcome: 'delivered', sent: 3})
+  expect(readTarget()).toEqual(whole)
+  expect(server.renamed.at(-1)).toBe(`/${PLACE}/manifest.json`)
+  expect(await deliver(target, {isAgain: true})).toMatchObject({sent: 3})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a key with a passphrase opens the door, too', async () => {
+  const pair = ssh2.utils.generateKeyPairSync('ed25519', {
+    passphrase: 'open',
+    cipher: 'aes256-cbc',
+    rounds: 1,
+  })
+  await using server = await startSftp(join(root, 'target'), {publicKey: pair.public})
+  const target = sftp(server, {
+    private_key_file: writeSecret('key', pair.private),
+    passphrase_file: writeSecret('phrase', 'open'),
+  })
+  expect(await deliver(target)).toMatchObject({outcome: 'delivered'})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a connection that breaks in the middle of a file leaves no torn one under its name, and is made anew', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  let breaks = 1
+  server.onWrite = () => (breaks-- > 0 ? 'break' : 'go on')
+  expect(await deliver(sftp(server), {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
+  expect(server.logins).toBe(2)
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a server whose disk is full defers the delivery and holds no file under its final name', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  server.onWrite = () => 'full'
+  expect(await failureOf(deliver(sftp(server), {secret: 'pass'}))).toMatchObject({
+    code: 'TARGET_FAILED',
+    exitCode: 6,
+  })
+  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
+  server.onWrite = () => 'go on'
+  await deliver(sftp(server), {secret: 'pass'})
+  expect(readTarget()).toEqual(whole)
+})
+
+test('a server that shows another host key gets nothing, no password either', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const pinned = `SHA256:${'A'.repeat(43)}`
+  const failure = await failureOf(deliver(sftp(server, {host_key: pinned}), {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
+  expect(failure.message).toContain(`showed the host key ${server.hostKey}: expected ${pinned}`)
+  expect([server.logins, readTarget()]).toEqual([0, {}])
+})
+
+test('a server that refuses the password is not asked again, and the password stays secret', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const failure = await failureOf(deliver(sftp(server), {secret: 'wrong_pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+  expect(failure.message).not.toContain('wrong_pass')
+  expect(record()).toMatchObject({attempts: 1})
+})
+
+test('a server that refuses the key is not asked again', async () => {
+  const pair = ssh2.utils.generateKeyPairSync('ed25519')
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {private_key_file: writeSecret('key', pair.private)})
+  expect(await failureOf(deliver(target))).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
+})
+
+test.each([
+  [{}, /neither private_key_file nor password_file/],
+  [{password_file: 'nowhere'}, /Secret file 'nowhere' cannot be read \(ENOENT\)/],
+])('an SFTP target without a readable secret is said so (%j)', async (fields, words) => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const failure = await failureOf(deliver(sftp(server, fields)))
+  expect(failure.exitCode).toBe(2)
+  expect(failure.message).toMatch(words)
+})
+
+test('a private key that is none is said so, without its content', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const target = sftp(server, {private_key_file: writeSecret('key', 'not a key')})
+  const failure = await failureOf(deliver(target))
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(failure.message).not.toContain('not a key')
+})
+
+test('a server that is not there defers the delivery', async () => {
+  const target = sftp({port: 1, hostKey: `SHA256:${'A'.repeat(43)}`} as SftpServer)
+  const failure = await failureOf(deliver(target, {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain('cannot be reached')
+})

@@ -1,0 +1,131 @@
+import {readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {writeBatch} from '../../src/export/batch.ts'
+import type {ExportOptions} from '../../src/export/profile.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+
+beforeEach(() => {
+  data = createFolder()
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+/** A release whose only table is made by this SQL. */
+const publish = (select: string, release_id = 'one') =>
+  publishTables(data.folder, {
+    release_id,
+    sql: `create schema release.core; create table release.core.deal as ${select}`,
+  })
+
+const write = (release: Release, options: ExportOptions = {}, acceptsColumns = false) =>
+  writeBatch(data.folder, release, {profile: 'csv', options, acceptsColumns})
+
+const textOf = (dir: string) => readFileSync(join(dir, 'core.deal.csv'), 'utf8')
+const manifestOf = (dir: string) => JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+
+const texts = [
+  '=HYPERLINK("http://x")',
+  '+1',
+  '-1',
+  '@sum',
+  '\tx',
+  '\rx',
+  '\nx',
+  '＝1',
+  '＋1',
+  '－1',
+  '＠x',
+  '  =1',
+  '\u00a0=1',
+  '\ufeff=1',
+]
+const harmless = ['12 Main St', '', 'a=1', '<250k', "'=1"]
+
+test('spreadsheet-safe puts a quote before texts that would be formulas, and the manifest lists each cell', async () => {
+  const values = [...texts, ...harmless].map((text) => `('${text.replaceAll("'", "''")}')`)
+  const release = await publish(`select 'd' as deal_id, x as address from (values ${values.join()}) as t(x)`)
+  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  const expected = [...texts.map((text) => `'${text}`), ...harmless]
+  const quote = (text: string) =>
+    text === '' || /[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+  expect(textOf(dir)).toBe(`deal_id,address\n${expected.map((text) => `d,${quote(text)}\n`).join('')}`)
+  expect(manifestOf(dir).neutralised).toEqual(
+    texts.map((_, index) => ({file: 'core.deal.csv', row: index + 1, column: 'address'})),
+  )
+})
+
+test('spreadsheet-safe leaves negative numbers and dates as they are', async () => {
+  const release = await publish(
+    `select 'd_1' as deal_id, -1.50::decimal(18,2) as amount, -0.5::double as ratio, -7::bigint as days, date '2026-01-02' as day`,
+  )
+  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  expect(textOf(dir)).toBe('deal_id,amount,ratio,days,day\nd_1,-1.50,-0.5,-7,2026-01-02\n')
+  expect(manifestOf(dir).neutralised).toEqual([])
+})
+
+test.each([
+  [`select '=1' as deal_id`, 'EXPORT_UNSAFE_ID', 'deal_id'],
+  [`select 'nan'::double as ltv`, 'EXPORT_NOT_A_NUMBER', 'ltv'],
+])('spreadsheet-safe refuses %s and writes nothing', async (select, code, column) => {
+  const refusal = await failureOf(write(await publish(select), {isSpreadsheetSafe: true}))
+  expect(refusal).toMatchObject({code, exitCode: 3})
+  expect(refusal.message).toContain(`Column '${column}' of table 'core.deal' holds 1 values`)
+  expect(readdirSync(join(data.folder.exports, 'csv'))).toEqual([])
+})
+
+test('without it every byte is that of the data, formulas included', async () => {
+  const {dir} = await write(await publish(`select '=1' as deal_id, '+1' as address`))
+  expect(textOf(dir)).toBe('deal_id,address\n=1,+1\n')
+  expect(manifestOf(dir)).not.toHaveProperty('neutralised')
+})
+
+test('lines end with CRLF where that is asked for, line ends within a text stay', async () => {
+  const release = await publish(`select 1 as a, E'x\\ny' as b`)
+  const [lf, crlf] = [await write(release), await write(release, {lineEnding: 'crlf'})]
+  expect(textOf(crlf.dir)).toBe('a,b\r\n1,"x\ny"\r\n')
+  expect(crlf.batch_id).not.toBe(lf.batch_id)
+})
+
+const changes: [string, string, string][] = [
+  ['that comes', 'select 1 as a, 2 as b, 3 as c', "'core.deal' with c INTEGER"],
+  ['that goes', 'select 1 as a', "'core.deal' without b INTEGER"],
+  ['of another type', 'select 1 as a, 2::bigint as b', "'core.deal' without b INTEGER, with b BIGINT"],
+  ['in another place', 'select 2 as b, 1 as a', "'core.deal' in another order"],
+]
+
+test.each(changes)('a column %s is refused until it is accepted, then known', async (_, select, words) => {
+  await write(await publish('select 1 as a, 2 as b'))
+  const other = await publish(select, 'two')
+  const before = readdirSync(join(data.folder.exports, 'csv'))
+  const refusal = await failureOf(write(other))
+  expect(refusal).toMatchObject({code: 'EXPORT_COLUMNS', exitCode: 8})
+  expect(refusal.message).toContain(words)
+  expect(readdirSync(join(data.folder.exports, 'csv'))).toEqual(before)
+
+  expect(await write(other, {}, true)).toMatchObject({outcome: 'written'})
+  expect(await write(other, {lineEnding: 'crlf'})).toMatchObject({outcome: 'written'})
+})
+
+test('a table that is gone is refused until it is accepted', async () => {
+  await write(await publish('select 1 as a; create table release.core.extra as select 1 as a'))
+  const refusal = await failureOf(write(await publish('select 1 as a', 'two')))
+  expect(refusal.message).toContain("'core.extra' is no longer there")
+  expect(await write(await publish('select 1 as a', 'two'), {}, true)).toMatchObject({outcome: 'written'})
+  expect(await write(await publish('select 1 as a', 'three'))).toMatchObject({outcome: 'written'})
+})
+
+test('a column contract that cannot be read is said so', async () => {
+  const {dir} = await write(await publish('select 1 as a'))
+  writeFileSync(join(dir, '../../.csv-columns.json'), '{')
+  rmSync(dir, {recursive: true})
+  expect(await failureOf(write(await publish('select 1 as a')))).toMatchObject({
+    code: 'EXPORT_CONTRACT',
+    exitCode: 2,
+  })
+})

@@ -1,0 +1,82 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {writeBatch} from '../../src/export/batch.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import {openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
+import {publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+let release: Release
+
+beforeAll(async () => {
+  data = createFolder()
+  release = await publishTables(data.folder, {
+    sql: `
+      create schema release.core;
+      create table release.core.status_change as
+      select * from (values
+        ('d_1', date '2026-01-30', 10.10::decimal(18,2)),
+        ('d_2', date '2026-01-31', 20.20),
+        ('d_3', date '2026-02-01', 30.30),
+        ('d_4', null, 40.40)
+      ) as t(deal_id, observed_on, amount);
+      create table release.core.plain as select 1 as a`,
+  })
+})
+
+afterAll(() => data[Symbol.dispose]())
+
+const write = (partition?: 'month') =>
+  writeBatch(data.folder, release, {profile: 'parquet', options: {...(partition && {partition})}})
+
+test('by month each table with a date has a file for each month, and control totals for each', async () => {
+  const {dir} = await write('month')
+  const {files} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  const seen = files.map(({name, rows, sum_amount}: Record<string, unknown>) => [name, rows, sum_amount])
+  expect(seen).toEqual([
+    ['core.plain.parquet', 1, null],
+    ['core.status_change/month=2026-01/core.status_change.parquet', 2, '30.30'],
+    ['core.status_change/month=2026-02/core.status_change.parquet', 1, '30.30'],
+    ['core.status_change/month=__HIVE_DEFAULT_PARTITION__/core.status_change.parquet', 1, '40.40'],
+  ])
+})
+
+test('the months together are the table, read by any reader that knows Hive partitions', async () => {
+  const {dir} = await write('month')
+  await using db = await openDatabase()
+  const months = z.object({month: z.string().nullable(), rows: z.string()})
+  const path = quoteLiteral(join(dir, 'core.status_change/*/*.parquet'))
+  expect(
+    await db.all(
+      months,
+      `select month, count(*) as rows from read_parquet(${path}, hive_partitioning = true, hive_types = {month: varchar})
+       group by month order by month nulls last`,
+    ),
+  ).toEqual([
+    {month: '2026-01', rows: '2'},
+    {month: '2026-02', rows: '1'},
+    {month: null, rows: '1'},
+  ])
+})
+
+test.each([undefined, 'month'] as const)(
+  'every file is zstd and names its release (partition %s)',
+  async (partition) => {
+    const {dir} = await write(partition)
+    await using db = await openDatabase()
+    const text = z.object({value: z.string()})
+    const path = quoteLiteral(join(dir, '**/*.parquet'))
+    expect(
+      await db.all(
+        text,
+        `select distinct value::varchar as value from parquet_kv_metadata(${path}) where key = 'release_id'`,
+      ),
+    ).toEqual([{value: release.manifest.release_id}])
+    expect(await db.all(text, `select distinct compression as value from parquet_metadata(${path})`)).toEqual(
+      [{value: 'ZSTD'}],
+    )
+  },
+)

@@ -1,0 +1,174 @@
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {Workbook} from '@cj-tech-master/excelts'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {writeBatch} from '../../src/export/batch.ts'
+import {createXlsxWriter} from '../../src/export/xlsx.ts'
+import {pinZipDates} from '../../src/export/zip-dates.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import {digestFile} from '../../src/warehouse/atomic-file.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {createFolder, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+let data: TestFolder
+let release: Release
+
+const TABLES = `
+  create schema release.core;
+  create schema release.mart;
+  create table release.core.deal as
+  select * from (values
+    ('deal_1', '=HYPERLINK("http://x")', 1234567.80::decimal(18,2), 0.614::double, 61.4::double, date '2026-01-05',
+      timestamp '2026-01-05 15:00:00.000001', true, 9007199254740993::bigint),
+    ('deal_2', ' & <b> ' || chr(10) || 'x', -0.01, null, null, null, null, false, 7),
+    ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '0100-01-01', timestamp '2026-07-05 15:00:00', null, null)
+  ) as t(deal_id, property_address, loan_amount, ltv, share_pct, created_on, created_at, is_missing, deals);
+  create table release.mart.long as select i::bigint as i from range(25) as t(i)`
+
+beforeAll(async () => {
+  data = createFolder()
+  release = await publishTables(data.folder, {sql: TABLES})
+})
+
+afterAll(() => data[Symbol.dispose]())
+
+const write = (from = release) => writeBatch(data.folder, from, {profile: 'xlsx'})
+
+async function openBook(dir: string): Promise<Workbook> {
+  const book = new Workbook()
+  await book.xlsx.readFile(join(dir, readdirSync(dir).find((name) => name.endsWith('.xlsx')) ?? ''))
+  return book
+}
+
+const valuesOf = (book: Workbook, sheet: string) =>
+  book
+    .getWorksheet(sheet)!
+    .getRows(1, book.getWorksheet(sheet)!.rowCount)!
+    .map((row) => (row.values as unknown[]).slice(1))
+
+test('cells are typed: numbers, dates and truths as such, and a formula is a text', async () => {
+  const sheet = (await openBook((await write()).dir)).getWorksheet('core.deal')!
+  const [first, second, third] = [2, 3, 4].map((row) => sheet.getRow(row))
+  expect((first!.values as unknown[]).slice(1)).toEqual([
+    'deal_1',
+    '=HYPERLINK("http://x")',
+    1234567.8,
+    0.614,
+    61.4,
+    new Date('2026-01-05T00:00:00Z'),
+    new Date('2026-01-05T15:00:00Z'),
+    true,
+    '9007199254740993',
+  ])
+  expect(second!.getCell(2).value).toBe(' & <b> \nx')
+  expect(second!.getCell(3).value).toBe(-0.01)
+  expect(second!.getCell(4).value).toBeNull()
+  expect([third!.getCell(3).value, third!.getCell(6).value]).toEqual(['9999999999999999.99', '0100-01-01'])
+  expect(first!.getCell(2).formula).toBeUndefined()
+})
+
+test('money, ratios, percentages, counts and dates have their formats; the header is frozen and filtered', async () => {
+  const sheet = (await openBook((await write()).dir)).getWorksheet('core.deal')!
+  expect([3, 4, 5, 6, 7, 9].map((column) => sheet.getRow(2).getCell(column).numFmt)).toEqual([
+    '#,##0.00',
+    '0.0%',
+    '0.0"%"',
+    'yyyy-mm-dd',
+    'yyyy-mm-dd hh:mm:ss',
+    '#,##0',
+  ])
+  expect(sheet.views).toMatchObject([{state: 'frozen', ySplit: 1}])
+  expect(sheet.autoFilter).toBe('A1:I4')
+  expect(sheet.getColumn(2).width).toBeGreaterThan(20)
+})
+
+test('the first sheet says what the workbook is of and ties the source out to it', async () => {
+  const lines = valuesOf(await openBook((await write()).dir), 'Summary')
+  expect(lines[0]).toEqual(['Loan portfolio as of 2026-02-02'])
+  expect(lines).toContainEqual(['Release', release.manifest.release_id])
+  expect(lines).toContainEqual(['Present deals', 3, 600.3])
+  expect(lines).toContainEqual(['core.deal', 3, '10000000001234567.78'])
+})
+
+test('the manifest holds the control totals of every sheet', async () => {
+  const {dir, files, rows} = await write()
+  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  expect({files, rows}).toEqual({files: 1, rows: 28})
+  expect(manifest.files[0].sheets).toMatchObject([
+    {table: 'core.deal', rows: 3, sum_amount: '10000000001234567.78'},
+    {table: 'mart.long', rows: 25, columns: ['i'], sum_amount: null},
+  ])
+})
+
+test('a table of more rows than a sheet holds goes on in the next, header and all', async () => {
+  await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
+  const dir = data.folder.root
+  await createXlsxWriter(11)(db, release, {tables: ['mart.long'], options: {}}, dir)
+  const book = await openBook(dir)
+  expect(book.worksheets.map(({name}) => name)).toEqual([
+    'Summary',
+    'mart.long',
+    'mart.long (2)',
+    'mart.long (3)',
+  ])
+  const numbers = ['mart.long', 'mart.long (2)', 'mart.long (3)'].map((name) => valuesOf(book, name).flat())
+  expect(numbers.map(([head]) => head)).toEqual(['i', 'i', 'i'])
+  expect(numbers.flatMap(([, ...rest]) => rest)).toEqual(Array.from({length: 25}, (_, index) => index))
+})
+
+test('tables whose names a sheet cannot tell apart have sheets of their own', async () => {
+  const long = 'mart.a_table_with_a_name_of_too_many_'
+  const other = await publishTables(data.folder, {
+    release_id: 'names',
+    sql: `create schema release.mart; create table release.${long}x as select 1 as a; create table release.${long}y as select 2 as a`,
+  })
+  const book = await openBook((await write(other)).dir)
+  const names = book.worksheets.map(({name}) => name)
+  expect(new Set(names).size).toBe(3)
+  expect(names.every((name) => name.length <= 31)).toBe(true)
+})
+
+test('the same release is the same bytes, whenever it is written', async () => {
+  const [here, there] = [createFolder(), createFolder()]
+  using _one = here
+  using _two = there
+  const paths = []
+  for (const {folder} of [here, there]) {
+    const {dir} = await writeBatch(folder, release, {profile: 'xlsx'})
+    paths.push(join(dir, 'loantape-2026-02-02.xlsx'))
+  }
+  const [one, two] = await Promise.all(paths.map(digestFile))
+  expect(one).toBe(two)
+  // Nothing but the entries' times could differ: they are those of no clock.
+  const bytes = readFileSync(paths[0] ?? '')
+  expect(bytes.readUInt32LE(10)).toBe(0x00210000)
+})
+
+test('a text no cell can hold is refused with table and column', async () => {
+  const long = await publishTables(data.folder, {
+    release_id: 'long',
+    sql: `create schema release.core; create table release.core.deal as select repeat('x', 32768) as note`,
+  })
+  const refusal = await failureOf(write(long))
+  expect(refusal).toMatchObject({code: 'EXPORT_CELL_TOO_LONG', exitCode: 3})
+  expect(refusal.message).toContain("Column 'note' of table 'core.deal' holds a text of 32768 characters")
+})
+
+test('a folder that takes no file fails the export instead of waiting for ever', async () => {
+  await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
+  const work = createXlsxWriter()(
+    db,
+    release,
+    {tables: ['core.deal'], options: {}},
+    join(data.folder.root, 'no'),
+  )
+  expect(await failureOf(work)).toMatchObject({code: 'ENOENT'})
+})
+
+test('what is no archive is refused', async () => {
+  const path = join(data.folder.root, 'torn.xlsx')
+  writeFileSync(path, 'x'.repeat(100))
+  expect(await failureOf((async () => pinZipDates(path))())).toMatchObject({code: 'EXPORT_XLSX_TOO_LARGE'})
+})

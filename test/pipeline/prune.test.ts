@@ -1,0 +1,78 @@
+import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {writeBatch} from '../../src/export/batch.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {pruneData} from '../../src/pipeline/prune.ts'
+import {pruneReleases} from '../../src/release/prune.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  for (let number = 1; number <= 4; number++) {
+    const release = await publishTables(lab.folder, {release_id: `r_${number}`})
+    const {dir} = await writeBatch(lab.folder, release, {profile: 'csv'})
+    for (const path of [release.dir, join(dir, 'manifest.json')]) utimesSync(path, number, number)
+  }
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    ledger.db.exec(`
+      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'')`)
+  }
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
+  await db.run(`
+    insert into warehouse.raw.quarantine
+    select 'q_' || i, 'deal', 'w_1', 'list', 'd', 'loan_amount', 'bad', '{}', timestamp '2025-01-01', date '2025-01-01',
+      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end
+    from range(1, 4) as t(i)`)
+  await refreshHistory(db, lab.folder)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const prune = (isDryRun: boolean) =>
+  pruneData(
+    {...lab.config, releasesKept: 2, batchesKept: 1, quarantineDays: 365},
+    {isDryRun},
+    lab.createWorld('2026-02-03T12:00:00Z'),
+  )
+
+test('releases and batches beyond the policy go, never the current release nor what a closed period needs', async () => {
+  const before = [readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]
+  const listed = await prune(true)
+  expect(listed).toMatchObject({outcome: 'dry_run', releases: ['r_3', 'r_2']})
+  expect(listed.batches).toHaveLength(2)
+  expect([readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]).toEqual(before)
+
+  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned', quarantined: 1})
+  const left = readdirSync(lab.folder.releases)
+  expect(left).toEqual(expect.arrayContaining(['r_1', 'r_4']))
+  expect(left).toHaveLength(3)
+  expect(lab.currentReleaseId()).toBe('r_4')
+  expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
+  expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(3)
+  expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
+})
+
+test('only records replayed long ago leave the quarantine', async () => {
+  await prune(false)
+  await using db = await openWarehouse(lab.folder, lab.createWorld())
+  const {rows} = await db.connection
+    .runAndReadAll('select quarantine_id from warehouse.raw.quarantine order by 1')
+    .then((reader) => ({rows: reader.getRowsJson()}))
+  expect(rows).toEqual([['q_2'], ['q_3']])
+})
+
+test('what a closed period needs does not count against the releases kept', async () => {
+  pruneReleases(lab.folder, 1, new Set(['r_1']))
+  expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
+  rmSync(lab.folder.exports, {recursive: true})
+  expect(await prune(true)).toMatchObject({batches: []})
+})

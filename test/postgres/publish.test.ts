@@ -1,0 +1,348 @@
+import type {Client} from 'pg'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {codeOf} from '../../src/errors.ts'
+import type {PublishRequest} from '../../src/postgres/publish.ts'
+import {publishToPostgres} from '../../src/postgres/publish.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {failureOf} from '../support/lab.ts'
+import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {publishTables} from '../support/releases.ts'
+
+let server: PostgresServer
+let data: TestFolder
+let database: string
+let number = 0
+
+/** The nth release: `deals` rows, and a summary that says how many and that it is the nth. */
+const release = (nth: number, deals = 2000) =>
+  publishTables(data.folder, {
+    release_id: `release_${nth}`,
+    sql: `
+      create schema release.core;
+      create schema release.mart;
+      create table release.core.deal as
+      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
+      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
+      comment on table release.core.deal is 'Deals''s present state.';
+      comment on column release.core.deal.loan_amount is 'What is lent, USD.'`,
+  })
+
+beforeAll(async () => {
+  data = createFolder()
+  server = await createPostgres()
+  await server.query('postgres', `create role reader login password 'secret of the tests'`)
+})
+
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+beforeEach(async () => {
+  number += 1
+  database = `db_${number}`
+  await server.query('postgres', `create database ${database}`)
+})
+
+const world = {...createWorldAt('2026-02-02T12:00:00Z')}
+world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
+
+const publish = (from: Release, request: Partial<PublishRequest> = {}) =>
+  publishToPostgres(from, {url: server.urlOf(database), ...request}, world)
+
+const schemas = async () =>
+  (
+    await server.query(
+      database,
+      `select nspname from pg_namespace where nspname !~ '^pg_' and nspname not in ('public', 'information_schema') order by 1`,
+    )
+  ).map(({nspname}) => nspname)
+
+test('every table arrives with its rows, types and comments', async () => {
+  const one = await publishTables(data.folder, {
+    release_id: 'types',
+    sql: `
+      create schema release.core;
+      create table release.core.deal as
+      select * from (values
+        (E'a\\\\b\\tc\\nd\\re', 12345678901234.56::decimal(18,2), 9223372036854775807::bigint, 0.1::double, date '2026-01-05',
+          timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
+        ('', -0.01, -1, null, null, null, false, null)
+      ) as t(text, money, count, ratio, day, instant, truth, null_word);
+      comment on table release.core.deal is 'Deals''s state.';
+      comment on column release.core.deal.money is 'USD';`,
+  })
+  expect(await publish(one)).toEqual({
+    outcome: 'published',
+    release_id: 'types',
+    server: `127.0.0.1:${server.port}/${database}`,
+    tables: 1,
+    rows: 2,
+  })
+  const rows = await server.query(
+    database,
+    `select text, money::text, count::text, ratio, day::text, instant at time zone 'UTC' = '2026-07-05 15:00:00.000001' as is_utc, truth, null_word
+     from core.deal order by money desc`,
+  )
+  expect(rows).toEqual([
+    {
+      text: 'a\\b\tc\nd\re',
+      money: '12345678901234.56',
+      count: '9223372036854775807',
+      ratio: 0.1,
+      day: '2026-01-05',
+      is_utc: true,
+      truth: true,
+      null_word: '\\N',
+    },
+    {
+      text: '',
+      money: '-0.01',
+      count: '-1',
+      ratio: null,
+      day: null,
+      is_utc: null,
+      truth: false,
+      null_word: null,
+    },
+  ])
+  const types = await server.query(
+    database,
+    `select string_agg(format_type(atttypid, atttypmod), ', ' order by attnum) as types,
+       obj_description(attrelid) as about, max(col_description(attrelid, 2)) as money
+     from pg_attribute where attrelid = 'core.deal'::regclass and attnum > 0 group by attrelid`,
+  )
+  expect(types).toEqual([
+    {
+      types: 'text, numeric(18,2), bigint, double precision, date, timestamp with time zone, boolean, text',
+      about: "Deals's state.",
+      money: 'USD',
+    },
+  ])
+})
+
+test('a release that is published already is unchanged, another takes its place, and nothing is left over', async () => {
+  const [one, two] = [await release(1), await release(2)]
+  await publish(one)
+  expect(await publish(one)).toMatchObject({outcome: 'unchanged', release_id: 'release_1'})
+  expect(await publish(two)).toMatchObject({outcome: 'published', rows: 2001})
+  expect(await server.query(database, 'select release_id, as_of::text from loantape.release')).toEqual([
+    {release_id: 'release_2', as_of: '2026-02-02'},
+  ])
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 2}])
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a schema that a release no longer has goes with it', async () => {
+  await publish(await release(1))
+  const bare = await publishTables(data.folder, {
+    release_id: 'bare',
+    sql: 'create schema release.core; create table release.core.deal as select 1 as a',
+  })
+  await publish(bare)
+  expect(await schemas()).toEqual(['core', 'loantape'])
+})
+
+test('readers who query all the while never see a gap, an empty table or half a release', async () => {
+  const releases = [await release(1), await release(2, 500), await release(3)]
+  await publish(releases[0]!)
+  let isOver = false
+  const faults: unknown[] = []
+  const seen = new Set<unknown>()
+  async function read(ask: (client: Client) => Promise<void>): Promise<void> {
+    const client = await server.connect(database)
+    try {
+      while (!isOver) await ask(client)
+    } catch (error) {
+      faults.push(error)
+    }
+    await client.end()
+  }
+  const joined = `select (select count(*) from core.deal)::int as rows, s.deals::int, s.nth::int,
+    (select count(distinct nth) from core.deal)::int as kinds, (select min(nth)::int from core.deal) as least from mart.portfolio_summary s`
+  const readers = [
+    read(async (client) => {
+      const {rows} = await client.query(joined)
+      if (rows.length !== 1 || rows[0].rows === 0 || rows[0].kinds !== 1 || rows[0].least !== rows[0].nth)
+        faults.push(rows)
+      seen.add(rows[0]?.nth)
+    }),
+    // A prepared statement, whose plan the server keeps.
+    read(async (client) => {
+      const {rows} = await client.query({name: 'kept', text: 'select count(*)::int as rows from core.deal'})
+      if (![2000, 500].includes(rows[0].rows)) faults.push(rows)
+    }),
+    // Several statements of one release.
+    read(async (client) => {
+      await client.query('begin isolation level repeatable read')
+      const {rows: state} = await client.query('select release_id from loantape.release')
+      const {rows: deals} = await client.query('select distinct nth::int from core.deal')
+      const {rows: summary} = await client.query('select nth::int from mart.portfolio_summary')
+      await client.query('commit')
+      const parts = [state[0].release_id, `release_${deals[0]?.nth}`, `release_${summary[0]?.nth}`]
+      if (new Set(parts).size !== 1 || deals.length !== 1) faults.push(parts)
+    }),
+  ]
+  for (let round = 0; round < 12; round++) await publish(releases[(round + 1) % 3]!)
+  isOver = true
+  await Promise.all(readers)
+  expect(faults).toEqual([])
+  expect(seen.size).toBeGreaterThan(1)
+})
+
+test('a reader in the middle of a transaction finds the new rows, not an empty table', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin isolation level repeatable read')
+  await client.query('select 1')
+  await publish(await release(2))
+  const {rows} = await client.query('select count(*)::int as rows, min(nth)::int as nth from core.deal')
+  await client.query('commit')
+  await client.end()
+  expect(rows).toEqual([{rows: 2000, nth: 2}])
+})
+
+test('a long query keeps its release, which is dropped by the next publication', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin')
+  await client.query('select count(*) from core.deal')
+  await publish(await release(2), {lockMs: 20})
+  expect((await schemas()).filter((name) => String(name).startsWith('loantape_old'))).toHaveLength(1)
+  await client.query('commit')
+  await client.end()
+  await publish(await release(3))
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a reader that holds its release for too long defers the publication, and nothing changes', async () => {
+  await publish(await release(1))
+  const client = await server.connect(database)
+  await client.query('begin; select release_id from loantape.release')
+  const refusal = await failureOf(publish(await release(2), {lockMs: 20, attempts: 3}))
+  await client.query('commit')
+  await client.end()
+  expect(refusal).toMatchObject({code: 'POSTGRES_BUSY', exitCode: 6})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+})
+
+test('the reader role may read everything and change nothing', async () => {
+  await publish(await release(1), {reader: 'reader'})
+  await publish(await release(2), {reader: 'reader'})
+  const reader = await failureOf(
+    publishToPostgres(await release(3), {url: server.urlOf(database, 'reader')}, world),
+  )
+  expect(reader).toMatchObject({exitCode: 2, code: 'POSTGRES_PRIVILEGE'})
+  const rights = await server.query(
+    database,
+    `select has_table_privilege('reader', 'core.deal', 'select') as reads,
+       has_table_privilege('reader', 'loantape.release', 'select') as knows,
+       has_schema_privilege('reader', 'mart', 'usage') as enters,
+       has_table_privilege('reader', 'core.deal', 'insert, update, delete') as writes`,
+  )
+  expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
+})
+
+test('what is not ours is never touched', async () => {
+  await server.query(database, 'create schema core; create table core.deal as select 7 as a')
+  const refusal = await failureOf(publish(await release(1)))
+  expect(refusal).toMatchObject({code: 'POSTGRES_FOREIGN_SCHEMA', exitCode: 2})
+  expect(refusal.message).toContain("Schema 'core'")
+  expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
+})
+
+test('a view on published tables is named instead of going stale or being dropped', async () => {
+  await publish(await release(1))
+  await server.query(database, 'create schema own; create view own.big as select * from core.deal')
+  const refusal = await failureOf(publish(await release(2)))
+  expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
+  expect(refusal.message).toContain("View 'own.big'")
+  expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
+})
+
+test('two publications at once: the second is told of the first', async () => {
+  const client = await server.connect(database)
+  await client.query(`select pg_advisory_lock(hashtext('loantape publish'))`)
+  expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'POSTGRES_LOCKED', exitCode: 4})
+  await client.end()
+})
+
+const refusals: [string, () => Partial<PublishRequest>, string, number][] = [
+  ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'POSTGRES_AUTH', 5],
+  ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'POSTGRES_AUTH', 5],
+  ['an unknown database', () => ({url: server.urlOf('nowhere')}), 'POSTGRES_UNKNOWN_NAME', 2],
+  ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
+  ['a missing privilege', () => ({url: server.urlOf(database, 'reader')}), 'POSTGRES_PRIVILEGE', 2],
+  [
+    'a server that is not there',
+    () => ({url: 'postgres://u:secret@127.0.0.1:1/x'}),
+    'POSTGRES_UNREACHABLE',
+    6,
+  ],
+]
+
+test.each(refusals)(
+  '%s is said so, without the secret, and nothing is left',
+  async (_, request, code, exitCode) => {
+    const refusal = await failureOf(publish(await release(1), request()))
+    expect(refusal).toMatchObject({code, exitCode})
+    expect(refusal.message).not.toMatch(/secret|wrong/)
+    expect(refusal.message).toContain('Readers still see the release published before')
+    expect(await schemas()).toEqual([])
+  },
+)
+
+test.each(['core.deal', 'mart.portfolio_summary'])(
+  'a connection killed while %s is copied leaves the old release and nothing else',
+  async (table) => {
+    await publish(await release(1))
+    const killer = await server.connect(database)
+    await killer.query(`
+      create function public.die() returns event_trigger language plpgsql as $$
+      begin
+        if exists (select from pg_event_trigger_ddl_commands() where object_identity like '%.${table.split('.')[1]}') then
+          perform pg_terminate_backend(pg_backend_pid());
+        end if;
+      end $$;
+      create event trigger die on ddl_command_end when tag in ('CREATE TABLE') execute function public.die()`)
+    const refusal = await failureOf(publish(await release(2)))
+    expect(refusal).toMatchObject({code: 'POSTGRES_LOST', exitCode: 6})
+    await killer.query('drop event trigger die')
+    await killer.end()
+    expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+    expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+    expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  },
+)
+
+test('a connection killed in the middle of the swap leaves the old release', async () => {
+  await publish(await release(1))
+  await server.query(
+    database,
+    `create function public.die() returns event_trigger language plpgsql as
+       $$ begin perform pg_terminate_backend(pg_backend_pid()); end $$;
+     create event trigger die on ddl_command_end when tag in ('ALTER SCHEMA') execute function public.die()`,
+  )
+  expect(await failureOf(publish(await release(2)))).toMatchObject({code: 'POSTGRES_LOST'})
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+  expect(await server.query(database, 'select release_id from loantape.release')).toEqual([
+    {release_id: 'release_1'},
+  ])
+})
+
+test('a server that dies in the middle is said so; once it is back, the old release is there and the new one follows', async () => {
+  await publish(await release(1))
+  const blocker = await server.connect(database)
+  await blocker.query('begin; lock table loantape.release in access share mode')
+  const patient = {...world, realClock: {...world.realClock, sleep: () => server.kill()}}
+  const work = publishToPostgres(await release(2), {url: server.urlOf(database), lockMs: 10}, patient)
+  const refusal = await failureOf(work)
+  expect(['POSTGRES_LOST', 'POSTGRES_UNREACHABLE']).toContain(codeOf(refusal))
+  await blocker.end().catch(() => undefined)
+  await server.start()
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+})

