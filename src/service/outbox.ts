@@ -1,4 +1,3 @@
-import pLimit from 'p-limit'
 import {Webhook} from 'standardwebhooks'
 import {Agent, request} from 'undici'
 import {z} from 'zod'
@@ -32,7 +31,8 @@ export const RETRY_DELAYS_MS: readonly number[] = [
 ]
 
 const TIMEOUT_MS = 15_000
-const AT_ONCE = 8
+/** Deliveries under way to one endpoint: one that hangs must not hold up the others. */
+const AT_ONCE_EACH = 4
 const LONGEST_TIMER_MS = 2 ** 31 - 1
 
 const dueRow = z.object({
@@ -47,20 +47,23 @@ const dueRow = z.object({
 
 type Due = z.output<typeof dueRow>
 
+// What is under way is still due, so it takes its place among the first of its endpoint.
 const SELECT_DUE = `
-  select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload
-  from webhook_delivery as d
-  join webhook_endpoint as e on e.id = d.endpoint_id
-  join event on event.id = d.event_id
-  where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
-  order by d.next_attempt_at, d.created_at, d.id
-  limit 100`
+  select * from (
+    select d.id, d.endpoint_id, d.event_id, d.attempts, e.url, e.secret, event.payload,
+      row_number() over (partition by d.endpoint_id order by d.next_attempt_at, d.created_at, d.id) as place
+    from webhook_delivery as d
+    join webhook_endpoint as e on e.id = d.endpoint_id
+    join event on event.id = d.event_id
+    where d.status = 'pending' and d.next_attempt_at <= ? and e.status = 'enabled'
+  )
+  where place <= ${AT_ONCE_EACH}`
 
 const SELECT_NEXT = `
   select min(d.next_attempt_at) as at
   from webhook_delivery as d
   join webhook_endpoint as e on e.id = d.endpoint_id
-  where d.status = 'pending' and e.status = 'enabled'`
+  where d.status = 'pending' and d.next_attempt_at > ? and e.status = 'enabled'`
 
 const KEPT_MS = 30 * 86_400_000
 
@@ -188,47 +191,40 @@ export function createOutbox(options: {
   const stopping = new AbortController()
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
-  const limit = pLimit(AT_ONCE)
   let timer: NodeJS.Timeout | undefined
-  let isAskedAgain = false
-  let sending: Promise<void> | undefined
+  const underWay = new Map<string, Promise<void>>()
 
   async function deliver(due: Due): Promise<void> {
     const outcome = await send(due, {guard, agent, signal, realClock})
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
   }
 
-  async function deliverAll(): Promise<void> {
-    for (;;) {
-      isAskedAgain = false
-      const due = signal.aborted ? [] : database.all(dueRow, SELECT_DUE, realClock.now())
-      if (due.length === 0 && !isAskedAgain) return
-      await Promise.all(due.map((one) => limit(() => deliver(one))))
-    }
-  }
-
-  function setTimer(): void {
-    const at = database.get(z.object({at: rowCount.nullable()}), SELECT_NEXT)?.at ?? null
+  function setTimer(now: number): void {
+    const at = database.get(z.object({at: rowCount.nullable()}), SELECT_NEXT, now)?.at ?? null
     if (at === null) return
     timer = setTimeout(wake, Math.min(LONGEST_TIMER_MS, Math.max(1, at - realClock.now())))
     timer.unref()
   }
 
+  function start(due: Due): void {
+    const delivering = deliver(due).then(() => {
+      underWay.delete(due.id)
+      wake()
+    })
+    // What could not be stored stays under way: tried again by the next service, not at once and for ever.
+    underWay.set(due.id, delivering.catch(onError))
+  }
+
   function wake(): void {
-    isAskedAgain = true
-    if (sending || signal.aborted) return
+    if (signal.aborted) return
     clearTimeout(timer)
-    sending = deliverAll()
-      .then(() => {
-        sending = undefined
-        if (signal.aborted) return
-        if (isAskedAgain) wake()
-        else setTimer()
-      })
-      .catch((error: unknown) => {
-        sending = undefined
-        onError(error)
-      })
+    try {
+      const now = realClock.now()
+      for (const due of database.all(dueRow, SELECT_DUE, now)) if (!underWay.has(due.id)) start(due)
+      setTimer(now)
+    } catch (error) {
+      onError(error)
+    }
   }
 
   return {
@@ -240,7 +236,7 @@ export function createOutbox(options: {
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
       clearTimeout(timer)
-      await sending
+      await Promise.all(underWay.values())
       await agent.destroy()
     },
   }

@@ -15,7 +15,7 @@ export interface Notification {
 export interface Receiver extends AsyncDisposable {
   url: string
   received: Notification[]
-  /** The status of the next answers, by the count of those before; 200 unless told. */
+  /** The status of the next answers, by the count of those before; 200 unless told, 0 for no answer ever. */
   answer: (turn: number) => number
   /** Resolves when this many have arrived. */
   waitFor(count: number): Promise<void>
@@ -30,6 +30,7 @@ export async function startReceiver(): Promise<Receiver> {
     const {headers} = incoming
     const status = receiver.answer(received.length)
     received.push({id: String(headers['webhook-id']), headers, text})
+    if (status === 0) return
     response.writeHead(status, status === 302 ? {location: receiver.url} : {}).end('thanks')
   })
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))

@@ -135,6 +135,20 @@ describe('webhooks', () => {
     expect((await readProblem(unknown)).code).toBe('webhook_delivery_not_found')
   })
 
+  test('an endpoint that never answers holds up no other', async () => {
+    await using silent = await startReceiver()
+    silent.answer = () => 0
+    const hanging = await register({url: silent.url})
+    const endpoint = await register()
+    for (let amount = 1; amount <= 30; amount++)
+      await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: amount})
+    await receiver.waitFor(30)
+    expect(await deliveriesOf(endpoint)).toHaveLength(25)
+    await silent.waitFor(4)
+    expect(silent.received).toHaveLength(4)
+    expect((await deliveriesOf(hanging)).every(({status}) => status === 'pending')).toBe(true)
+  })
+
   test('410 disables the endpoint until it is enabled again', async () => {
     receiver.answer = () => 410
     const endpoint = await register()
