@@ -93,6 +93,13 @@ describe('webhooks', () => {
     expect((await deliveriesOf(endpoint)).map(({event_type}) => event_type)).toEqual(['deal.deleted'])
   })
 
+  test('a change whose notification cannot be stored is not made', async () => {
+    await register()
+    service.database.prepare('alter table webhook_delivery rename to elsewhere').run()
+    expect((await call(service, 'PATCH', '/deals/deal_000001', {loan_amount: 5})).status).toBe(500)
+    expect(service.store.get('deal_000001')).toEqual(aDeal(1))
+  })
+
   test('a refused change tells nobody', async () => {
     const endpoint = await register()
     await call(service, 'PATCH', '/deals/deal_000001', {status: 'funded'})
