@@ -57,7 +57,7 @@ test('releases and batches beyond the policy go, never the current release nor w
   expect(left).toHaveLength(3)
   expect(lab.currentReleaseId()).toBe('r_4')
   expect(listed.batches.some((batch) => existsSync(join(lab.folder.exports, batch)))).toBe(false)
-  expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(3)
+  expect(readdirSync(join(lab.folder.exports, 'csv'))).toHaveLength(2)
   expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
 })
 
