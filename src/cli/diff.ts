@@ -101,7 +101,7 @@ function renderTotal(total: TotalMovement, limit: number): string {
 }
 
 const titleOf = ({total, status}: TotalMovement) =>
-  status === null ? total.replace('_', ' ') : `${status} ${total}`
+  status === null ? total.replace('_', ' ') : `status ${status}: ${total}`
 
 function describeChange({change, before, after}: MovementPart): string {
   if (change === 'appeared' || change === 'left' || before === null || after === null) return change
