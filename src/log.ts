@@ -43,6 +43,7 @@ const ALLOWED_FIELDS = new Set([
   'retry_in_ms',
   'rows',
   'run_id',
+  'slot',
   'status',
   'step',
   'stream',

@@ -1,8 +1,9 @@
 import {readFileSync} from 'node:fs'
 import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
 import {type Config, parseConfig} from '../config.ts'
+import {DeferredError, messageOf} from '../errors.ts'
 import {createLog, type Log} from '../log.ts'
-import type {Progress, World} from '../types.ts'
+import type {Progress, RunStep, World} from '../types.ts'
 import {createProgressLine} from './progress.ts'
 
 /** Where a command's words go, and what they depend on; made once, in `main.ts`. */
@@ -12,6 +13,8 @@ export interface Surroundings {
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Registers what happens when the process is asked to stop. */
   onStop: (stop: (signal: string) => void) => void
+  /** The file that is the program's entry, for processes of its own. */
+  entry: string
 }
 
 /** The options every command has. */
@@ -27,6 +30,8 @@ export interface Cli {
   /** The effective settings: `--data` goes over the environment. */
   readConfig(options: CommonOptions): Config
   createWorld(config: Config): World
+  /** The file that is the program's entry. */
+  readonly entry: string
   /** Writes lines for people to stdout. */
   print(text: string): void
   /** Writes to stderr what went wrong. */
@@ -39,7 +44,7 @@ export interface Cli {
 
 /** Creates what commands are given. */
 export function createCli(surroundings: Surroundings): Cli {
-  const {env, stdout, stderr, onStop} = surroundings
+  const {env, stdout, stderr, onStop, entry} = surroundings
   const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
   const print = (text: string) => {
     progressLine?.clear()
@@ -52,6 +57,7 @@ export function createCli(surroundings: Surroundings): Cli {
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
     exitCode: 0,
+    entry,
     complain,
     readConfig(options) {
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
@@ -71,7 +77,10 @@ export function createCli(surroundings: Surroundings): Cli {
         log,
         signal: stopping.signal,
         onProgress: progressLine?.draw ?? createProgressLog(log),
-        onStep: (step) => log.debug({step}, 'reached'),
+        onStep: (step) => {
+          log.debug({step}, 'reached')
+          if (stopping.signal.aborted && MAY_END_AFTER.has(step)) throw endEarly(step, stopping.signal.reason)
+        },
       }
     },
     print,
@@ -81,6 +90,26 @@ export function createCli(surroundings: Surroundings): Cli {
       else print(render(value))
     },
   }
+}
+
+/** What is done by then is stored, and the next run begins after it. */
+const MAY_END_AFTER = new Set<RunStep>([
+  'details stored',
+  'history refreshed',
+  'models compiled',
+  'models built',
+  'checks passed',
+  'tables written',
+])
+
+function endEarly(step: RunStep, reason: unknown): DeferredError {
+  return new DeferredError({
+    code: 'INTERRUPTED',
+    problem: `The run was ${messageOf(reason)} after: ${step}.`,
+    kept: 'What it had stored is kept; the current release stays.',
+    next: 'Run again: it goes on from there.',
+    cause: reason,
+  })
 }
 
 function createBusinessClock({now}: Config): Clock {

@@ -102,7 +102,7 @@ async function runDemo(
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
     const clock = day === today ? world.clock : createFrozenClock(eveningOf(day, config))
     const startedAt = performance.now()
-    const result = await runJob(demoConfig, nightly, {...world, clock})
+    const result = await runJob(demoConfig, {job: nightly}, {...world, clock})
     nights.push({day, result})
     say(renderNight(day, result, performance.now() - startedAt))
   }

@@ -9,6 +9,7 @@ import {addDemo} from './demo.ts'
 import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addExport} from './export.ts'
+import {addJobs} from './jobs.ts'
 import {addDocs, addReport} from './pages.ts'
 import {addPeriod} from './period.ts'
 import {addPrune} from './prune.ts'
@@ -18,6 +19,7 @@ import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
 import {addRestore} from './restore.ts'
 import {addRun} from './run.ts'
+import {addServe} from './serve.ts'
 import {addService} from './service.ts'
 import {addStatus} from './status.ts'
 import {addSync} from './sync.ts'
@@ -41,6 +43,8 @@ export function createProgram(cli: Cli): Command {
     addPeriod,
     addPublish,
     addRun,
+    addJobs,
+    addServe,
     addQuery,
     addDiff,
     addReport,

@@ -119,6 +119,65 @@ const MIGRATIONS = [
      sha256 text not null,
      primary key (target, profile, batch_id, name)
    ) strict;`,
+  // Instants are ISO 8601, but `not_before` and `heartbeat_at`, ms since the epoch.
+  `create table job_watch (
+     job text primary key,
+     schedule text not null,
+     time_zone text not null,
+     watched_from text not null,
+     seen_until text not null
+   ) strict;
+   create table job_run (
+     job_run_id integer primary key,
+     job text not null,
+     slot text,
+     state text not null check (state in ('queued', 'running', 'done', 'failed', 'skipped')),
+     reason text,
+     attempt integer not null,
+     not_before integer not null,
+     pid integer,
+     host text,
+     process_started text,
+     heartbeat_at integer,
+     started_at text,
+     ended_at text,
+     exit_code integer,
+     error_code text,
+     error text,
+     summary text,
+     unique (job, slot)
+   ) strict;
+   create index job_run_by_state on job_run (state, job);
+   create table webhook_event (
+     event_id text primary key,
+     received_at text not null,
+     type text not null,
+     deal_id text not null,
+     settled_at text,
+     outcome text
+   ) strict;
+   create table alarm (
+     name text primary key,
+     state text not null,
+     since text not null
+   ) strict;
+   create table notice (
+     notice_id integer primary key,
+     channel text not null,
+     alarm text not null,
+     message text not null,
+     created_at text not null,
+     attempts integer not null,
+     next_attempt_at integer not null,
+     sent_at text,
+     error text
+   ) strict;
+   create table source_answer (
+     run_id text not null,
+     status integer not null,
+     answers integer not null,
+     primary key (run_id, status)
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */

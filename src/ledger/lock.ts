@@ -1,27 +1,17 @@
-import {readFileSync} from 'node:fs'
-import {hostname} from 'node:os'
 import {z} from 'zod'
-import {codeOf, LockedError} from '../errors.ts'
-import {isProcessAlive} from '../process.ts'
+import {LockedError} from '../errors.ts'
 import type {World} from '../types.ts'
+import {type Holder, isHolderAlive, markHolder} from './holder.ts'
 import type {Ledger} from './ledger.ts'
 
 const HEARTBEAT_MS = 5_000
 
-/** A holder on another machine is taken for dead after this long without a heartbeat. */
-const STALE_AFTER_MS = 60_000
-
 /** Who holds the warehouse. */
-export interface LockHolder {
+export interface LockHolder extends Holder {
   run_id: string
   command: string
-  pid: number
-  host: string
-  process_started: string | null
   /** ISO 8601, real clock. */
   started_at: string
-  /** ms since the epoch, real clock. */
-  heartbeat_at: number
   progress: string
 }
 
@@ -42,30 +32,11 @@ export interface WarehouseLock extends Disposable {
   setProgress(text: string): void
 }
 
-/** When the process with this pid started, as the kernel counts it; null where that cannot be known. */
-function readProcessStart(pid: number): string | null {
-  try {
-    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
-    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
-  } catch (error) {
-    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
-    throw error
-  }
-}
-
-function isAlive(holder: LockHolder, now: number): boolean {
-  if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
-  if (!isProcessAlive(holder.pid)) return false
-  // A pid is used again by the system: the same number started at another time is another process.
-  return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
-}
-
 /** Who holds the warehouse now, if anybody alive does. */
 export function findLockHolder(ledger: Ledger, world: World): LockHolder | undefined {
   const row = ledger.db.prepare(`select * from lock where name = 'warehouse'`).get()
   const holder = row && lockRow.parse(row)
-  return holder && isAlive(holder, world.realClock.now()) ? holder : undefined
+  return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
 /**
@@ -83,6 +54,7 @@ export function acquireLock(
   try {
     const holder = findLockHolder(ledger, world)
     if (holder) throw describeHolder(holder)
+    const mark = markHolder(world.realClock.now())
     db.prepare(
       `insert or replace into lock
        (name, run_id, command, pid, host, process_started, started_at, heartbeat_at, progress)
@@ -90,11 +62,11 @@ export function acquireLock(
     ).run(
       run.runId,
       run.command,
-      process.pid,
-      hostname(),
-      readProcessStart(process.pid),
-      new Date(world.realClock.now()).toISOString(),
-      world.realClock.now(),
+      mark.pid,
+      mark.host,
+      mark.process_started,
+      new Date(mark.heartbeat_at).toISOString(),
+      mark.heartbeat_at,
     )
     db.exec('commit')
   } catch (error) {

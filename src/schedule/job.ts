@@ -5,17 +5,20 @@ import {z} from 'zod'
 import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
+import {PROFILE_NAMES} from '../export/batch.ts'
+import {findCronProblems} from './cron.ts'
 
-/** One step of a job. */
-export type Step = {do: 'sync'} | {do: 'build'} | ExportStep | {do: 'publish'; to: 'postgres'}
+/** The name under which what webhooks bring is run. */
+export const WEBHOOK_JOB = 'webhooks'
 
-/** Writes batches of the current release, then sends them to targets. */
-export interface ExportStep {
-  do: 'export'
-  profiles: string[]
-  /** Names of targets in LOANTAPE_TARGETS_FILE. */
-  deliver?: string[] | undefined
-}
+/** One step of a job: plain data. */
+export type Step =
+  /** Walk, apply, build, check, release. */
+  | {do: 'sync'}
+  /** Build and check a release without walking. */
+  | {do: 'build'}
+  /** Write batches, as of the day of the slot. */
+  | {do: 'export'; profiles: string[]; tables?: string[] | undefined}
 
 /** A scheduled job: plain data, one per file of `jobs/`. */
 export interface Job {
@@ -24,7 +27,7 @@ export interface Job {
   schedule: string
   /** IANA time zone of the schedule. */
   timeZone: string
-  /** What happens to slots missed while the scheduler was down. */
+  /** Which of the slots missed while the scheduler was down still run, of those within the grace. */
   catchUp: 'latest' | 'each' | 'none'
   /** How late a slot may still start. */
   graceMinutes: number
@@ -36,20 +39,35 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('build')}),
   z.strictObject({
     do: z.literal('export'),
-    profiles: z.array(z.string()).min(1),
-    deliver: z.array(z.string()).optional(),
+    profiles: z
+      .array(
+        z.string().refine((name) => PROFILE_NAMES.includes(name), {
+          error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
+        }),
+      )
+      .min(1),
+    tables: z.array(z.string()).min(1).optional(),
   }),
-  z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
 ])
 
-const jobSchema: z.ZodType<Job> = z.strictObject({
-  name: z.string().regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens'),
-  schedule: z.string().regex(/^\S+( \S+){4,5}$/, 'expected five cron fields, or six with seconds'),
-  timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
-  catchUp: z.enum(['latest', 'each', 'none']),
-  graceMinutes: z.number().nonnegative(),
-  steps: z.array(stepSchema).min(1),
-})
+const jobSchema: z.ZodType<Job> = z
+  .strictObject({
+    name: z
+      .string()
+      .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
+      .refine((name) => name !== WEBHOOK_JOB, `'${WEBHOOK_JOB}' is taken by what webhooks bring`),
+    schedule: z.string().superRefine((text, context) => {
+      for (const message of findCronProblems(text)) context.addIssue({code: 'custom', message})
+    }),
+    timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
+    catchUp: z.enum(['latest', 'each', 'none']),
+    graceMinutes: z.number().nonnegative(),
+    steps: z.array(stepSchema).min(1),
+  })
+  .refine((job) => job.catchUp !== 'each' || job.steps.every((step) => step.do !== 'sync'), {
+    path: ['catchUp'],
+    error: `'each' with a sync step: a walk sees today only, so expected latest or none`,
+  })
 
 const BUILT_IN_JOBS = join(import.meta.dirname, '../../jobs')
 

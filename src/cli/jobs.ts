@@ -1,0 +1,63 @@
+import type {Command} from 'commander'
+import {describeClockChanges, listNextSlots} from '../schedule/cron.ts'
+import {type Job, readJobs} from '../schedule/job.ts'
+import {formatLocal} from '../schedule/local-time.ts'
+import type {Cli, CommonOptions} from './context.ts'
+import {renderTable} from './table.ts'
+
+interface JobListing {
+  name: string
+  schedule: string
+  time_zone: string
+  catch_up: Job['catchUp']
+  grace_minutes: number
+  steps: string[]
+  /** The next five: the wall clock of the job's time zone, and UTC. */
+  next_slots: {local: string; utc: string}[]
+  /** What changes of the clock will do to it within a year. */
+  clock_changes: string[]
+}
+
+/** `loantape jobs`. */
+export function addJobs(program: Command, cli: Cli): void {
+  program
+    .command('jobs')
+    .description('the jobs there are')
+    .command('list')
+    .description('every job with its next five slots, and what daylight saving will do to it')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions>()
+      const config = cli.readConfig(options)
+      const now = cli.createWorld(config).clock.now()
+      const jobs = (await readJobs(config)).map((job) => describeJob(job, now))
+      cli.printResult(options, {jobs}, (result) => result.jobs.map(renderJob).join('\n\n'))
+    })
+}
+
+function describeJob(job: Job, now: number): JobListing {
+  return {
+    name: job.name,
+    schedule: job.schedule,
+    time_zone: job.timeZone,
+    catch_up: job.catchUp,
+    grace_minutes: job.graceMinutes,
+    steps: job.steps.map((step) => step.do),
+    next_slots: listNextSlots(job, now, 5).map((instant) => ({
+      local: formatLocal(instant, job.timeZone),
+      utc: new Date(instant).toISOString(),
+    })),
+    clock_changes: describeClockChanges(job, now),
+  }
+}
+
+function renderJob(job: JobListing): string {
+  return [
+    `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes`,
+    `  steps: ${job.steps.join(', ')}`,
+    renderTable(
+      [{title: '  next, local'}, {title: 'UTC'}],
+      job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
+    ),
+    ...job.clock_changes.map((words) => `  Daylight saving, ${words}.`),
+  ].join('\n')
+}

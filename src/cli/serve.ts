@@ -1,0 +1,58 @@
+import type {Command} from 'commander'
+import {explainError} from '../errors.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {readJobs} from '../schedule/job.ts'
+import {startJobProcess} from '../schedule/job-process.ts'
+import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
+import type {World} from '../types.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface ServeOptions extends CommonOptions {
+  web: boolean
+}
+
+const TICK_MS = 1000
+
+/** `loantape serve`. */
+export function addServe(program: Command, cli: Cli): void {
+  program
+    .command('serve')
+    .description('run every job when it is due, and the web side, until stopped')
+    .option('--no-web', 'the scheduler alone')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<ServeOptions>()
+      const config = cli.readConfig(options)
+      const world = cli.createWorld(config)
+      const jobs = await readJobs(config)
+      const folder = dataFolderAt(config.dataDir)
+      requireWritable(folder)
+      using ledger = openLedger(folder.ledger)
+      const scheduler = createScheduler(
+        {
+          ledger,
+          jobs,
+          startRun: (run) =>
+            startJobProcess(run, {entry: cli.entry, args: ['run', run.job, '--data', folder.root]}, world),
+        },
+        world,
+      )
+      world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')
+      await tickUntilStopped(scheduler, world)
+      await scheduler.idle()
+      world.log.info('stopped')
+    })
+}
+
+async function tickUntilStopped(scheduler: Scheduler, world: World): Promise<void> {
+  while (!world.signal.aborted) {
+    try {
+      scheduler.tick()
+    } catch (error) {
+      // A full disk or a ledger that is busy for long must not end the server: the next tick looks again.
+      const {code, message} = explainError(error)
+      world.log.error({code, reason: message}, 'the schedule could not be looked at')
+    }
+    await world.realClock.sleep(TICK_MS, world.signal).catch(() => undefined)
+  }
+}

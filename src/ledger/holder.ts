@@ -1,0 +1,42 @@
+import {readFileSync} from 'node:fs'
+import {hostname} from 'node:os'
+import {codeOf} from '../errors.ts'
+import {isProcessAlive} from '../process.ts'
+
+/** A holder on another machine is taken for dead after this long without a heartbeat. */
+const STALE_AFTER_MS = 60_000
+
+/** A process that holds something in the ledger. */
+export interface Holder {
+  pid: number
+  host: string
+  /** As the kernel counts it; null where that cannot be known. */
+  process_started: string | null
+  /** ms since the epoch, real clock. */
+  heartbeat_at: number
+}
+
+/** A process of this machine as a holder; this one by default. */
+export function markHolder(now: number, pid: number = process.pid): Holder {
+  return {pid, host: hostname(), process_started: readProcessStart(pid), heartbeat_at: now}
+}
+
+/** When the process with this pid started, as the kernel counts it; null where that cannot be known. */
+function readProcessStart(pid: number): string | null {
+  try {
+    // The command, field 2, may hold spaces and parentheses; the start time is field 22.
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    return stat.slice(stat.lastIndexOf(')') + 2).split(' ')[19] ?? null
+  } catch (error) {
+    if (['ENOENT', 'ESRCH', 'EACCES'].includes(codeOf(error))) return null
+    throw error
+  }
+}
+
+/** Whether the process that holds something still runs. */
+export function isHolderAlive(holder: Holder, now: number): boolean {
+  if (holder.host !== hostname()) return now - holder.heartbeat_at < STALE_AFTER_MS
+  if (!isProcessAlive(holder.pid)) return false
+  // A pid is used again by the system: the same number started at another time is another process.
+  return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
+}

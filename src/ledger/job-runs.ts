@@ -1,0 +1,212 @@
+import {z} from 'zod'
+import {type Holder, isHolderAlive, markHolder} from './holder.ts'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
+
+/** `queued` waits for its turn or its next attempt; the last three are final. */
+export type JobRunState = 'queued' | 'running' | 'done' | 'failed' | 'skipped'
+
+/** One due instant of a job and what became of it; `slot` is null for a run somebody asked for. */
+export interface JobRun {
+  job_run_id: number
+  job: string
+  /** ISO 8601, UTC. */
+  slot: string | null
+  state: JobRunState
+  /** Why it was skipped, or waits. */
+  reason: string | null
+  /** Times it was started. */
+  attempt: number
+  /** ms since the epoch, real clock. */
+  not_before: number
+  started_at: string | null
+  ended_at: string | null
+  /** Of the last attempt; null as long as none has ended, and for one that was killed. */
+  exit_code: number | null
+  error_code: string | null
+  error: string | null
+  /** What `run --json` prints, as JSON text. */
+  summary: string | null
+}
+
+const text = z.string().nullable()
+const jobRunRow: z.ZodType<JobRun> = z.object({
+  job_run_id: z.number(),
+  job: z.string(),
+  slot: text,
+  state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
+  reason: text,
+  attempt: z.number(),
+  not_before: z.number(),
+  started_at: text,
+  ended_at: text,
+  exit_code: z.number().nullable(),
+  error_code: text,
+  error: text,
+  summary: text,
+})
+const holderRow: z.ZodType<Holder> = z.object({
+  pid: z.number(),
+  host: z.string(),
+  process_started: text,
+  heartbeat_at: z.number(),
+})
+
+const isoOf = (now: number) => new Date(now).toISOString()
+
+/** Records an instant a job was due at, once, however often and by however many processes it is found. */
+export function recordSlot(
+  ledger: Ledger,
+  slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
+  now: number,
+): void {
+  ledger.db
+    .prepare(
+      `insert or ignore into job_run (job, slot, state, reason, attempt, not_before, ended_at)
+       values (?, ?, ?, ?, 0, ?, ?)`,
+    )
+    .run(
+      slot.job,
+      isoOf(slot.instant),
+      slot.state,
+      slot.reason,
+      slot.instant,
+      slot.state === 'skipped' ? isoOf(now) : null,
+    )
+}
+
+/** Gives a queued run up: one that was never started is skipped, one that was has failed. */
+export function dropRun(ledger: Ledger, run: JobRun, reason: string, now: number): void {
+  ledger.db
+    .prepare(
+      `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
+       where job_run_id = ? and state = 'queued'`,
+    )
+    .run(reason, isoOf(now), run.job_run_id)
+}
+
+/** Runs of these states, oldest slot first. */
+export function listJobRuns(ledger: Ledger, state: 'queued' | 'running'): JobRun[] {
+  const rows = ledger.db.prepare('select * from job_run where state = ? order by slot, job_run_id').all(state)
+  return rows.map((row) => jobRunRow.parse(row))
+}
+
+/** The latest runs that were started or skipped, newest first. */
+export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
+  const rows = ledger.db
+    .prepare(
+      `select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?`,
+    )
+    .all(limit)
+  return rows.map((row) => jobRunRow.parse(row))
+}
+
+/** The run of this number. */
+export function findJobRun(ledger: Ledger, jobRunId: number): JobRun | undefined {
+  const row = ledger.db.prepare('select * from job_run where job_run_id = ?').get(jobRunId)
+  return row && jobRunRow.parse(row)
+}
+
+const MARKED = `state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
+  heartbeat_at = ?, started_at = ?`
+
+/**
+ * Takes the first of `candidates` that may start now, unless a run is under way: one at a time in a data folder, however
+ * many processes there are.
+ *
+ * @param candidates queued runs in the order of their turn
+ */
+export function claimRun(ledger: Ledger, candidates: readonly JobRun[], now: number): JobRun | undefined {
+  if (candidates.length === 0) return undefined
+  return inLedgerTransaction(ledger, () => {
+    const slotsUnderWay = listJobRuns(ledger, 'running').filter(({slot}) => slot !== null)
+    if (slotsUnderWay.length > 0) return undefined
+    const {pid, host, process_started, heartbeat_at} = markHolder(now)
+    const claim = ledger.db.prepare(
+      `update job_run set ${MARKED} where job_run_id = ? and state = 'queued' and not_before <= ?`,
+    )
+    const claimed = candidates.find(
+      ({job_run_id}) =>
+        claim.run(pid, host, process_started, heartbeat_at, isoOf(now), job_run_id, now).changes === 1,
+    )
+    return claimed && findJobRun(ledger, claimed.job_run_id)
+  })
+}
+
+/** Records a run that somebody asked for, begun by this process. */
+export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
+  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  const {lastInsertRowid} = ledger.db
+    .prepare(
+      `insert into job_run (job, slot, state, attempt, not_before, pid, host, process_started, heartbeat_at, started_at)
+       values (?, null, 'running', 1, ?, ?, ?, ?, ?, ?)`,
+    )
+    .run(job, now, pid, host, process_started, heartbeat_at, isoOf(now))
+  const run = findJobRun(ledger, Number(lastInsertRowid))
+  if (!run) throw new Error('a run that was recorded is not there')
+  return run
+}
+
+/**
+ * Makes this process the one that carries out a claimed run.
+ *
+ * @returns undefined when that attempt was meanwhile given to another
+ */
+export function adoptRun(
+  ledger: Ledger,
+  asked: {jobRunId: number; attempt: number},
+  now: number,
+): JobRun | undefined {
+  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  const {changes} = ledger.db
+    .prepare(
+      `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
+       where job_run_id = ? and attempt = ? and state = 'running'`,
+    )
+    .run(pid, host, process_started, heartbeat_at, asked.jobRunId, asked.attempt)
+  return changes === 1 ? findJobRun(ledger, asked.jobRunId) : undefined
+}
+
+/** Shows processes on other machines that a run goes on. */
+export function beatRun(ledger: Ledger, run: JobRun, now: number): void {
+  ledger.db
+    .prepare(`update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`)
+    .run(now, run.job_run_id, run.attempt)
+}
+
+/** How an attempt ended; `retryAt`, ms since the epoch, queues it once more. */
+export interface AttemptEnd {
+  exitCode: number | null
+  errorCode: string | null
+  error: string | null
+  summary: string | null
+  retryAt: number | null
+}
+
+/** Records how an attempt ended, unless that was recorded before. */
+export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number): void {
+  const final = end.exitCode === 0 ? 'done' : 'failed'
+  ledger.db
+    .prepare(
+      `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
+         error = ?, summary = ?
+       where job_run_id = ? and attempt = ? and state = 'running'`,
+    )
+    .run(
+      end.retryAt === null ? final : 'queued',
+      end.retryAt === null ? null : 'tried again',
+      end.retryAt ?? run.not_before,
+      isoOf(now),
+      end.exitCode,
+      end.errorCode,
+      end.error,
+      end.summary,
+      run.job_run_id,
+      run.attempt,
+    )
+}
+
+/** Runs whose process is gone without a word: a killed process, a machine that went down. */
+export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
+  const rows = ledger.db.prepare(`select * from job_run where state = 'running'`).all()
+  return rows.filter((row) => !isHolderAlive(holderRow.parse(row), now)).map((row) => jobRunRow.parse(row))
+}

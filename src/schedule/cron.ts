@@ -1,0 +1,155 @@
+import {createTask, parse, validateDetailed} from 'node-cron'
+import {
+  dateOfWallTime,
+  formatLocal,
+  type LocalDay,
+  readLocalDay,
+  resolveWallTime,
+  type WallTime,
+  wallTimeOf,
+} from './local-time.ts'
+
+/** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
+export interface Schedule {
+  schedule: string
+  timeZone: string
+}
+
+const DAY_MS = 86_400_000
+const HOUR_MS = 3_600_000
+/** No wall clock is further from UTC, a gap included. */
+const MARGIN_MS = 16 * HOUR_MS
+
+/** What is wrong with a cron expression, field by field; empty when nothing is. */
+export function findCronProblems(expression: string): string[] {
+  return validateDetailed(expression).errors.map(({field, message}) => `${field}: ${message}`)
+}
+
+interface Times {
+  hours: number[]
+  minutes: number[]
+  seconds: number[]
+  /** `*` or a step over all hours: the schedule counts elapsed time, not times of the day. */
+  isInterval: boolean
+  isDue(midnight: WallTime): boolean
+}
+
+const known = new Map<string, Times>()
+
+function timesOf(expression: string): Times {
+  const cached = known.get(expression)
+  if (cached) return cached
+  const {hour, minute, second} = parse(expression)
+  const fields = expression.trim().split(/\s+/)
+  const dayFields = fields.slice(-3).join(' ')
+  // Asked at midnight UTC of the local date, node-cron judges the date alone, its `L`, `W` and `#` included.
+  const day = createTask(`0 0 0 ${dayFields}`, () => undefined, {timezone: 'UTC'})
+  void day.destroy()
+  const times: Times = {
+    hours: hour,
+    minutes: minute,
+    seconds: second,
+    isInterval: /^\*/.test(fields.at(-4) ?? ''),
+    isDue: (midnight) => day.match(new Date(midnight)),
+  }
+  known.set(expression, times)
+  return times
+}
+
+/** One due instant of a schedule, and whether a change of the clock had a say in it. */
+interface Due {
+  instant: number
+  /** The wall time that was asked for. */
+  wall: WallTime
+  change: 'skipped' | 'repeated' | null
+}
+
+/**
+ * The due instants in (`after`, `until`], ascending, ms since the epoch. Where clocks are put forward, a fixed time in
+ * the gap is due when the gap ends; where they are put back, it is due the first time only. A schedule whose hour field
+ * begins with `*` counts elapsed time: nothing is due in the gap, and the repeated hour is due twice.
+ */
+export function listSlots(schedule: Schedule, after: number, until: number): number[] {
+  return [...new Set(listDue(schedule, after, until).map(({instant}) => instant))].sort((a, b) => a - b)
+}
+
+function listDue({schedule, timeZone}: Schedule, after: number, until: number): Due[] {
+  const times = timesOf(schedule)
+  const due: Due[] = []
+  const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
+  for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
+    if (!times.isDue(midnight)) continue
+    const day = readLocalDay(midnight, timeZone)
+    for (const hour of times.hours) {
+      const wallHour = midnight + hour * HOUR_MS
+      if (isFarFrom(wallHour, day, after, until)) continue
+      due.push(...listDueInHour(times, day, wallHour))
+    }
+  }
+  return due.filter(({instant}) => instant > after && instant <= until)
+}
+
+function isFarFrom(wallHour: WallTime, {offsets}: LocalDay, after: number, until: number): boolean {
+  return wallHour - Math.max(...offsets) > until || wallHour - Math.min(...offsets) + HOUR_MS <= after
+}
+
+function listDueInHour(times: Times, day: LocalDay, wallHour: WallTime): Due[] {
+  return times.minutes.flatMap((minute) =>
+    times.seconds.flatMap((second): Due[] => {
+      const wall = wallHour + minute * 60_000 + second * 1000
+      const resolved = resolveWallTime(wall, day)
+      if (resolved.kind === 'once') return [{instant: resolved.instant, wall, change: null}]
+      if (resolved.kind === 'never') {
+        return times.isInterval ? [] : [{instant: resolved.instant, wall, change: 'skipped'}]
+      }
+      const instants = times.isInterval ? resolved.instants : [resolved.instants[0]]
+      return instants.map((instant) => ({instant, wall, change: 'repeated'}))
+    }),
+  )
+}
+
+/** From one 29 February to the next at the turn of a century. */
+const LONGEST_PAUSE_DAYS = 366 * 8
+
+/** The next due instants after `after`; fewer when eight years hold no more. */
+export function listNextSlots(schedule: Schedule, after: number, count: number): number[] {
+  const slots: number[] = []
+  let from = after
+  for (let days = 1; slots.length < count && from < after + LONGEST_PAUSE_DAYS * DAY_MS; days *= 2) {
+    const to = from + days * DAY_MS
+    slots.push(...listSlots(schedule, from, to))
+    from = to
+  }
+  return slots.slice(0, count)
+}
+
+/** What changes of the clock will do to a schedule within a year of `now`, in words; one line per change and kind. */
+export function describeClockChanges(schedule: Schedule, now: number): string[] {
+  const {timeZone} = schedule
+  if (timesOf(schedule.schedule).isInterval) return []
+  const notes = new Map<string, string>()
+  for (const day of listChangeDays(timeZone, now)) {
+    const due = listDue(schedule, day - DAY_MS, day + 2 * DAY_MS)
+    for (const {instant, wall, change} of due) {
+      if (change === null || dateOfWallTime(wall) !== dateOfWallTime(day)) continue
+      const time = new Date(wall).toISOString().slice(11, 16)
+      const words =
+        change === 'skipped'
+          ? `the clock skips ${time}: due at ${formatLocal(instant, timeZone).slice(11, 16)} instead`
+          : `the clock shows ${time} twice: due the first time only`
+      notes.set(`${dateOfWallTime(wall)} ${change}`, `${dateOfWallTime(wall)}: ${words}`)
+    }
+  }
+  return [...notes.values()]
+}
+
+/** Local midnights of the days of the coming year on which the offset changes. */
+function listChangeDays(timeZone: string, now: number): WallTime[] {
+  const days: WallTime[] = []
+  const today = Math.floor(wallTimeOf(now, timeZone) / DAY_MS) * DAY_MS
+  for (let midnight = today; midnight < today + 366 * DAY_MS; midnight += DAY_MS) {
+    const [before, after] = readLocalDay(midnight, timeZone).offsets
+    if (before !== after) days.push(midnight)
+  }
+  return days
+}

@@ -1,0 +1,65 @@
+import type {Config} from '../config.ts'
+import {ConfigError, explainError} from '../errors.ts'
+import {adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {scrubSecrets} from '../log.ts'
+import type {World} from '../types.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import type {Job} from './job.ts'
+import {decideRetry} from './retry.ts'
+
+/** A run the scheduler has claimed for this process. */
+export interface Claim {
+  jobRunId: number
+  attempt: number
+}
+
+/**
+ * Carries out one run of a job and records in the ledger how it ended, and whether it is made again.
+ *
+ * @param work is given the instant the job was due at, ms since the epoch; undefined when somebody asked for it
+ * @throws ConfigError `RUN_TAKEN` when the claim was given to another process meanwhile; whatever `work` throws
+ */
+export async function executeRun<T>(
+  config: Config,
+  {job, claim}: {job: Job; claim?: Claim | undefined},
+  world: World,
+  work: (slot: number | undefined) => Promise<T>,
+): Promise<T> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using ledger = openLedger(folder.ledger)
+  const run = claim ? requireClaim(ledger, claim, world) : beginRun(ledger, job.name, world.realClock.now())
+  try {
+    const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
+    const summary = JSON.stringify(result)
+    endRun(
+      ledger,
+      run,
+      {exitCode: 0, errorCode: null, error: null, summary, retryAt: null},
+      world.realClock.now(),
+    )
+    return result
+  } catch (error) {
+    const {code, exitCode, message} = explainError(error)
+    const now = world.realClock.now()
+    const retryAt = decideRetry(job, run, {exitCode, errorCode: code}, now)
+    endRun(
+      ledger,
+      run,
+      {exitCode, errorCode: code, error: scrubSecrets(message), summary: null, retryAt},
+      now,
+    )
+    throw error
+  }
+}
+
+function requireClaim(ledger: Ledger, claim: Claim, world: World): JobRun {
+  const run = adoptRun(ledger, claim, world.realClock.now())
+  if (run) return run
+  throw new ConfigError({
+    code: 'RUN_TAKEN',
+    problem: `Run '${claim.jobRunId}', attempt ${claim.attempt}: it is no longer this process's to carry out.`,
+    kept: 'Nothing was started.',
+  })
+}

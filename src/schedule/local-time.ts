@@ -1,0 +1,110 @@
+/** Wall time without a zone, as ms since the epoch if it were UTC. */
+export type WallTime = number
+
+const MINUTE_MS = 60_000
+const DAY_MS = 86_400_000
+
+const formats = new Map<string, Intl.DateTimeFormat>()
+
+function formatOf(timeZone: string): Intl.DateTimeFormat {
+  const known = formats.get(timeZone)
+  if (known) return known
+  const format = new Intl.DateTimeFormat('en-US', {
+    timeZone,
+    hourCycle: 'h23',
+    year: 'numeric',
+    month: 'numeric',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: 'numeric',
+    second: 'numeric',
+  })
+  formats.set(timeZone, format)
+  return format
+}
+
+/** The wall time of an instant in a time zone. */
+export function wallTimeOf(instant: number, timeZone: string): WallTime {
+  const parts = Object.fromEntries(
+    formatOf(timeZone)
+      .formatToParts(instant)
+      .map(({type, value}) => [type, Number(value)]),
+  )
+  const {year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0} = parts
+  return Date.UTC(year, month - 1, day, hour, minute, second)
+}
+
+/** How far the wall clock is ahead of UTC, ms. */
+function offsetAt(instant: number, timeZone: string): number {
+  const second = Math.floor(instant / 1000) * 1000
+  return wallTimeOf(second, timeZone) - second
+}
+
+/** The calendar day of a wall time, `YYYY-MM-DD`. */
+export function dateOfWallTime(wall: WallTime): string {
+  return new Date(wall).toISOString().slice(0, 10)
+}
+
+/** `YYYY-MM-DD HH:MM:SS` of an instant in a time zone. */
+export function formatLocal(instant: number, timeZone: string): string {
+  return new Date(wallTimeOf(instant, timeZone)).toISOString().slice(0, 19).replace('T', ' ')
+}
+
+/** What the wall clock of a zone does on one day. */
+export interface LocalDay {
+  /** Ms since the epoch of local midnight if the day were UTC. */
+  midnight: WallTime
+  /** The offsets of the days before and after; they differ around a change of the clock. */
+  offsets: [before: number, after: number]
+  timeZone: string
+}
+
+const days = new Map<string, LocalDay>()
+/** The scheduler asks for the same few days every second. */
+const MOST_DAYS_KEPT = 1000
+
+/** Reads a local day; most have one offset, so that their wall times are instants by subtraction. */
+export function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
+  const key = `${timeZone} ${midnight}`
+  const known = days.get(key)
+  if (known) return known
+  const offsets: LocalDay['offsets'] = [
+    offsetAt(midnight - DAY_MS, timeZone),
+    offsetAt(midnight + 2 * DAY_MS, timeZone),
+  ]
+  const day = {midnight, offsets, timeZone}
+  if (days.size >= MOST_DAYS_KEPT) days.clear()
+  days.set(key, day)
+  return day
+}
+
+/** What a wall time comes to. */
+export type Resolved =
+  | {kind: 'once'; instant: number}
+  /** The clock shows it twice: the hour is repeated. */
+  | {kind: 'twice'; instants: [number, number]}
+  /** The clock never shows it; `instant` is the end of the gap. */
+  | {kind: 'never'; instant: number}
+
+/** The instants at which the wall clock shows a time of a day. */
+export function resolveWallTime(wall: WallTime, day: LocalDay): Resolved {
+  const {timeZone, offsets} = day
+  if (offsets[0] === offsets[1]) return {kind: 'once', instant: wall - offsets[0]}
+  const [early = 0, late = 0] = offsets.map((offset) => wall - offset).sort((a, b) => a - b)
+  const shown = [...new Set([early, late])].filter((instant) => wallTimeOf(instant, timeZone) === wall)
+  const [first, second] = shown
+  if (first === undefined) return {kind: 'never', instant: findChange(early, late, timeZone)}
+  return second === undefined ? {kind: 'once', instant: first} : {kind: 'twice', instants: [first, second]}
+}
+
+/** The first minute in (low, high] at which the offset is that of `high`. */
+function findChange(low: number, high: number, timeZone: string): number {
+  const after = offsetAt(high, timeZone)
+  let [before, changed] = [Math.floor(low / MINUTE_MS), Math.ceil(high / MINUTE_MS)]
+  while (changed - before > 1) {
+    const middle = Math.floor((before + changed) / 2)
+    if (offsetAt(middle * MINUTE_MS, timeZone) === after) changed = middle
+    else before = middle
+  }
+  return changed * MINUTE_MS
+}

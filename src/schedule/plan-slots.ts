@@ -1,0 +1,94 @@
+import {dropRun, endRun, listJobRuns, listOrphanedRuns, recordSlot} from '../ledger/job-runs.ts'
+import {findWatch, storeWatch} from '../ledger/job-watch.ts'
+import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
+import {listSlots} from './cron.ts'
+import type {Job} from './job.ts'
+import {decideRetry, lastStartOf} from './retry.ts'
+
+const DAY_MS = 86_400_000
+/** A slot found later than this was missed: the scheduler was down, or slept. */
+const ON_TIME_MS = 60_000
+
+/**
+ * Records every slot that has become due since a job's slots were last looked for, queued or skipped. A job that is new,
+ * or whose schedule has changed, has slots from now on.
+ */
+export function planSlots(ledger: Ledger, jobs: readonly Job[], now: number): void {
+  for (const job of jobs) {
+    const {name, schedule, timeZone} = job
+    const watch = findWatch(ledger, name)
+    if (!watch || watch.schedule !== schedule || watch.timeZone !== timeZone) {
+      storeWatch(ledger, name, {schedule, timeZone, watchedFrom: now, seenUntil: now})
+      continue
+    }
+    for (let from = watch.seenUntil; from < now; from = Math.min(from + DAY_MS, now)) {
+      const until = Math.min(from + DAY_MS, now)
+      const due = listSlots(job, from, until)
+      if (due.length === 0 && until < now) continue
+      inLedgerTransaction(ledger, () => {
+        for (const instant of due)
+          recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)
+        storeWatch(ledger, name, {...watch, seenUntil: until})
+      })
+    }
+  }
+  dropOutdated(ledger, jobs, now)
+}
+
+function judgeSlot(
+  {catchUp, graceMinutes}: Job,
+  instant: number,
+  now: number,
+): {state: 'queued' | 'skipped'; reason: string | null} {
+  const lateMs = now - instant
+  if (lateMs > graceMinutes * 60_000 && lateMs > ON_TIME_MS) {
+    return {state: 'skipped', reason: `missed, and found later than the ${graceMinutes} minutes of grace`}
+  }
+  if (catchUp === 'none' && lateMs > ON_TIME_MS) {
+    return {state: 'skipped', reason: 'missed while the scheduler was down'}
+  }
+  return {state: 'queued', reason: null}
+}
+
+/** Queued runs that must not start any more: superseded, too late, or of a job that is gone. */
+function dropOutdated(ledger: Ledger, jobs: readonly Job[], now: number): void {
+  const queued = listJobRuns(ledger, 'queued')
+  const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
+  for (const run of queued) {
+    const job = jobs.find(({name}) => name === run.job)
+    if (!job) {
+      dropRun(ledger, run, 'the job is no longer there', now)
+    } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
+      dropRun(ledger, run, 'a later slot runs instead', now)
+    } else if (run.slot !== null && now > lastStartOf(job, run.slot)) {
+      dropRun(ledger, run, 'others held it up for too long', now)
+    }
+  }
+}
+
+/**
+ * Queues once more what a dead process left under way, or gives it up.
+ *
+ * @param ownRunId the run of this process, which knows best itself how it ends
+ */
+export function recoverRuns(
+  ledger: Ledger,
+  jobs: readonly Job[],
+  {now, ownRunId}: {now: number; ownRunId?: number | undefined},
+): void {
+  for (const run of listOrphanedRuns(ledger, now)) {
+    if (run.job_run_id === ownRunId) continue
+    const job = jobs.find(({name}) => name === run.job)
+    endRun(
+      ledger,
+      run,
+      describeCrash('Its process is gone without a word.', decideRetry(job, run, null, now)),
+      now,
+    )
+  }
+}
+
+/** The end of an attempt whose process did not say how it ended. */
+export function describeCrash(error: string, retryAt: number | null): Parameters<typeof endRun>[2] {
+  return {exitCode: null, errorCode: 'JOB_CRASHED', error, summary: null, retryAt}
+}

@@ -1,0 +1,76 @@
+import {codeOf, messageOf} from '../errors.ts'
+import {beatRun, claimRun, endRun, type JobRun, listJobRuns} from '../ledger/job-runs.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import type {World} from '../types.ts'
+import type {Job} from './job.ts'
+import {describeCrash, planSlots, recoverRuns} from './plan-slots.ts'
+import {decideRetry} from './retry.ts'
+
+/** How the process that carried out a run ended; it records the outcome itself when it comes to it. */
+export interface ProcessEnd {
+  code: number | null
+  signal: string | null
+}
+
+/** Carries out a claimed run; resolves when its process has ended. */
+export type StartRun = (run: JobRun) => Promise<ProcessEnd>
+
+/** What the scheduler works with. */
+export interface SchedulerTools {
+  ledger: Ledger
+  jobs: readonly Job[]
+  startRun: StartRun
+}
+
+/** Finds due slots and has them run, one at a time. */
+export interface Scheduler {
+  /** Looks once what is due, and starts the next run when none is under way. */
+  tick(): void
+  /** The run under way, if it is this process's. */
+  current(): JobRun | undefined
+  /** Resolves when the run under way has ended. */
+  idle(): Promise<void>
+}
+
+/** Creates a scheduler. Its state is in the ledger alone: several of them, or one that is killed, share the slots. */
+export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world: World): Scheduler {
+  let current: JobRun | undefined
+  let underWay: Promise<void> = Promise.resolve()
+
+  async function carryOut(run: JobRun): Promise<void> {
+    world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
+    let words: string
+    try {
+      const {code, signal} = await startRun(run)
+      words =
+        signal === null
+          ? `Its process ended with ${code} and no word.`
+          : `Its process was killed by ${signal}.`
+    } catch (error) {
+      words = `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`
+    }
+    const now = world.realClock.now()
+    const job = jobs.find(({name}) => name === run.job)
+    const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
+    // Without effect where the process has recorded its end itself.
+    endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
+    current = undefined
+  }
+
+  return {
+    current: () => current,
+    idle: () => underWay,
+    tick() {
+      const now = world.realClock.now()
+      planSlots(ledger, jobs, now)
+      recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
+      if (current) {
+        beatRun(ledger, current, now)
+        return
+      }
+      const waiting = listJobRuns(ledger, 'queued').filter(({not_before}) => not_before <= now)
+      current = claimRun(ledger, waiting, now)
+      if (current) underWay = carryOut(current)
+    },
+  }
+}

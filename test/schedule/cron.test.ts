@@ -1,0 +1,95 @@
+import {expect, test} from 'vitest'
+import {describeClockChanges, findCronProblems, listNextSlots, listSlots} from '../../src/schedule/cron.ts'
+
+const NEW_YORK = 'America/New_York'
+const slotsOf = (schedule: string, timeZone: string, from: string, to: string) =>
+  listSlots({schedule, timeZone}, Date.parse(from), Date.parse(to)).map((instant) =>
+    new Date(instant).toISOString().slice(0, 16),
+  )
+
+test('a time in the gap of spring is due when the gap ends', () => {
+  expect(slotsOf('30 2 * * *', NEW_YORK, '2027-03-13T00:00Z', '2027-03-16T00:00Z')).toEqual([
+    '2027-03-13T07:30',
+    '2027-03-14T07:00',
+    '2027-03-15T06:30',
+  ])
+})
+
+test('two times in one gap are one slot', () => {
+  expect(slotsOf('0,30 2,3 * * *', NEW_YORK, '2027-03-14T00:00Z', '2027-03-14T12:00Z')).toEqual([
+    '2027-03-14T07:00',
+    '2027-03-14T07:30',
+  ])
+})
+
+test('a time in the repeated hour of autumn is due the first time only', () => {
+  expect(slotsOf('30 1 * * *', NEW_YORK, '2026-10-31T12:00Z', '2026-11-03T00:00Z')).toEqual([
+    '2026-11-01T05:30',
+    '2026-11-02T06:30',
+  ])
+})
+
+test('a schedule of every hour counts elapsed time through both changes', () => {
+  const hoursOf = (day: string) =>
+    slotsOf('15 * * * *', NEW_YORK, `${day}T04:00Z`, `${day}T09:00Z`).map((slot) => slot.slice(11))
+  const everyHour = ['04:15', '05:15', '06:15', '07:15', '08:15']
+  expect(hoursOf('2026-11-01')).toEqual(everyHour)
+  expect(hoursOf('2027-03-14')).toEqual(everyHour)
+})
+
+test('a change of half an hour, and one at midnight, move a slot no further than their end', () => {
+  expect(slotsOf('10 2 * * *', 'Australia/Lord_Howe', '2026-10-03T00:00Z', '2026-10-04T00:00Z')).toEqual([
+    '2026-10-03T15:30',
+  ])
+  expect(slotsOf('0 0 * * *', 'Africa/Cairo', '2027-04-29T00:00Z', '2027-04-30T12:00Z')).toEqual([
+    '2027-04-29T22:00',
+  ])
+})
+
+test('seconds stand first when there are six fields', () => {
+  expect(
+    listSlots({schedule: '*/20 0 7 * * *', timeZone: 'UTC'}, 0, 86_400_000).map((ms) => ms / 1000),
+  ).toEqual([25_200, 25_220, 25_240])
+})
+
+test('the last day of a month and a weekday of a month are understood', () => {
+  expect(slotsOf('0 7 L * *', 'UTC', '2028-01-01T00:00Z', '2028-04-01T00:00Z')).toEqual([
+    '2028-01-31T07:00',
+    '2028-02-29T07:00',
+    '2028-03-31T07:00',
+  ])
+  expect(slotsOf('0 7 * * 1#2', 'UTC', '2026-06-01T00:00Z', '2026-08-01T00:00Z')).toEqual([
+    '2026-06-08T07:00',
+    '2026-07-13T07:00',
+  ])
+})
+
+test('the next slots of a rare schedule are found years ahead', () => {
+  const after = Date.parse('2026-06-01T00:00Z')
+  const next = (schedule: string) => listNextSlots({schedule, timeZone: 'UTC'}, after, 2)
+  expect(next('0 0 29 2 *').map((ms) => new Date(ms).toISOString().slice(0, 10))).toEqual([
+    '2028-02-29',
+    '2032-02-29',
+  ])
+})
+
+test('what daylight saving will do within a year is said in words', () => {
+  const now = Date.parse('2026-10-30T00:00Z')
+  expect(describeClockChanges({schedule: '30 1,2 * * *', timeZone: NEW_YORK}, now)).toEqual([
+    '2026-11-01: the clock shows 01:30 twice: due the first time only',
+    '2027-03-14: the clock skips 02:30: due at 03:00 instead',
+  ])
+  expect(describeClockChanges({schedule: '30 * * * *', timeZone: NEW_YORK}, now)).toEqual([])
+  expect(describeClockChanges({schedule: '30 23 * * *', timeZone: NEW_YORK}, now)).toEqual([])
+})
+
+test.each([
+  ['61 2 * * *', 'minute'],
+  ['0 25 * * *', 'hour'],
+  ['0 2 * * 9', 'dayOfWeek'],
+  ['0 2 *', 'expression'],
+  ['nightly', 'expression'],
+  ['0 0 31 2 *', 'dayOfMonth'],
+])('%s is refused, naming the field', (expression, field) => {
+  expect(findCronProblems(expression).join()).toContain(field)
+})

@@ -1,0 +1,275 @@
+import {mkdtempSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {endRun, type JobRun, listLatestJobRuns} from '../../src/ledger/job-runs.ts'
+import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {createSilentLog} from '../../src/log.ts'
+import {listSlots} from '../../src/schedule/cron.ts'
+import type {Job} from '../../src/schedule/job.ts'
+import {formatLocal} from '../../src/schedule/local-time.ts'
+import {createScheduler, type ProcessEnd, type Scheduler} from '../../src/schedule/scheduler.ts'
+import type {World} from '../../src/types.ts'
+
+const MINUTE = 60_000
+const HOUR = 60 * MINUTE
+const DAY = 24 * HOUR
+const START = Date.parse('2026-06-01T00:00:00Z')
+
+let root: string
+let now: number
+let ledgers: Ledger[]
+
+beforeEach(() => {
+  root = mkdtempSync(join(tmpdir(), 'loantape-slots-'))
+  now = START
+  ledgers = []
+})
+
+afterEach(() => {
+  for (const ledger of ledgers) ledger[Symbol.dispose]()
+  rmSync(root, {recursive: true, force: true})
+})
+
+const world = (signal = new AbortController().signal): World => ({
+  clock: {now: () => now},
+  realClock: {now: () => now, sleep: () => Promise.resolve()},
+  random: () => 0.5,
+  log: createSilentLog(),
+  signal,
+  onProgress: () => undefined,
+  onStep: () => undefined,
+})
+
+function aJob(fields: Partial<Job> = {}): Job {
+  return {
+    name: 'nightly',
+    schedule: '30 2 * * *',
+    timeZone: 'America/New_York',
+    catchUp: 'latest',
+    graceMinutes: 360,
+    steps: [{do: 'build'}],
+    ...fields,
+  }
+}
+
+interface Bench extends Scheduler {
+  ledger: Ledger
+  started: string[]
+  /** Ends the run under way. */
+  end(end?: Partial<Parameters<typeof endRun>[2]>): Promise<void>
+  /** Ends its process without a word. */
+  crash(end: ProcessEnd): Promise<void>
+}
+
+function openLedgerAt(name: string): Ledger {
+  const ledger = openLedger(name === ':memory:' ? name : join(root, name))
+  ledgers.push(ledger)
+  return ledger
+}
+
+/** A scheduler as one process has it; runs end when the test says so. */
+function aScheduler(jobs: Job[], ledger = openLedgerAt('ledger.sqlite'), signal?: AbortSignal): Bench {
+  const started: string[] = []
+  let finish: (end: ProcessEnd) => void = () => undefined
+  let running: JobRun | undefined
+  const scheduler = createScheduler(
+    {
+      ledger,
+      jobs,
+      startRun: (run) => {
+        started.push(`${run.job} ${run.slot}`)
+        running = run
+        return new Promise((resolve) => {
+          finish = resolve
+        })
+      },
+    },
+    world(signal),
+  )
+  const crash = async (end: ProcessEnd) => {
+    finish(end)
+    await scheduler.idle()
+  }
+  return {
+    ...scheduler,
+    ledger,
+    started,
+    crash,
+    async end(end) {
+      const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
+      if (running) endRun(ledger, running, {...well, ...end}, now)
+      await crash({code: 0, signal: null})
+    },
+  }
+}
+
+const statesOf = ({ledger}: Bench) =>
+  listLatestJobRuns(ledger, 1000)
+    .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
+    .sort()
+
+test('a slot is run when it is due, once', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:29:59Z')
+  scheduler.tick()
+  expect(scheduler.started).toEqual([])
+  now = Date.parse('2026-06-01T06:30:00Z')
+  scheduler.tick()
+  scheduler.tick()
+  await scheduler.end()
+  scheduler.tick()
+  expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
+})
+
+test('two processes on one folder run each slot once between them', async () => {
+  const jobs = [aJob({schedule: '*/10 * * * *', catchUp: 'each'})]
+  const both = [aScheduler(jobs), aScheduler(jobs)]
+  for (let minute = 0; minute < 120; minute += 1) {
+    now = START + minute * MINUTE
+    for (const one of both) one.tick()
+    for (const one of both) if (one.current()) await one.end()
+  }
+  const started = both.flatMap((one) => one.started).sort()
+  expect(started).toHaveLength(11)
+  expect(new Set(started).size).toBe(11)
+})
+
+test('a slot that falls due during another run waits its turn', async () => {
+  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '31 2 * * *'})])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:31:00Z')
+  scheduler.tick()
+  scheduler.tick()
+  expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
+  await scheduler.end()
+  scheduler.tick()
+  expect(scheduler.started[1]).toBe('rates 2026-06-01T06:31:00.000Z')
+})
+
+test.each([
+  ['latest', ['06-03T06:30 skipped', '06-04T06:30 running']],
+  ['each', ['06-03T06:30 running', '06-04T06:30 queued']],
+  ['none', ['06-03T06:30 skipped', '06-04T06:30 skipped']],
+] as const)('slots missed while down: catch up %s', (catchUp, expected) => {
+  const jobs = [aJob({catchUp, graceMinutes: 2000})]
+  aScheduler(jobs).tick()
+  now = Date.parse('2026-06-04T12:00:00Z')
+  const restarted = aScheduler(jobs)
+  restarted.tick()
+  expect(statesOf(restarted).slice(-2)).toEqual(expected.map((state) => `2026-${state}`))
+  // Two days are beyond the grace.
+  expect(statesOf(restarted).slice(0, 2)).toEqual(['2026-06-01T06:30 skipped', '2026-06-02T06:30 skipped'])
+})
+
+test('a run whose process was killed with the scheduler is run again by the next', async () => {
+  const jobs = [aJob()]
+  const killed = aScheduler(jobs)
+  killed.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  killed.tick()
+  killed.ledger.db.exec('update job_run set pid = 4000000')
+  const next = aScheduler(jobs)
+  next.tick()
+  expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
+  await next.end()
+  // What the first would still record counts no more.
+  await killed.end({exitCode: 1})
+  expect(statesOf(next)).toEqual(['2026-06-01T06:30 done'])
+})
+
+test('a run that kills its process each time is given up after three attempts', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  for (let attempt = 0; attempt < 5; attempt += 1) {
+    scheduler.tick()
+    if (scheduler.current()) await scheduler.crash({code: null, signal: 'SIGKILL'})
+  }
+  expect(scheduler.started).toHaveLength(3)
+  expect(listLatestJobRuns(scheduler.ledger, 1)[0]).toMatchObject({
+    state: 'failed',
+    error_code: 'JOB_CRASHED',
+    error: 'Its process was killed by SIGKILL.',
+  })
+})
+
+test('a run that was stopped with the server is run by the next one', async () => {
+  const stopping = new AbortController()
+  const stopped = aScheduler([aJob()], undefined, stopping.signal)
+  stopped.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  stopped.tick()
+  stopping.abort()
+  await stopped.crash({code: null, signal: 'SIGTERM'})
+  const next = aScheduler([aJob()])
+  now += 5 * MINUTE
+  next.tick()
+  expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
+})
+
+test('a job of another schedule has slots from now on, one that is gone none', () => {
+  const first = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
+  first.tick()
+  now = START + 5 * HOUR
+  const second = aScheduler([aJob({schedule: '0 3 * * *'})])
+  second.tick()
+  now = START + 8 * HOUR
+  second.tick()
+  expect(second.started).toEqual(['nightly 2026-06-01T07:00:00.000Z'])
+})
+
+const ZONES = [
+  'America/New_York',
+  'America/Los_Angeles',
+  'America/Sao_Paulo',
+  'Europe/London',
+  'Africa/Casablanca',
+  'Asia/Kolkata',
+  'Australia/Lord_Howe',
+  'Pacific/Chatham',
+]
+
+test.each(ZONES)('three years in %s: every due slot ran once or is recorded as skipped', async (timeZone) => {
+  const jobs = [
+    aJob({timeZone}),
+    aJob({name: 'six-hourly', schedule: '0 */6 * * *', timeZone, catchUp: 'none', graceMinutes: 30}),
+    aJob({name: 'month-end', schedule: '30 1 1-10 * *', timeZone, catchUp: 'each', graceMinutes: 4000}),
+  ]
+  const end = START + 3 * 365 * DAY
+  let scheduler = aScheduler(jobs, openLedgerAt(':memory:'))
+  scheduler.tick()
+  let state = ZONES.indexOf(timeZone) + 1
+  const draw = (below: number) => {
+    state = (state * 48_271) % 2_147_483_647
+    return state % below
+  }
+  while (now < end) {
+    // Awake, asleep for days, or busy with one run for hours.
+    now += draw(20) === 0 ? draw(5 * DAY) : draw(10 * HOUR)
+    scheduler.tick()
+    if (scheduler.current() && draw(10) > 0) await scheduler.end()
+    if (draw(50) === 0) scheduler = restart(scheduler, jobs)
+  }
+  const runs = listLatestJobRuns(scheduler.ledger, 100_000)
+  for (const job of jobs) {
+    const found = runs.filter(({job: name}) => name === job.name).map(({slot}) => Date.parse(slot ?? ''))
+    expect(found.sort((a, b) => a - b)).toEqual(listSlots(job, START, now))
+  }
+  expect(runs.filter(({state: is}) => is === 'queued').length).toBeLessThan(10)
+  expect(new Set(runs.map(({job, slot}) => `${job} ${slot}`)).size).toBe(runs.length)
+
+  // Once a local day, whatever the clock does.
+  const days = listSlots(jobs[0]!, START, end).map((slot) => formatLocal(slot, timeZone).slice(0, 10))
+  expect(new Set(days).size).toBe(days.length)
+  expect(days.length).toBeGreaterThanOrEqual(3 * 365 - 1)
+})
+
+/** Another process goes on with the ledger of one that was killed. */
+function restart(killed: Bench, jobs: Job[]): Bench {
+  killed.ledger.db.exec(`update job_run set pid = 4000000 where state = 'running'`)
+  const next = aScheduler(jobs, killed.ledger)
+  next.tick()
+  return next
+}
