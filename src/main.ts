@@ -16,7 +16,6 @@ const cli = createCli({
   env: {...fileEnv, ...process.env},
   stdout: process.stdout,
   stderr: process.stderr,
-  entry: import.meta.filename,
   onStop(stop) {
     // Once: a second signal ends the process at once.
     process.once('SIGTERM', () => stop('SIGTERM'))

@@ -13,8 +13,6 @@ export interface Surroundings {
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Registers what happens when the process is asked to stop. */
   onStop: (stop: (signal: string) => void) => void
-  /** The file that is the program's entry, for processes of its own. */
-  entry: string
 }
 
 /** The options every command has. */
@@ -30,8 +28,6 @@ export interface Cli {
   /** The effective settings: `--data` goes over the environment. */
   readConfig(options: CommonOptions): Config
   createWorld(config: Config): World
-  /** The file that is the program's entry. */
-  readonly entry: string
   /** Writes lines for people to stdout. */
   print(text: string): void
   /** Writes to stderr what went wrong. */
@@ -44,7 +40,7 @@ export interface Cli {
 
 /** Creates what commands are given. */
 export function createCli(surroundings: Surroundings): Cli {
-  const {env, stdout, stderr, onStop, entry} = surroundings
+  const {env, stdout, stderr, onStop} = surroundings
   const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
   const print = (text: string) => {
     progressLine?.clear()
@@ -57,7 +53,6 @@ export function createCli(surroundings: Surroundings): Cli {
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
     exitCode: 0,
-    entry,
     complain,
     readConfig(options) {
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}

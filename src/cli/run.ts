@@ -43,6 +43,10 @@ function parseClaim(text: string): Claim {
 
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
+  if (step.do === 'close_period') {
+    const {period, outcome} = step.result
+    return outcome === 'not_due' ? `Period ${period}: not due today.` : `Period ${period}: ${outcome}.`
+  }
   if (step.do === 'build') return `Release ${step.result.release_id}: ${step.result.outcome}.`
   if (step.do === 'publish') return renderPublished(step.result)
   return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')

@@ -33,7 +33,7 @@ export function addServe(program: Command, cli: Cli): void {
           ledger,
           jobs,
           startRun: (run) =>
-            startJobProcess(run, {entry: cli.entry, args: ['run', run.job, '--data', folder.root]}, world),
+            startJobProcess(run, ['run', run.job, '--data', folder.root], world),
         },
         world,
       )

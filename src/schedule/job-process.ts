@@ -10,17 +10,18 @@ const PATIENCE_MS = 8_000
  * Carries out a run in a process of its own: what it leaks, breaks or dies of ends with it. Its log goes where ours
  * goes; when the world's signal aborts it is asked to stop, and stopped if it does not.
  *
- * @param program file that is the program's entry, and the words of the command line before the claim
+ * @param args the words of the command line before the claim
  */
 export async function startJobProcess(
   run: JobRun,
-  program: {entry: string; args: readonly string[]},
+  args: readonly string[],
   world: World,
 ): Promise<ProcessEnd> {
   const claim = ['--claim', `${run.job_run_id}.${run.attempt}`]
+  const entry = process.argv[1] ?? ''
   const child = spawn(
     process.execPath,
-    [...process.execArgv, program.entry, ...program.args, ...claim, '--json'],
+    [...process.execArgv, entry, ...args, ...claim, '--json'],
     {
       stdio: ['ignore', 'ignore', 'inherit'],
     },

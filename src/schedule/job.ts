@@ -6,7 +6,11 @@ import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
+import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import {findCronProblems} from './cron.ts'
+
+const PROFILES = [...PROFILE_NAMES, ...JOURNAL_NAMES]
+const isProfile = (name: string) => PROFILES.includes(name)
 
 /** The name under which what webhooks bring is run. */
 export const WEBHOOK_JOB = 'webhooks'
@@ -17,8 +21,21 @@ export type Step =
   | {do: 'sync'}
   /** Build and check a release without walking. */
   | {do: 'build'}
-  /** Write batches, as of the day of the slot. */
-  | {do: 'export'; profiles: string[]; tables?: string[] | undefined}
+  | ExportStep
+  /** Close the month before on this business day of a month; on every other day the job ends here. */
+  | {do: 'close_period'; businessDay: number; holidays?: 'us-federal' | undefined}
+  /** Tell people what has changed since they were last told; also after a step that failed. */
+  | {do: 'notify'}
+
+/** Writes batches as of the day of the slot. */
+export interface ExportStep {
+  do: 'export'
+  profiles: string[]
+  /** Only these, such as `core.deal`. */
+  tables?: string[] | undefined
+  /** Of the month before the slot's: its end for tables, its journal for journals. */
+  period?: 'previous' | undefined
+}
 
 /** A scheduled job: plain data, one per file of `jobs/`. */
 export interface Job {
@@ -41,13 +58,20 @@ const stepSchema = z.discriminatedUnion('do', [
     do: z.literal('export'),
     profiles: z
       .array(
-        z.string().refine((name) => PROFILE_NAMES.includes(name), {
-          error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
+        z.string().refine((name) => isProfile(name), {
+          error: ({input}) => `'${input}': expected one of ${PROFILES.join(', ')}`,
         }),
       )
       .min(1),
     tables: z.array(z.string()).min(1).optional(),
+    period: z.literal('previous').optional(),
   }),
+  z.strictObject({
+    do: z.literal('close_period'),
+    businessDay: z.number().int().min(1).max(15),
+    holidays: z.literal('us-federal').optional(),
+  }),
+  z.strictObject({do: z.literal('notify')}),
 ])
 
 const jobSchema: z.ZodType<Job> = z

@@ -4,18 +4,21 @@ import type {BatchResult} from '../export/batch.ts'
 import type {BuildResult} from '../pipeline/build.ts'
 import {buildPortfolio, exportRelease, type SyncResult, syncDeals} from '../pipeline.ts'
 import type {World} from '../types.ts'
-import type {Job, Step} from './job.ts'
+import {type CloseResult, closePreviousMonth, previousMonthOf} from './close-step.ts'
+import type {ExportStep, Job, Step} from './job.ts'
 
 /** What one step came to. */
 export type StepResult =
   | {do: 'sync'; result: SyncResult}
   | {do: 'build'; result: BuildResult}
   | {do: 'export'; result: BatchResult[]}
+  | {do: 'close_period'; result: CloseResult}
 
 /** What a job came to; `run --json` prints it. */
 export interface JobResult {
   job: string
-  outcome: 'done'
+  /** `not_due`: a step found that this is not the day, and ended the job. */
+  outcome: 'done' | 'not_due'
   steps: StepResult[]
 }
 
@@ -30,36 +33,58 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   const {job} = request
   const steps: StepResult[] = []
   for (const step of job.steps) {
+    if (step.do === 'notify') continue
     world.log.info({job: job.name, step: step.do}, 'step begins')
-    steps.push(await runStep(config, step, request, world))
+    const done = await runStep(config, step, request, world)
+    steps.push(done)
+    if (done.do === 'close_period' && done.result.outcome === 'not_due') {
+      return {job: job.name, outcome: 'not_due', steps}
+    }
   }
   return {job: job.name, outcome: 'done', steps}
 }
 
-async function runStep(config: Config, step: Step, request: JobRequest, world: World): Promise<StepResult> {
+async function runStep(
+  config: Config,
+  step: Exclude<Step, {do: 'notify'}>,
+  request: JobRequest,
+  world: World,
+): Promise<StepResult> {
+  const {job, slot = world.clock.now()} = request
   switch (step.do) {
     case 'sync':
       return {do: 'sync', result: await syncDeals(config, {}, world)}
     case 'build':
       return {do: 'build', result: await buildPortfolio(config, {}, world)}
-    case 'export': {
-      const {profiles, tables} = step
-      const asOf = findAsOf(config, request, world)
-      const result = await exportRelease(
-        config,
-        {profiles, ...(tables && {tables}), ...(asOf !== undefined && {asOf})},
-        world,
-      )
-      return {do: 'export', result}
-    }
+    case 'close_period':
+      return {
+        do: 'close_period',
+        result: await closePreviousMonth(config, {job, step, instant: slot}, world),
+      }
+    case 'export':
+      return {do: 'export', result: await runExport(config, step, request, world)}
   }
+}
+
+function runExport(
+  config: Config,
+  {profiles, tables, period}: ExportStep,
+  {job, slot}: JobRequest,
+  world: World,
+): Promise<BatchResult[]> {
+  const asked = {profiles, ...(tables && {tables})}
+  if (period === 'previous') {
+    return exportRelease(config, {...asked, period: previousMonthOf(slot ?? world.clock.now(), job)}, world)
+  }
+  const asOf = findAsOf(config, slot, world)
+  return exportRelease(config, {...asked, ...(asOf !== undefined && {asOf})}, world)
 }
 
 /**
  * The business date of the slot, when that is a day gone by: a run that catches up writes the files of its day. What a
  * walk saw counts for the day it was walked, whatever the slot.
  */
-function findAsOf(config: Config, {slot}: JobRequest, {clock}: World): string | undefined {
+function findAsOf(config: Config, slot: number | undefined, {clock}: World): string | undefined {
   if (slot === undefined) return undefined
   const day = businessDateOf(slot, config)
   return day < businessDateOf(clock.now(), config) ? day : undefined

@@ -11,7 +11,6 @@ const cli = createCli({
   env: process.env,
   stdout: process.stdout,
   stderr: process.stderr,
-  entry: '',
   onStop: () => undefined,
 })
 const config = cli.readConfig({})

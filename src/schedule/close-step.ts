@@ -1,0 +1,43 @@
+import {addDays} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {closePeriod} from '../pipeline/period.ts'
+import type {World} from '../types.ts'
+import {findBusinessDay} from './business-day.ts'
+import type {Job, Step} from './job.ts'
+import {dateOfWallTime, wallTimeOf} from './local-time.ts'
+
+/** What a closing step came to; `not_due` on every day but one, and for a month before the first walk. */
+export interface CloseResult {
+  outcome: 'closed' | 'unchanged' | 'not_due'
+  /** `YYYY-MM` */
+  period: string
+}
+
+/** The month before the local day of an instant, `YYYY-MM`. */
+export function previousMonthOf(instant: number, {timeZone}: Job): string {
+  const day = dateOfWallTime(wallTimeOf(instant, timeZone))
+  return addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
+}
+
+/** Closes the month before when the local day of `instant` is the business day for it; a closed one stays closed. */
+export async function closePreviousMonth(
+  config: Config,
+  {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
+  world: World,
+): Promise<CloseResult> {
+  const period = previousMonthOf(instant, job)
+  const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
+  if (day !== findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)) {
+    return {outcome: 'not_due', period}
+  }
+  try {
+    await closePeriod(config, period, world)
+    return {outcome: 'closed', period}
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    if (error.code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
+    if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
+    throw error
+  }
+}
