@@ -32,6 +32,7 @@ does not exist included. \`loantape config\` prints the effective settings, secr
 ${rows.join('\n')}
 | \`LOANTAPE_API_KEY_FILE\` |  | File that holds the API key, where it should not stand in the environment. |
 | \`LOANTAPE_POSTGRES_URL_FILE\` |  | File that holds the PostgreSQL URL. |
+| \`LOANTAPE_WEB_TOKEN_FILE\`, \`…_WEBHOOK_SECRET_FILE\`, \`…_WEBHOOK_SECRET_PREVIOUS_FILE\`, \`…_ALARM_WEBHOOK_URL_FILE\`, \`…_SMTP_URL_FILE\`, \`…_DEAD_MAN_URL_FILE\` |  | The same for the other secrets. |
 
 ## Exit codes
 

@@ -30,6 +30,19 @@ export interface Config {
   buildMemoryMb?: number | undefined
   sqlDir?: string | undefined
   jobsDir?: string | undefined
+  ratesFile?: string | undefined
+  webHost: string
+  webPort: number
+  webToken?: string | undefined
+  webhookSecret?: string | undefined
+  webhookSecretPrevious?: string | undefined
+  alarmWebhookUrl?: string | undefined
+  alarmEmailTo?: string | undefined
+  alarmEmailFrom: string
+  smtpUrl?: string | undefined
+  alarmMaxAgeHours: number
+  alarmQuarantine: number
+  deadManUrl?: string | undefined
   accountingFile?: string | undefined
   postgresUrl?: string | undefined
   postgresReader?: string | undefined
@@ -54,6 +67,19 @@ const integer = (low: number, high: number): z.ZodType<number> =>
     .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
     .transform(Number)
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+const secret = (least: number): z.ZodType<string | undefined, string | undefined> =>
+  z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
+    .min(least, `expected ${least} characters at least`)
+    .optional()
+
+const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
+  z
+    .string()
+    .regex(/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/, 'expected whsec_ and at least 24 bytes in base64')
+    .optional()
 
 const configSchema = z.object({
   baseUrl: z
@@ -152,6 +178,70 @@ const configSchema = z.object({
     .string()
     .optional()
     .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
+  ratesFile: z.string().optional().meta({
+    description: 'JSON file of the feeds that a job reads reference rates from: docs/operations.md.',
+    example: 'rates.json',
+  }),
+  webHost: z
+    .string()
+    .regex(/^[\w.:-]+$/, 'expected a host name or address')
+    .prefault('127.0.0.1')
+    .meta({
+      description: 'Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.',
+    }),
+  webPort: integer(0, 65_535)
+    .prefault('8321')
+    .meta({description: 'Port of the web side; 0 takes a free one.'}),
+  webToken: secret(16).meta({
+    description:
+      'Token that dashboard and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
+    isSecret: true,
+  }),
+  webhookSecret: webhookSecret().meta({
+    description: 'Secret the service signs its webhooks with (Standard Webhooks); without it none is taken.',
+    example: 'whsec_...',
+    isSecret: true,
+  }),
+  webhookSecretPrevious: webhookSecret().meta({
+    description: 'The secret before, taken as well while secrets are rotated.',
+    isSecret: true,
+  }),
+  alarmWebhookUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .optional()
+    .meta({
+      description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
+      example: 'https://hooks.slack.com/services/...',
+      isSecret: true,
+    }),
+  alarmEmailTo: z.string().optional().meta({
+    description: 'Who gets alarms by e-mail, comma-separated; needs LOANTAPE_SMTP_URL.',
+    example: 'data-team@example.com',
+  }),
+  alarmEmailFrom: z.string().prefault('loantape@localhost').meta({description: 'Sender of those e-mails.'}),
+  smtpUrl: z
+    .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
+    .optional()
+    .meta({
+      description: 'Mail server, user and password included.',
+      example: 'smtps://user:password@mail.example.com:465',
+      isSecret: true,
+    }),
+  alarmMaxAgeHours: number(0.01, 8760)
+    .prefault('26')
+    .meta({description: 'Hours without a successful sync after which an alarm is raised.'}),
+  alarmQuarantine: integer(0, 10_000_000)
+    .prefault('10')
+    .meta({description: 'Records a walk may put into quarantine before an alarm is raised.'}),
+  deadManUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .optional()
+    .meta({
+      description:
+        'URL asked for after each successful job that syncs, for a service that notices its absence.',
+      example: 'https://hc-ping.com/...',
+      isSecret: true,
+    }),
   accountingFile: z.string().optional().meta({
     description:
       'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
@@ -228,7 +318,16 @@ export function listSettings(): SettingDoc[] {
 }
 
 /** Secrets that may stand in a file of their own. */
-const KEYS_IN_FILES = ['apiKey', 'postgresUrl']
+const KEYS_IN_FILES = [
+  'apiKey',
+  'postgresUrl',
+  'webToken',
+  'webhookSecret',
+  'webhookSecretPrevious',
+  'alarmWebhookUrl',
+  'smtpUrl',
+  'deadManUrl',
+]
 
 /** Effects of reading the configuration. */
 export interface ConfigFiles {

@@ -1,8 +1,9 @@
 import {type Command, Option} from 'commander'
 import {ConfigError} from '../errors.ts'
-import {type Claim, executeRun} from '../schedule/execute-run.ts'
+import type {Claim} from '../schedule/execute-run.ts'
 import {requireJob} from '../schedule/job.ts'
-import {runJob, type StepResult} from '../schedule/run-job.ts'
+import {performJob} from '../schedule/perform-job.ts'
+import type {StepResult} from '../schedule/run-job.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderBatch, renderDelivery} from './export.ts'
 import {renderPublished} from './publish.ts'
@@ -24,9 +25,7 @@ export function addRun(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const job = await requireJob(config, name)
       const world = cli.createWorld(config)
-      const result = await executeRun(config, {job, claim: options.claim}, world, (slot) =>
-        runJob(config, {job, slot}, world),
-      )
+      const result = await performJob(config, {job, claim: options.claim}, world)
       cli.printResult(options, result, ({steps}) => steps.map(renderStep).join('\n'))
     })
 }

@@ -1,6 +1,8 @@
 import type {Command} from 'commander'
+import {tellPeople} from '../alarm/tell.ts'
+import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {readJobs} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
@@ -32,27 +34,40 @@ export function addServe(program: Command, cli: Cli): void {
         {
           ledger,
           jobs,
-          startRun: (run) =>
-            startJobProcess(run, ['run', run.job, '--data', folder.root], world),
+          startRun: (run) => startJobProcess(run, ['run', run.job, '--data', folder.root], world),
         },
         world,
       )
       world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')
-      await tickUntilStopped(scheduler, world)
+      await tickUntilStopped({scheduler, ledger, config}, world)
       await scheduler.idle()
       world.log.info('stopped')
     })
 }
 
-async function tickUntilStopped(scheduler: Scheduler, world: World): Promise<void> {
+async function tickUntilStopped(
+  {scheduler, ledger, config}: {scheduler: Scheduler; ledger: Ledger; config: Config},
+  world: World,
+): Promise<void> {
+  let telling: Promise<void> | undefined
   while (!world.signal.aborted) {
     try {
       scheduler.tick()
+      telling ??= tellPeople(ledger, config, world)
+        .catch((error: unknown) => logFailure(error, world))
+        .finally(() => {
+          telling = undefined
+        })
     } catch (error) {
       // A full disk or a ledger that is busy for long must not end the server: the next tick looks again.
-      const {code, message} = explainError(error)
-      world.log.error({code, reason: message}, 'the schedule could not be looked at')
+      logFailure(error, world)
     }
     await world.realClock.sleep(TICK_MS, world.signal).catch(() => undefined)
   }
+  await telling
+}
+
+function logFailure(error: unknown, {log}: World): void {
+  const {code, message} = explainError(error)
+  log.error({code, reason: message}, 'the schedule could not be looked at; it is looked at again')
 }

@@ -210,3 +210,24 @@ export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
   const rows = ledger.db.prepare(`select * from job_run where state = 'running'`).all()
   return rows.filter((row) => !isHolderAlive(holderRow.parse(row), now)).map((row) => jobRunRow.parse(row))
 }
+
+/**
+ * The last attempt of each job that says something about it: neither one that waited for another run nor one that was
+ * stopped.
+ */
+export function listLastAttempts(ledger: Ledger): JobRun[] {
+  const rows = ledger.db
+    .prepare(
+      `select * from (
+         select *, row_number() over (partition by job order by ended_at desc, job_run_id desc) as recency
+         from job_run
+         where attempt > 0 and state in ('done', 'failed', 'queued') and ended_at is not null
+           and (exit_code is not null or error_code is not null)
+           and exit_code is not 4 and error_code is not 'INTERRUPTED'
+       )
+       where recency = 1
+       order by job`,
+    )
+    .all()
+  return rows.map((row) => jobRunRow.parse(row))
+}

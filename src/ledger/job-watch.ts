@@ -39,3 +39,10 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
       new Date(watch.seenUntil).toISOString(),
     )
 }
+
+/** Since when anything has been scheduled here, ms since the epoch. */
+export function findFirstWatch(ledger: Ledger): number | undefined {
+  const row = ledger.db.prepare('select min(watched_from) as first from job_watch').get()
+  const first = z.object({first: z.string().nullable()}).parse(row).first
+  return first === null ? undefined : Date.parse(first)
+}

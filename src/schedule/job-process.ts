@@ -19,13 +19,9 @@ export async function startJobProcess(
 ): Promise<ProcessEnd> {
   const claim = ['--claim', `${run.job_run_id}.${run.attempt}`]
   const entry = process.argv[1] ?? ''
-  const child = spawn(
-    process.execPath,
-    [...process.execArgv, entry, ...args, ...claim, '--json'],
-    {
-      stdio: ['ignore', 'ignore', 'inherit'],
-    },
-  )
+  const child = spawn(process.execPath, [...process.execArgv, entry, ...args, ...claim, '--json'], {
+    stdio: ['ignore', 'ignore', 'inherit'],
+  })
   const ended = new Promise<ProcessEnd>((resolve, reject) => {
     child.once('error', reject)
     child.once('exit', (code, signal) => resolve({code, signal}))

@@ -34,6 +34,11 @@ test('settings that are not given have their defaults', () => {
     modelTimeoutSeconds: 1800,
     batchesKept: 400,
     quarantineDays: 365,
+    webHost: '127.0.0.1',
+    webPort: 8321,
+    alarmEmailFrom: 'loantape@localhost',
+    alarmMaxAgeHours: 26,
+    alarmQuarantine: 10,
   })
 })
 

@@ -38,7 +38,7 @@ const writeJob = (file: string, job: unknown) =>
 test('the built-in nightly job syncs and exports', async () => {
   expect(await requireJob(builtIn, 'nightly')).toMatchObject({
     timeZone: 'America/New_York',
-    steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}],
+    steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}, {do: 'notify'}],
   })
 })
 

@@ -39,9 +39,7 @@ test.each(PAGES)('every path that %s names exists', (page) => {
 
 test.each(PAGES)('every loantape command that %s shows exists, with its options', (page) => {
   const quiet = {write: () => true}
-  const program = createProgram(
-    createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}),
-  )
+  const program = createProgram(createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}))
   const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(
     ([, words = '']) => words,
   )

@@ -16,6 +16,7 @@ const STAGES = [
   'delivery',
   'postgres',
   'page',
+  'alarm',
 ]
 const BASE = ['kernel', 'contract', 'warehouse', 'ledger']
 
@@ -32,6 +33,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   pipeline: [...BASE, ...STAGES],
   schedule: [...BASE, ...STAGES, 'pipeline'],
   cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client', 'push'],
+  web: [...BASE, ...STAGES, 'pipeline', 'schedule'],
+  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'web', 'service'],
   main: ['cli'],
 }
 

@@ -1,0 +1,100 @@
+import {z} from 'zod'
+import type {Config} from '../config.ts'
+import type {Condition} from '../ledger/alarms.ts'
+import {type JobRun, listLastAttempts} from '../ledger/job-runs.ts'
+import {findFirstWatch} from '../ledger/job-watch.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {findLastSuccess, type Run} from '../ledger/runs.ts'
+
+const HOUR_MS = 3_600_000
+
+/** What people are told about, as the ledger has it now. */
+export function readConditions(
+  ledger: Ledger,
+  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
+  now: number,
+): Condition[] {
+  const lastSync = findLastSuccess(ledger, 'sync')
+  return [
+    ...listLastAttempts(ledger).map(describeJob),
+    ...describeFreshness(lastSync, findFirstWatch(ledger), config, now),
+    ...describeQuarantine(lastSync, config),
+  ]
+}
+
+const TITLES: Record<number, string> = {
+  2: 'is set up wrongly',
+  3: 'failed a check, nothing was released',
+  5: 'was refused by the source',
+  6: 'could not finish its walk',
+  7: 'met a source that broke its contract',
+  8: 'was stopped by a guard',
+}
+
+function describeJob(run: JobRun): Condition {
+  const name = `job ${run.job}`
+  const which = `Run ${run.job_run_id} of job ${run.job}, due ${run.slot ?? 'when asked for'}`
+  if (run.exit_code === 0) {
+    return {name, state: 'ok', title: `job ${run.job} is done`, words: `${which}, ended ${run.ended_at}.`}
+  }
+  const problem = TITLES[run.exit_code ?? 1] ?? 'failed'
+  const again =
+    run.state === 'queued'
+      ? `It is tried again at ${new Date(run.not_before).toISOString()}.`
+      : 'It is not tried again before its next slot.'
+  return {
+    name,
+    state: run.error_code ?? 'failed',
+    title: `Job ${run.job} ${problem} [${run.error_code ?? 'failed'}]`,
+    words: `${which}, attempt ${run.attempt}: ${run.error ?? CRASHED}\n${again}`,
+  }
+}
+
+const CRASHED =
+  'its process ended without a word. What was stored before is intact. See the log of that time; docs/operations.md says how to go on.'
+
+function describeFreshness(
+  lastSync: Run | undefined,
+  watchedFrom: number | undefined,
+  {alarmMaxAgeHours}: Pick<Config, 'alarmMaxAgeHours'>,
+  now: number,
+): Condition[] {
+  const since = lastSync?.ended_at ? Date.parse(lastSync.ended_at) : watchedFrom
+  if (since === undefined) return []
+  const isStale = now - since > alarmMaxAgeHours * HOUR_MS
+  const last = lastSync
+    ? `The last was run ${lastSync.run_id}, ended ${lastSync.ended_at}.`
+    : 'There was none yet.'
+  return [
+    isStale
+      ? {
+          name: 'freshness',
+          state: 'stale',
+          title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
+          words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
+        }
+      : {name: 'freshness', state: 'ok', title: 'a sync has succeeded', words: last},
+  ]
+}
+
+const summarySchema = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})
+
+function describeQuarantine(
+  lastSync: Run | undefined,
+  {alarmQuarantine}: Pick<Config, 'alarmQuarantine'>,
+): Condition[] {
+  const summary = summarySchema.safeParse(JSON.parse(lastSync?.summary ?? 'null'))
+  if (!lastSync || !summary.success) return []
+  const {quarantined, records} = summary.data.walk
+  const counted = `Run ${lastSync.run_id}: ${quarantined} of ${records} records could not be read.`
+  return [
+    quarantined > alarmQuarantine
+      ? {
+          name: 'quarantine',
+          state: 'above',
+          title: `More than ${alarmQuarantine} records in quarantine`,
+          words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
+        }
+      : {name: 'quarantine', state: 'ok', title: 'the quarantine is within its bounds', words: counted},
+  ]
+}

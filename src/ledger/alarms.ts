@@ -1,0 +1,123 @@
+import {z} from 'zod'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
+
+/** Something that is watched, as it is now. */
+export interface Condition {
+  /** Stable: `job nightly`, `freshness`, `quarantine`. */
+  name: string
+  /** `ok`, or what is wrong: another code is another state. */
+  state: string
+  /** One line. */
+  title: string
+  /** What is kept, what to do. */
+  words: string
+}
+
+/** An alarm that is raised. */
+export interface Alarm {
+  name: string
+  state: string
+  /** ISO 8601, real clock. */
+  since: string
+}
+
+/** A message about a change of state, on its way to one channel. */
+export interface Notice {
+  notice_id: number
+  channel: string
+  title: string
+  words: string
+  attempts: number
+}
+
+const alarmRow: z.ZodType<Alarm> = z.object({name: z.string(), state: z.string(), since: z.string()})
+const messageSchema = z.object({title: z.string(), words: z.string()})
+const noticeRow: z.ZodType<Notice> = z
+  .object({notice_id: z.number(), channel: z.string(), message: z.string(), attempts: z.number()})
+  .transform(({message, ...row}) => ({...row, ...messageSchema.parse(JSON.parse(message))}))
+
+const DAY_MS = 86_400_000
+const KEPT_DAYS = 30
+/** A notice that cannot be sent is given up after this long. */
+const SENT_WITHIN_DAYS = 3
+
+/** The alarms that are raised, oldest first. */
+export function listAlarms(ledger: Ledger): Alarm[] {
+  return ledger.db
+    .prepare('select * from alarm order by since, name')
+    .all()
+    .map((row) => alarmRow.parse(row))
+}
+
+/**
+ * Compares conditions with the alarms that are raised and queues one notice per channel for each that changed, in one
+ * transaction: however many processes look, a change is told once.
+ */
+export function settleAlarms(
+  ledger: Ledger,
+  {conditions, channels}: {conditions: readonly Condition[]; channels: readonly string[]},
+  now: number,
+): void {
+  const changed = (raised: readonly Alarm[]) =>
+    conditions.filter(
+      ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
+    )
+  if (changed(listAlarms(ledger)).length === 0) return
+  inLedgerTransaction(ledger, () => {
+    const raised = listAlarms(ledger)
+    const at = new Date(now).toISOString()
+    for (const condition of changed(raised)) {
+      const {name, state} = condition
+      const since = raised.find((alarm) => alarm.name === name)?.since ?? at
+      if (state === 'ok') ledger.db.prepare('delete from alarm where name = ?').run(name)
+      else ledger.db.prepare('insert or replace into alarm values (?, ?, ?)').run(name, state, since)
+      const message = JSON.stringify(state === 'ok' ? describeRecovery(condition, since) : condition)
+      for (const channel of channels) {
+        ledger.db
+          .prepare(
+            `insert into notice (channel, alarm, message, created_at, attempts, next_attempt_at)
+             values (?, ?, ?, ?, 0, ?)`,
+          )
+          .run(channel, name, message, at, now)
+      }
+    }
+    ledger.db
+      .prepare('delete from notice where created_at < ?')
+      .run(new Date(now - KEPT_DAYS * DAY_MS).toISOString())
+  })
+}
+
+function describeRecovery({title, words}: Condition, since: string): {title: string; words: string} {
+  return {title: `Recovered: ${title}`, words: `It had been otherwise since ${since}. ${words}`.trim()}
+}
+
+const LEASE_MS = 60_000
+const LONGEST_PAUSE_MS = 3_600_000
+
+/** Takes the next notice that is due for sending; nobody else gets it before its next attempt is due. */
+export function claimNotice(ledger: Ledger, channels: readonly string[], now: number): Notice | undefined {
+  return inLedgerTransaction(ledger, () => {
+    const row = ledger.db
+      .prepare(
+        `select notice_id, channel, message, attempts from notice
+         where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
+           and channel in (select value from json_each(?3))
+         order by notice_id limit 1`,
+      )
+      .get(now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels))
+    if (!row) return undefined
+    const notice = noticeRow.parse(row)
+    const pauseMs = Math.min(LEASE_MS * 2 ** notice.attempts, LONGEST_PAUSE_MS)
+    ledger.db
+      .prepare('update notice set attempts = attempts + 1, next_attempt_at = ? where notice_id = ?')
+      .run(now + pauseMs, notice.notice_id)
+    return notice
+  })
+}
+
+/** Records how sending went; `error` null when it arrived. */
+export function recordSending(ledger: Ledger, notice: Notice, error: string | null, now: number): void {
+  ledger.db
+    .prepare('update notice set sent_at = ?, error = ? where notice_id = ?')
+    .run(error === null ? new Date(now).toISOString() : null, error, notice.notice_id)
+}
