@@ -30,7 +30,6 @@ export interface Config {
   buildMemoryMb?: number | undefined
   sqlDir?: string | undefined
   jobsDir?: string | undefined
-  ratesFile?: string | undefined
   webHost: string
   webPort: number
   webToken?: string | undefined
@@ -178,10 +177,6 @@ const configSchema = z.object({
     .string()
     .optional()
     .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
-  ratesFile: z.string().optional().meta({
-    description: 'JSON file of the feeds that a job reads reference rates from: docs/operations.md.',
-    example: 'rates.json',
-  }),
   webHost: z
     .string()
     .regex(/^[\w.:-]+$/, 'expected a host name or address')

@@ -8,6 +8,7 @@ import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
 import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
+import {addEvents} from './events.ts'
 import {addExport} from './export.ts'
 import {addJobs} from './jobs.ts'
 import {addDocs, addReport} from './pages.ts'
@@ -45,6 +46,7 @@ export function createProgram(cli: Cli): Command {
     addRun,
     addJobs,
     addServe,
+    addEvents,
     addQuery,
     addDiff,
     addReport,

@@ -1,17 +1,12 @@
-import {type Command, Option} from 'commander'
-import {ConfigError} from '../errors.ts'
-import type {Claim} from '../schedule/execute-run.ts'
+import type {Command} from 'commander'
 import {requireJob} from '../schedule/job.ts'
 import {performJob} from '../schedule/perform-job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import {type ClaimOptions, claimOption} from './claim.ts'
+import type {Cli} from './context.ts'
 import {renderBatch, renderDelivery} from './export.ts'
 import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
-
-interface RunOptions extends CommonOptions {
-  claim?: Claim
-}
 
 /** `loantape run`. */
 export function addRun(program: Command, cli: Cli): void {
@@ -19,25 +14,15 @@ export function addRun(program: Command, cli: Cli): void {
     .command('run')
     .description('run one job of jobs/ now')
     .argument('<job>', 'such as nightly')
-    .addOption(new Option('--claim <run.attempt>', 'given by the scheduler').argParser(parseClaim).hideHelp())
+    .addOption(claimOption())
     .action(async (name: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<RunOptions>()
+      const options = command.optsWithGlobals<ClaimOptions>()
       const config = cli.readConfig(options)
       const job = await requireJob(config, name)
       const world = cli.createWorld(config)
       const result = await performJob(config, {job, claim: options.claim}, world)
       cli.printResult(options, result, ({steps}) => steps.map(renderStep).join('\n'))
     })
-}
-
-function parseClaim(text: string): Claim {
-  const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
-  if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
-  throw new ConfigError({
-    code: 'USAGE_CLAIM',
-    problem: `Value '${text}' in --claim: expected what the scheduler gives.`,
-    kept: 'Nothing was started.',
-  })
 }
 
 function renderStep(step: StepResult): string {
@@ -47,6 +32,7 @@ function renderStep(step: StepResult): string {
     return outcome === 'not_due' ? `Period ${period}: not due today.` : `Period ${period}: ${outcome}.`
   }
   if (step.do === 'build') return `Release ${step.result.release_id}: ${step.result.outcome}.`
+  if (step.do === 'deliver') return step.result.map(renderDelivery).join('\n')
   if (step.do === 'publish') return renderPublished(step.result)
   return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')
 }

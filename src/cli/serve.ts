@@ -3,11 +3,12 @@ import {tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {readJobs} from '../schedule/job.ts'
+import {readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {startWeb} from '../web/server.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 interface ServeOptions extends CommonOptions {
@@ -34,10 +35,15 @@ export function addServe(program: Command, cli: Cli): void {
         {
           ledger,
           jobs,
-          startRun: (run) => startJobProcess(run, ['run', run.job, '--data', folder.root], world),
+          startRun: (run) => {
+            const command = run.job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', run.job]
+            return startJobProcess(run, [...command, '--data', folder.root], world)
+          },
         },
         world,
       )
+      await using web = options.web ? await startWeb(config, {ledger, folder, jobs}, world) : undefined
+      if (web) world.log.info({url: web.url}, 'web side listens')
       world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')
       await tickUntilStopped({scheduler, ledger, config}, world)
       await scheduler.idle()

@@ -171,12 +171,6 @@ const MIGRATIONS = [
      next_attempt_at integer not null,
      sent_at text,
      error text
-   ) strict;
-   create table source_answer (
-     run_id text not null,
-     status integer not null,
-     answers integer not null,
-     primary key (run_id, status)
    ) strict;`,
 ]
 

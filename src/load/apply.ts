@@ -166,7 +166,7 @@ function buildNextHeadSql(stream: Stream): string {
       row_hash,
       list_hash,
       ${columns},
-      case when source = 'detail' then observed_at else head_detail_at end as detail_at
+      case when source in ('detail', 'webhook') then observed_at else head_detail_at end as detail_at
     from change
     where ${MOVES_HEAD}
     union all by name

@@ -96,7 +96,7 @@ export async function listDetailCandidates(
 }
 
 /** The columns as wire fields in text; what a staged row left out is null. */
-function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
+export function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
   const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
   return stream.columns
     .filter(({name}) => !precisions.includes(name))

@@ -29,7 +29,7 @@ function buildHeadSql(stream: Stream): string {
         row_hash,
         list_hash,
         ${columns.join(', ')},
-        max(observed_at) filter (where source = 'detail') over so_far as detail_at,
+        max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
         row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
       from ${tablesOf(stream).version}
       window so_far as (partition by ${idColumn} order by observed_at, seq)

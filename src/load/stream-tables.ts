@@ -4,7 +4,7 @@ import type {ColumnValue, Observation} from '../types.ts'
 import {appendColumns, type Database} from '../warehouse/database.ts'
 
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
-export type StagedSource = 'list' | 'detail' | 'gone' | 'replay'
+export type StagedSource = 'list' | 'detail' | 'gone' | 'replay' | 'webhook'
 
 /** The tables of a stream, catalog and schema included. */
 export interface StreamTables {

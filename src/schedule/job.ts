@@ -15,6 +15,21 @@ const isProfile = (name: string) => PROFILES.includes(name)
 /** The name under which what webhooks bring is run. */
 export const WEBHOOK_JOB = 'webhooks'
 
+/** What webhooks bring is run like a slot: queued, one at a time, tried again. */
+const webhookJob: Job = {
+  name: WEBHOOK_JOB,
+  schedule: '',
+  timeZone: 'UTC',
+  catchUp: 'latest',
+  graceMinutes: 1440,
+  steps: [],
+}
+
+/** The job of this name among those that are scheduled; what webhooks bring is one of them. */
+export function findJob(jobs: readonly Job[], name: string): Job | undefined {
+  return name === WEBHOOK_JOB ? webhookJob : jobs.find((job) => job.name === name)
+}
+
 /** One step of a job: plain data. */
 export type Step =
   /** Walk, apply, build, check, release. */
@@ -24,6 +39,10 @@ export type Step =
   | ExportStep
   /** Close the month before on this business day of a month; on every other day the job ends here. */
   | {do: 'close_period'; businessDay: number; holidays?: 'us-federal' | undefined}
+  /** Copy the current release into PostgreSQL. */
+  | {do: 'publish'; to: 'postgres'}
+  /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
+  | {do: 'deliver'; targets: string[]}
   /** Tell people what has changed since they were last told; also after a step that failed. */
   | {do: 'notify'}
 
@@ -33,6 +52,8 @@ export interface ExportStep {
   profiles: string[]
   /** Only these, such as `core.deal`. */
   tables?: string[] | undefined
+  /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
+  deliver?: string[] | undefined
   /** Of the month before the slot's: its end for tables, its journal for journals. */
   period?: 'previous' | undefined
 }
@@ -64,6 +85,7 @@ const stepSchema = z.discriminatedUnion('do', [
       )
       .min(1),
     tables: z.array(z.string()).min(1).optional(),
+    deliver: z.array(z.string()).min(1).optional(),
     period: z.literal('previous').optional(),
   }),
   z.strictObject({
@@ -71,6 +93,8 @@ const stepSchema = z.discriminatedUnion('do', [
     businessDay: z.number().int().min(1).max(15),
     holidays: z.literal('us-federal').optional(),
   }),
+  z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
+  z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   z.strictObject({do: z.literal('notify')}),
 ])
 

@@ -2,7 +2,7 @@ import {dropRun, endRun, listJobRuns, listOrphanedRuns, recordSlot} from '../led
 import {findWatch, storeWatch} from '../ledger/job-watch.ts'
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listSlots} from './cron.ts'
-import type {Job} from './job.ts'
+import {findJob, type Job} from './job.ts'
 import {decideRetry, lastStartOf} from './retry.ts'
 
 const DAY_MS = 86_400_000
@@ -55,7 +55,7 @@ function dropOutdated(ledger: Ledger, jobs: readonly Job[], now: number): void {
   const queued = listJobRuns(ledger, 'queued')
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
   for (const run of queued) {
-    const job = jobs.find(({name}) => name === run.job)
+    const job = findJob(jobs, run.job)
     if (!job) {
       dropRun(ledger, run, 'the job is no longer there', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
@@ -78,7 +78,7 @@ export function recoverRuns(
 ): void {
   for (const run of listOrphanedRuns(ledger, now)) {
     if (run.job_run_id === ownRunId) continue
-    const job = jobs.find(({name}) => name === run.job)
+    const job = findJob(jobs, run.job)
     endRun(
       ledger,
       run,

@@ -1,8 +1,12 @@
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
+import type {DeliveryResult} from '../delivery/deliver.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {BuildResult} from '../pipeline/build.ts'
+import {deliverBatches} from '../pipeline/deliver.ts'
+import {publishRelease} from '../pipeline/publish.ts'
 import {buildPortfolio, exportRelease, type SyncResult, syncDeals} from '../pipeline.ts'
+import type {PublishResult} from '../postgres/publish.ts'
 import type {World} from '../types.ts'
 import {type CloseResult, closePreviousMonth, previousMonthOf} from './close-step.ts'
 import type {ExportStep, Job, Step} from './job.ts'
@@ -11,7 +15,9 @@ import type {ExportStep, Job, Step} from './job.ts'
 export type StepResult =
   | {do: 'sync'; result: SyncResult}
   | {do: 'build'; result: BuildResult}
-  | {do: 'export'; result: BatchResult[]}
+  | {do: 'export'; result: BatchResult[]; deliveries?: DeliveryResult[]}
+  | {do: 'publish'; result: PublishResult}
+  | {do: 'deliver'; result: DeliveryResult[]}
   | {do: 'close_period'; result: CloseResult}
 
 /** What a job came to; `run --json` prints it. */
@@ -35,7 +41,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   for (const step of job.steps) {
     if (step.do === 'notify') continue
     world.log.info({job: job.name, step: step.do}, 'step begins')
-    const done = await runStep(config, step, request, world)
+    const done = await runStep(config, {step, before: steps}, request, world)
     steps.push(done)
     if (done.do === 'close_period' && done.result.outcome === 'not_due') {
       return {job: job.name, outcome: 'not_due', steps}
@@ -46,7 +52,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
 
 async function runStep(
   config: Config,
-  step: Exclude<Step, {do: 'notify'}>,
+  {step, before}: {step: Exclude<Step, {do: 'notify'}>; before: readonly StepResult[]},
   request: JobRequest,
   world: World,
 ): Promise<StepResult> {
@@ -61,8 +67,20 @@ async function runStep(
         do: 'close_period',
         result: await closePreviousMonth(config, {job, step, instant: slot}, world),
       }
-    case 'export':
-      return {do: 'export', result: await runExport(config, step, request, world)}
+    case 'publish':
+      return {do: 'publish', result: await publishRelease(config, {}, world)}
+    case 'deliver': {
+      const batches = before.flatMap((done) =>
+        done.do === 'export' ? done.result.filter(({outcome}) => outcome !== 'empty') : [],
+      )
+      return {do: 'deliver', result: await deliverBatches(config, {batches, targets: step.targets}, world)}
+    }
+    case 'export': {
+      const result = await runExport(config, step, request, world)
+      if (!step.deliver) return {do: 'export', result}
+      const deliveries = await deliverBatches(config, {batches: result, targets: step.deliver}, world)
+      return {do: 'export', result, deliveries}
+    }
   }
 }
 

@@ -2,7 +2,8 @@ import {codeOf, messageOf} from '../errors.ts'
 import {beatRun, claimRun, endRun, type JobRun, listJobRuns} from '../ledger/job-runs.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import type {World} from '../types.ts'
-import type {Job} from './job.ts'
+import {findJob, type Job} from './job.ts'
+import {planEvents} from './plan-events.ts'
 import {describeCrash, planSlots, recoverRuns} from './plan-slots.ts'
 import {decideRetry} from './retry.ts'
 
@@ -50,7 +51,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
       words = `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`
     }
     const now = world.realClock.now()
-    const job = jobs.find(({name}) => name === run.job)
+    const job = findJob(jobs, run.job)
     const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
     // Without effect where the process has recorded its end itself.
     endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
@@ -63,6 +64,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
     tick() {
       const now = world.realClock.now()
       planSlots(ledger, jobs, now)
+      planEvents(ledger, now)
       recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
       if (current) {
         beatRun(ledger, current, now)

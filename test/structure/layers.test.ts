@@ -32,9 +32,8 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   push: ['kernel', 'contract', 'client'],
   pipeline: [...BASE, ...STAGES],
   schedule: [...BASE, ...STAGES, 'pipeline'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'service', 'client', 'push'],
   web: [...BASE, ...STAGES, 'pipeline', 'schedule'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'web', 'service'],
+  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
   main: ['cli'],
 }
 

@@ -1,0 +1,67 @@
+import {z} from 'zod'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
+
+/** An event that waits: the deal it is about is to be looked at again. */
+export interface WaitingEvent {
+  event_id: string
+  /** ISO 8601, real clock. */
+  received_at: string
+  type: string
+  deal_id: string
+}
+
+const eventRow: z.ZodType<WaitingEvent> = z.object({
+  event_id: z.string(),
+  received_at: z.string(),
+  type: z.string(),
+  deal_id: z.string(),
+})
+
+/** An event is known by its id for this long: longer than any sender tries again. */
+const KEPT_DAYS = 4
+
+/**
+ * Keeps an event, durably when this returns.
+ *
+ * @returns false when it was there already
+ */
+export function storeEvent(
+  {db}: Ledger,
+  event: {eventId: string; type: string; dealId: string},
+  now: number,
+): boolean {
+  const {changes} = db
+    .prepare('insert or ignore into webhook_event (event_id, received_at, type, deal_id) values (?, ?, ?, ?)')
+    .run(event.eventId, new Date(now).toISOString(), event.type, event.dealId)
+  return changes === 1
+}
+
+/** Events not yet settled, oldest first. */
+export function listWaitingEvents({db}: Ledger): WaitingEvent[] {
+  return db
+    .prepare(
+      `select event_id, received_at, type, deal_id from webhook_event
+       where settled_at is null order by received_at, event_id limit 10000`,
+    )
+    .all()
+    .map((row) => eventRow.parse(row))
+}
+
+/** Notes what became of events, and forgets those that are settled and old. */
+export function settleEvents(
+  ledger: Ledger,
+  {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
+  now: number,
+): void {
+  inLedgerTransaction(ledger, () => {
+    ledger.db
+      .prepare(
+        `update webhook_event set settled_at = ?, outcome = ?
+         where event_id in (select value from json_each(?)) and settled_at is null`,
+      )
+      .run(new Date(now).toISOString(), outcome, JSON.stringify(eventIds))
+    ledger.db
+      .prepare('delete from webhook_event where settled_at is not null and received_at < ?')
+      .run(new Date(now - KEPT_DAYS * 86_400_000).toISOString())
+  })
+}

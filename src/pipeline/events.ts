@@ -1,0 +1,94 @@
+import {businessDateOf} from '../clock.ts'
+import {type Config, requireSource, type SourceConfig} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {findLearntRate} from '../ledger/learnt-rate.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {withRun} from '../ledger/runs.ts'
+import {listWaitingEvents, settleEvents} from '../ledger/webhook-events.ts'
+import {applyLooks, listKnownFields} from '../load/looks.ts'
+import {findPast} from '../load/walk-state.ts'
+import {createNormaliser} from '../normalise/record.ts'
+import {syncDeals} from '../pipeline.ts'
+import {createClient} from '../source/client.ts'
+import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
+import type {Observation, World} from '../types.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
+import {refreshHistory} from '../warehouse/history.ts'
+import {openWarehouse} from '../warehouse/warehouse.ts'
+import {requireOwnSource} from './walk.ts'
+
+/** What the events that waited came to. */
+export interface EventsResult {
+  /** `walked`: what they were about could only be seen by a walk. */
+  outcome: 'applied' | 'walked' | 'unchanged'
+  events: number
+  deals: number
+  /** Versions appended; a deal that is as it was appends none. */
+  appended: number
+}
+
+/**
+ * Looks again at the deals that webhooks named and appends what is new; the next release shows it. Where a deal's own page
+ * is not to be had, or says the deal is gone, a walk is made instead: only that proves an absence.
+ */
+export async function applyEvents(config: Config, world: World): Promise<EventsResult> {
+  const source = requireSource(config)
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using ledger = openLedger(folder.ledger)
+  const events = listWaitingEvents(ledger)
+  const ids = [...new Set(events.map(({deal_id}) => deal_id))]
+  if (ids.length === 0) return {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
+  const looked = config.detail === 'off' ? undefined : await lookAgain({folder, ledger, source, ids}, world)
+  const outcome = looked?.isComplete ? 'applied' : 'walked'
+  if (outcome === 'walked') await syncDeals(config, {}, world)
+  const eventIds = events.map(({event_id}) => event_id)
+  settleEvents(ledger, {eventIds, outcome}, world.realClock.now())
+  return {outcome, events: events.length, deals: ids.length, appended: looked?.appended ?? 0}
+}
+
+async function lookAgain(
+  {folder, ledger, source, ids}: {folder: DataFolder; ledger: Ledger; source: SourceConfig; ids: string[]},
+  world: World,
+): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
+  return withRun(folder.ledger, 'events', world, async () => {
+    await using db = await openWarehouse(folder, world)
+    await requireOwnSource(db, dealStream, source.baseUrl, new Set())
+    const learntRate = findLearntRate(ledger, source.baseUrl, world)
+    await using client = createClient({...source, learntRate}, world)
+    const answers: DetailAnswer[] = []
+    const request = {
+      path: source.detailPath,
+      mode: 'on' as const,
+      concurrency: source.detailConcurrency,
+      budgetMs: source.detailBudgetMinutes * 60_000,
+    }
+    for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
+    const observations = await readObservations(db, answers)
+    const past = await findPast(db, dealStream)
+    const today = businessDateOf(world.clock.now(), source)
+    const appended = await applyLooks(db, dealStream, {
+      businessDate: past && past.businessDate > today ? past.businessDate : today,
+      observations,
+      now: BigInt(world.clock.now()) * 1000n,
+    })
+    if (appended > 0) await refreshHistory(db, folder)
+    return {isComplete: observations.length === ids.length, appended, outcome: 'applied'}
+  })
+}
+
+/** A fetched record is one observation: the fields of its own page over those last known. */
+async function readObservations(db: Database, answers: readonly DetailAnswer[]): Promise<Observation[]> {
+  const found = answers.filter((answer) => answer.outcome === 'found')
+  const known = await listKnownFields(
+    db,
+    dealStream,
+    found.map(({id}) => id),
+  )
+  const normalise = createNormaliser(dealStream)
+  return found.flatMap(({id, record, observedAt}) => {
+    const merged = {...known.get(id), ...record}
+    return normalise([merged], observedAt).observations
+  })
+}

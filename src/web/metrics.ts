@@ -1,0 +1,87 @@
+import {statSync} from 'node:fs'
+import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
+import {sumJobRuns, sumSyncs} from '../ledger/totals.ts'
+import type {World} from '../types.ts'
+import {readOverview, type WebTools} from './overview.ts'
+
+/** The metrics of one server. */
+export interface Metrics {
+  /** Notes an answer of the web side. */
+  countAnswer(status: number): void
+  /** Text in the Prometheus format. */
+  render(): Promise<string>
+  contentType: string
+}
+
+/**
+ * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the ledger
+ * when they are asked for; they go on where they were after a restart.
+ */
+export function createMetrics(tools: WebTools, world: World): Metrics {
+  const registry = new Registry()
+  collectDefaultMetrics({register: registry, prefix: 'loantape_'})
+  const answers = new Counter({
+    name: 'loantape_web_answers_total',
+    help: 'Answers of the web side by HTTP status.',
+    labelNames: ['status'],
+    registers: [registry],
+  })
+  const gauge = <L extends string>(name: string, help: string, labelNames: L[] = []) =>
+    new Gauge({name: `loantape_${name}`, help, labelNames, registers: [registry]})
+  const lastSuccessAge = gauge('last_success_age_seconds', 'Since the last sync that ended well.')
+  const lastWalk = gauge('last_walk', 'Of the last sync that ended well: pages, records, quarantined.', [
+    'what',
+  ])
+  const lastSeconds = gauge('last_sync_seconds', 'How long it took, and how long it waited for limits.', [
+    'what',
+  ])
+  const changes = gauge('last_changes', 'Deals the last sync changed, by kind.', ['kind'])
+  const syncTotals = gauge('sync_total', 'Over all syncs: pages, records, changes, quarantined.', ['what'])
+  const checks = gauge('release_checks', 'Checks of the current release.', ['result'])
+  const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.')
+  const releaseRows = gauge('release_rows', 'Rows of the current release.', ['table'])
+  const slotLag = gauge('slot_lag_seconds', 'Between slot and start of the last run of each job.', ['job'])
+  const jobRuns = gauge('job_runs_total', 'Runs by job and state.', ['job', 'state'])
+  const exportBytes = gauge('export_bytes_total', 'Bytes of all batches written by jobs.')
+  const queued = gauge('queued_runs', 'Runs that wait for their turn.')
+  const alarms = gauge('alarm', '1 for each alarm that is raised.', ['name', 'state'])
+  const ledgerBytes = gauge('ledger_bytes', 'Size of ledger.sqlite.')
+
+  function collect(): void {
+    const overview = readOverview(tools, world)
+    const {now, lastSync, release} = overview
+    for (const one of [changes, releaseRows, slotLag, jobRuns, alarms]) one.reset()
+    if (lastSync) {
+      lastSuccessAge.set((now - lastSync.endedAt) / 1000)
+      for (const what of ['pages', 'records', 'quarantined'] as const) {
+        lastWalk.set({what}, lastSync.walk[what])
+      }
+      lastSeconds.set({what: 'duration'}, lastSync.duration_ms / 1000)
+      lastSeconds.set({what: 'waited'}, lastSync.waited_ms / 1000)
+      for (const [kind, count] of Object.entries(lastSync.changes)) changes.set({kind}, count)
+    }
+    for (const [what, sum] of Object.entries(sumSyncs(tools.ledger))) syncTotals.set({what}, sum)
+    if (release) {
+      checks.set({result: 'passed'}, release.checks.passed)
+      checks.set({result: 'warned'}, release.checks.warned)
+      releaseAge.set((now - Date.parse(release.known_at)) / 1000)
+      for (const {name, rows} of release.tables) releaseRows.set({table: name}, rows)
+    }
+    const totals = sumJobRuns(tools.ledger)
+    for (const {job, state, runs} of totals.runs) jobRuns.set({job, state}, runs)
+    for (const {job, lag_seconds} of totals.lags) slotLag.set({job}, lag_seconds)
+    exportBytes.set(totals.exportBytes)
+    queued.set(overview.queued.length)
+    for (const {name, state} of overview.alarms) alarms.set({name, state}, 1)
+    ledgerBytes.set(statSync(tools.folder.ledger).size)
+  }
+
+  return {
+    contentType: registry.contentType,
+    countAnswer: (status) => answers.inc({status: String(status)}),
+    render() {
+      collect()
+      return registry.metrics()
+    },
+  }
+}

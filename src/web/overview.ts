@@ -1,0 +1,81 @@
+import {z} from 'zod'
+import {type Alarm, listAlarms} from '../ledger/alarms.ts'
+import {type JobRun, listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
+import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {listNextSlots} from '../schedule/cron.ts'
+import type {Job} from '../schedule/job.ts'
+import type {ReleaseManifest, World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+
+/** What the web side shows of a data folder. */
+export interface Overview {
+  now: number
+  alarms: Alarm[]
+  /** Who holds the warehouse. */
+  holder: LockHolder | undefined
+  queued: JobRun[]
+  jobRuns: JobRun[]
+  runs: Run[]
+  lastSync: LastSync | undefined
+  release: ReleaseManifest | undefined
+  next: {job: Job; slot: number}[]
+}
+
+interface SyncSummary {
+  run_id: string
+  walk: {business_date: string; pages: number; records: number; quarantined: number}
+  changes: Record<string, number>
+  duration_ms: number
+  waited_ms: number
+}
+
+const syncSummary: z.ZodType<SyncSummary> = z.object({
+  run_id: z.string(),
+  walk: z.object({
+    business_date: z.string(),
+    pages: z.number(),
+    records: z.number(),
+    quarantined: z.number(),
+  }),
+  changes: z.record(z.string(), z.number()),
+  duration_ms: z.number(),
+  waited_ms: z.number(),
+})
+
+/** The last sync that ended well; `endedAt` in ms since the epoch. */
+export type LastSync = SyncSummary & {endedAt: number}
+
+/** What the web side works with. */
+export interface WebTools {
+  ledger: Ledger
+  folder: DataFolder
+  jobs: readonly Job[]
+}
+
+/** Reads everything that is shown: the ledger and the manifest of the current release, never the warehouse. */
+export function readOverview({ledger, folder, jobs}: WebTools, world: World): Overview {
+  const now = world.realClock.now()
+  return {
+    now,
+    alarms: listAlarms(ledger),
+    holder: findLockHolder(ledger, world),
+    queued: listJobRuns(ledger, 'queued'),
+    jobRuns: listLatestJobRuns(ledger, 20),
+    runs: listRuns(ledger, 10),
+    lastSync: readLastSync(ledger),
+    release: findCurrentRelease(folder)?.manifest,
+    next: jobs
+      .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
+      .sort((a, b) => a.slot - b.slot),
+  }
+}
+
+function readLastSync(ledger: Ledger): LastSync | undefined {
+  const run = findLastSuccess(ledger, 'sync')
+  if (!run?.ended_at) return undefined
+  const summary = syncSummary.safeParse(JSON.parse(run.summary ?? 'null'))
+  return summary.success ? {...summary.data, endedAt: Date.parse(run.ended_at)} : undefined
+}

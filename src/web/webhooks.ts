@@ -1,0 +1,73 @@
+import type {FastifyInstance} from 'fastify'
+import {Webhook} from 'standardwebhooks'
+import {z} from 'zod'
+import type {Config} from '../config.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {storeEvent} from '../ledger/webhook-events.ts'
+import type {World} from '../types.ts'
+
+const eventSchema = z.object({
+  type: z.string().max(100),
+  data: z.object({id: z.string().max(200).optional(), deal_id: z.string().max(200).optional()}),
+})
+
+/** https://www.standardwebhooks.com: the id is part of what is signed. */
+const ID = /^[\w.:-]{1,200}$/
+
+/**
+ * Takes notifications of the service (`POST /webhooks/deals`): signed by Standard Webhooks with the secret or the one
+ * before, not older than five minutes, and stored durably before they are acknowledged. What they say is a hint only.
+ */
+export function addWebhooks(
+  server: FastifyInstance,
+  {webhookSecret, webhookSecretPrevious}: Config,
+  ledger: Ledger,
+  world: World,
+): void {
+  const verifiers = [webhookSecret, webhookSecretPrevious].flatMap((secret) =>
+    secret === undefined ? [] : [new Webhook(secret)],
+  )
+  server.register(async (scope) => {
+    // The signature is over the bytes as they came.
+    scope.removeAllContentTypeParsers()
+    scope.addContentTypeParser('*', {parseAs: 'string'}, (_request, body, done) => done(null, body))
+    scope.post('/webhooks/deals', async (request, reply) => {
+      const answer = (status: number, words: string) =>
+        reply.code(status).type('text/plain').send(`${words}\n`)
+      if (verifiers.length === 0) return answer(404, 'No webhook secret is set here.')
+      const body = typeof request.body === 'string' ? request.body : ''
+      const headers = Object.fromEntries(
+        Object.entries(request.headers).map(([name, value]) => [name, String(value)]),
+      )
+      if (!verifiers.some((verifier) => isSigned(verifier, body, headers))) {
+        world.log.warn({code: 'WEBHOOK_REFUSED'}, 'a webhook without a valid signature was refused')
+        return answer(401, 'Signature missing, wrong or too old.')
+      }
+      const eventId = headers['webhook-id'] ?? ''
+      const event = eventSchema.safeParse(parseJson(body))
+      if (!ID.test(eventId) || !event.success) return answer(400, 'Event not understood.')
+      const {type, data} = event.data
+      const dealId = data.deal_id ?? data.id
+      if (dealId === undefined) return answer(400, 'Event names no deal.')
+      const isNew = storeEvent(ledger, {eventId, type, dealId}, world.realClock.now())
+      return answer(isNew ? 202 : 200, isNew ? 'Stored.' : 'Known already.')
+    })
+  })
+}
+
+function isSigned(verifier: Webhook, body: string, headers: Record<string, string>): boolean {
+  try {
+    verifier.verify(body, headers, {jsonParse: false})
+    return true
+  } catch {
+    return false
+  }
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
+}
