@@ -90,6 +90,21 @@ export function listJobRuns(ledger: Ledger, state: 'queued' | 'running'): JobRun
   return rows.map((row) => jobRunRow.parse(row))
 }
 
+/**
+ * Queued runs that may start at `now`, in the order of their turn: the job that was started longest ago first, so that one
+ * that is due all the time does not keep others from theirs.
+ */
+export function listTurns(ledger: Ledger, now: number): JobRun[] {
+  const rows = ledger.db
+    .prepare(
+      `select * from job_run as waiting
+       where state = 'queued' and not_before <= ?
+       order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id`,
+    )
+    .all(now)
+  return rows.map((row) => jobRunRow.parse(row))
+}
+
 /** The latest runs that were started or skipped, newest first. */
 export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
   const rows = ledger.db

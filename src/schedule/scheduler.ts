@@ -1,5 +1,5 @@
 import {codeOf, messageOf} from '../errors.ts'
-import {beatRun, claimRun, endRun, type JobRun, listJobRuns} from '../ledger/job-runs.ts'
+import {beatRun, claimRun, endRun, type JobRun, listTurns} from '../ledger/job-runs.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import type {World} from '../types.ts'
 import {findJob, type Job} from './job.ts'
@@ -70,8 +70,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
         beatRun(ledger, current, now)
         return
       }
-      const waiting = listJobRuns(ledger, 'queued').filter(({not_before}) => not_before <= now)
-      current = claimRun(ledger, waiting, now)
+      current = claimRun(ledger, listTurns(ledger, now), now)
       if (current) underWay = carryOut(current)
     },
   }

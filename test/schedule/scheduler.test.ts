@@ -148,6 +148,18 @@ test('a slot that falls due during another run waits its turn', async () => {
   expect(scheduler.started[1]).toBe('rates 2026-06-01T06:31:00.000Z')
 })
 
+test('a job that is due all the time does not keep another from its turn', async () => {
+  const busy = {schedule: '* * * * *', graceMinutes: 5}
+  const scheduler = aScheduler([aJob({...busy, name: 'a'}), aJob({...busy, name: 'b'})])
+  scheduler.tick()
+  for (let minute = 1; minute <= 6; minute += 1) {
+    now = START + minute * MINUTE
+    scheduler.tick()
+    await scheduler.end()
+  }
+  expect(scheduler.started.map((run) => run[0])).toEqual(['a', 'b', 'a', 'b', 'a', 'b'])
+})
+
 test.each([
   ['latest', ['06-03T06:30 skipped', '06-04T06:30 running']],
   ['each', ['06-03T06:30 running', '06-04T06:30 queued']],

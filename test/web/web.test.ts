@@ -1,0 +1,160 @@
+import {Webhook} from 'standardwebhooks'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {beginRun, endRun} from '../../src/ledger/job-runs.ts'
+import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
+import {readJobs} from '../../src/schedule/job.ts'
+import {startWeb, type WebSide} from '../../src/web/server.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
+const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
+const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
+const TOKEN = 'a-token-of-24-characters'
+
+let lab: Lab
+let ledger: Ledger
+let open: WebSide
+let guarded: WebSide
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-06-01T16:00:00Z')
+  ledger = openLedger(lab.folder.ledger)
+  const tools = {ledger, folder: lab.folder, jobs: await readJobs(lab.config)}
+  const config = {...lab.config, webPort: 0, webhookSecret: SECRET, webhookSecretPrevious: PREVIOUS}
+  open = await startWeb(config, tools, lab.createWorld())
+  guarded = await startWeb({...config, webToken: TOKEN}, tools, lab.createWorld())
+})
+
+beforeEach(() => ledger.db.exec('delete from webhook_event'))
+
+afterAll(async () => {
+  await open[Symbol.asyncDispose]()
+  await guarded[Symbol.asyncDispose]()
+  ledger[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
+  (await fetch(side.url + path, {headers})).status
+
+test('probes answer without a token; ready asks the release and the ledger', async () => {
+  expect(await statusOf('/healthz')).toBe(200)
+  expect(await (await fetch(`${guarded.url}/readyz`)).text()).toBe('ready\n')
+})
+
+test('not ready without a release', async () => {
+  await using empty = await createLab()
+  using own = openLedger(':memory:')
+  const tools = {ledger: own, folder: empty.folder, jobs: []}
+  await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
+  expect(await statusOf('/readyz', {}, side)).toBe(503)
+  expect(await statusOf('/', {}, side)).toBe(200)
+})
+
+test('dashboard and metrics ask for the token, as Bearer or as a password', async () => {
+  const basic = (password: string) => `Basic ${Buffer.from(`me:${password}`).toString('base64')}`
+  for (const path of ['/', '/metrics']) {
+    expect(await statusOf(path)).toBe(401)
+    expect(await statusOf(path, {authorization: `Bearer ${TOKEN}x`})).toBe(401)
+    expect(await statusOf(path, {authorization: `Bearer ${TOKEN}`})).toBe(200)
+    expect(await statusOf(path, {authorization: basic(TOKEN)})).toBe(200)
+    expect(await statusOf(path, {authorization: basic('')})).toBe(401)
+  }
+})
+
+test('any address but a loopback one is refused without a token', async () => {
+  const tools = {ledger, folder: lab.folder, jobs: []}
+  const starting = startWeb({...lab.config, webPort: 0, webHost: '0.0.0.0'}, tools, lab.createWorld())
+  expect(await failureOf(starting)).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
+})
+
+test('every answer has the security headers, and no file is served', async () => {
+  for (const path of ['/', '/ledger.sqlite', '/..%2f..%2fetc/passwd', '/current/manifest.json']) {
+    const answer = await fetch(open.url + path)
+    expect(answer.headers.get('content-security-policy')).toContain("default-src 'none'")
+    expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
+    expect(answer.status).toBe(path === '/' ? 200 : 404)
+  }
+})
+
+test('the dashboard escapes what runs say, and loads nothing', async () => {
+  const run = beginRun(ledger, 'nightly', Date.now())
+  const error = '<script>alert(1)</script>'
+  endRun(ledger, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
+  const page = await (await fetch(open.url)).text()
+  expect(page).toContain('&lt;script&gt;alert(1)')
+  expect(page).not.toMatch(/<script|src=|href="(?!data:)/)
+})
+
+test('metrics tell of the last walk, the release, and answers', async () => {
+  const text = await (await fetch(`${open.url}/metrics`)).text()
+  expect(text).toContain('loantape_last_walk{what="records"} 3')
+  expect(text).toContain('loantape_release_rows{table="core.deal"} 3')
+  expect(text).toMatch(/loantape_last_success_age_seconds \d/)
+  expect(text).toContain('loantape_web_answers_total{status="200"}')
+  expect(text).toContain('loantape_process_resident_memory_bytes')
+})
+
+/** Sends an event as the service would; `fields` say what is wrong with it. */
+async function sendEvent(
+  fields: {secret?: string; id?: string; at?: Date; body?: string; sent?: string} = {},
+): Promise<number> {
+  const {secret = SECRET, id = 'evt_1', at = new Date()} = fields
+  const {body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001', deal_id: 'deal_000001'}})} =
+    fields
+  const answer = await fetch(`${guarded.url}/webhooks/deals`, {
+    method: 'POST',
+    headers: {
+      'content-type': 'application/json',
+      'webhook-id': id,
+      'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+      'webhook-signature': new Webhook(secret).sign(id, at, body),
+    },
+    body: fields.sent ?? body,
+  })
+  return answer.status
+}
+
+const waiting = () => listWaitingEvents(ledger).map(({event_id, deal_id}) => `${event_id} ${deal_id}`)
+
+test('a signed event is stored before it is acknowledged, and once', async () => {
+  expect(await sendEvent()).toBe(202)
+  expect(waiting()).toEqual(['evt_1 deal_000001'])
+  expect(await sendEvent()).toBe(200)
+  expect(waiting()).toHaveLength(1)
+})
+
+test('an event that was settled is still known when it is sent again', async () => {
+  await sendEvent()
+  settleEvents(ledger, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
+  expect(await sendEvent()).toBe(200)
+  expect(waiting()).toEqual([])
+})
+
+test('while secrets are rotated the one before counts, too', async () => {
+  expect(await sendEvent({secret: PREVIOUS})).toBe(202)
+})
+
+test.each([
+  ['of a stranger', {secret: STRANGER}, 401],
+  ['over another body', {sent: '{"type":"deal.deleted","data":{"id":"deal_000002"}}'}, 401],
+  ['of six minutes ago', {at: new Date(Date.now() - 360_000)}, 401],
+  ['of six minutes ahead', {at: new Date(Date.now() + 360_000)}, 401],
+  ['over what is no event', {body: '[]'}, 400],
+  ['over what is no JSON', {body: 'deal_000001'}, 400],
+  ['over an event that names no deal', {body: '{"type":"deal.updated","data":{}}'}, 400],
+  ['over too much', {body: `"${'x'.repeat(70_000)}"`}, 413],
+])('a signature %s is refused and nothing is stored', async (_, fields, status) => {
+  expect(await sendEvent(fields)).toBe(status)
+  expect(waiting()).toEqual([])
+})
+
+test('without a secret no webhook is taken', async () => {
+  const tools = {ledger, folder: lab.folder, jobs: []}
+  await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  const answer = await fetch(`${side.url}/webhooks/deals`, {method: 'POST', body: '{}'})
+  expect(answer.status).toBe(404)
+})
