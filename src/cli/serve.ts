@@ -16,6 +16,8 @@ interface ServeOptions extends CommonOptions {
 }
 
 const TICK_MS = 1000
+/** How often it is looked whether people are to be told anything. */
+const TELL_EVERY_MS = 5000
 
 /** `loantape serve`. */
 export function addServe(program: Command, cli: Cli): void {
@@ -56,14 +58,19 @@ async function tickUntilStopped(
   world: World,
 ): Promise<void> {
   let telling: Promise<void> | undefined
+  let toldAt = 0
   while (!world.signal.aborted) {
     try {
       scheduler.tick()
-      telling ??= tellPeople(ledger, config, world)
-        .catch((error: unknown) => logFailure(error, world))
-        .finally(() => {
-          telling = undefined
-        })
+      const now = world.realClock.now()
+      if (!telling && now - toldAt >= TELL_EVERY_MS) {
+        toldAt = now
+        telling = tellPeople(ledger, config, world)
+          .catch((error: unknown) => logFailure(error, world))
+          .finally(() => {
+            telling = undefined
+          })
+      }
     } catch (error) {
       // A full disk or a ledger that is busy for long must not end the server: the next tick looks again.
       logFailure(error, world)

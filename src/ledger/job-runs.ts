@@ -233,16 +233,28 @@ export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
 export function listLastAttempts(ledger: Ledger): JobRun[] {
   const rows = ledger.db
     .prepare(
-      `select * from (
-         select *, row_number() over (partition by job order by ended_at desc, job_run_id desc) as recency
-         from job_run
-         where attempt > 0 and state in ('done', 'failed', 'queued') and ended_at is not null
-           and (exit_code is not null or error_code is not null)
+      `select job_run.* from (select distinct job from job_run) as known
+       join job_run on job_run_id = (
+         select job_run_id from job_run as attempt
+         where attempt.job = known.job and attempt > 0 and state in ('done', 'failed', 'queued')
+           and ended_at is not null and (exit_code is not null or error_code is not null)
            and exit_code is not 4 and error_code is not 'INTERRUPTED'
+         order by ended_at desc, job_run_id desc
+         limit 1
        )
-       where recency = 1
-       order by job`,
+       order by job_run.job`,
     )
     .all()
   return rows.map((row) => jobRunRow.parse(row))
+}
+
+/** Runs are kept this long; no slot older than the last look is ever looked for again. */
+const KEPT_DAYS = 90
+
+/** Forgets what became of a job's slots long ago. */
+export function pruneRuns({db}: Ledger, job: string, now: number): void {
+  db.prepare(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`).run(
+    job,
+    isoOf(now - KEPT_DAYS * 86_400_000),
+  )
 }

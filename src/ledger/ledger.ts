@@ -148,6 +148,8 @@ const MIGRATIONS = [
      unique (job, slot)
    ) strict;
    create index job_run_by_state on job_run (state, job);
+   create index job_run_by_start on job_run (job, started_at);
+   create index job_run_by_end on job_run (job, ended_at);
    create table webhook_event (
      event_id text primary key,
      received_at text not null,

@@ -37,12 +37,12 @@ export function sumSyncs({db}: Ledger): SyncTotals {
   return syncRow.parse(row)
 }
 
-/** What all runs of jobs came to. */
+/** What runs of jobs came to. */
 export interface JobTotals {
+  /** How many of each state the ledger holds. */
   runs: {job: string; state: string; runs: number}[]
-  /** How late the last run of each job began. */
-  lags: {job: string; lag_seconds: number}[]
-  exportBytes: number
+  /** How late the last run of each job began, and how many bytes of batches it wrote. */
+  last: {job: string; lag_seconds: number; bytes: number}[]
 }
 
 const runsRow: z.ZodType<JobTotals['runs'][number]> = z.object({
@@ -50,32 +50,33 @@ const runsRow: z.ZodType<JobTotals['runs'][number]> = z.object({
   state: z.string(),
   runs: z.number(),
 })
-const lagRow: z.ZodType<JobTotals['lags'][number]> = z.object({job: z.string(), lag_seconds: z.number()})
-const bytesRow = z.object({bytes: z.number()})
+const lastRow: z.ZodType<JobTotals['last'][number]> = z.object({
+  job: z.string(),
+  lag_seconds: z.number(),
+  bytes: z.number(),
+})
 
-/** Sums what runs of jobs came to. */
+/** Counts runs of jobs, and looks at the last of each. */
 export function sumJobRuns({db}: Ledger): JobTotals {
   const runs = db.prepare('select job, state, count(*) as runs from job_run group by job, state').all()
-  const lags = db
+  const last = db
     .prepare(
-      `select job, (julianday(started_at) - julianday(slot)) * 86400.0 as lag_seconds
-       from (
-         select *, row_number() over (partition by job order by started_at desc) as recency
-         from job_run where slot is not null and started_at is not null
-       )
-       where recency = 1`,
+      `select
+         run.job,
+         (julianday(run.started_at) - julianday(run.slot)) * 86400.0 as lag_seconds,
+         (
+           select coalesce(sum(batch.value ->> '$.bytes'), 0)
+           from json_each(run.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
+           where step.value ->> '$.do' = 'export'
+         ) as bytes
+       from (select distinct job from job_run) as known
+       join job_run as run on run.job_run_id = (
+         select job_run_id from job_run
+         where job = known.job and started_at is not null and slot is not null
+         order by started_at desc
+         limit 1
+       )`,
     )
     .all()
-  const bytes = db
-    .prepare(
-      `select coalesce(sum(batch.value ->> '$.bytes'), 0) as bytes
-       from job_run, json_each(job_run.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
-       where step.value ->> '$.do' = 'export'`,
-    )
-    .get()
-  return {
-    runs: runs.map((row) => runsRow.parse(row)),
-    lags: lags.map((row) => lagRow.parse(row)),
-    exportBytes: bytesRow.parse(bytes).bytes,
-  }
+  return {runs: runs.map((row) => runsRow.parse(row)), last: last.map((row) => lastRow.parse(row))}
 }

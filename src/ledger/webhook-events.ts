@@ -65,3 +65,12 @@ export function settleEvents(
       .run(new Date(now - KEPT_DAYS * 86_400_000).toISOString())
   })
 }
+
+/** Whether any event was received before an instant, ms since the epoch. */
+export function hasEventsBefore({db}: Ledger, instant: number): boolean {
+  return (
+    db
+      .prepare('select 1 from webhook_event where received_at < ? limit 1')
+      .get(new Date(instant).toISOString()) !== undefined
+  )
+}

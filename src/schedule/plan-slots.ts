@@ -1,4 +1,4 @@
-import {dropRun, endRun, listJobRuns, listOrphanedRuns, recordSlot} from '../ledger/job-runs.ts'
+import {dropRun, endRun, listJobRuns, listOrphanedRuns, pruneRuns, recordSlot} from '../ledger/job-runs.ts'
 import {findWatch, storeWatch} from '../ledger/job-watch.ts'
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listSlots} from './cron.ts'
@@ -29,6 +29,7 @@ export function planSlots(ledger: Ledger, jobs: readonly Job[], now: number): vo
         for (const instant of due)
           recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)
         storeWatch(ledger, name, {...watch, seenUntil: until})
+        pruneRuns(ledger, name, now)
       })
     }
   }

@@ -3,7 +3,7 @@ import {type Html, html} from '../page/html.ts'
 import {renderPage} from '../page/page.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {CheckResult, ReleaseManifest} from '../types.ts'
-import type {Overview} from './overview.ts'
+import {type Overview, sumChanges} from './overview.ts'
 
 /** The state of a data folder as one self-contained page: alarms, release, next slots, last runs, checks. */
 export function renderDashboard(overview: Overview): string {
@@ -27,7 +27,7 @@ ${release && renderRelease(release)}
   return renderPage({title: alarms.length === 0 ? 'loantape' : `loantape (${alarms.length})`, body})
 }
 
-function renderFigures({now, lastSync, release}: Overview): Html {
+function renderFigures({now, lastSync, missedByWebhooks, release}: Overview): Html {
   const figures: [name: string, value: string, note: string][] = [
     lastSync
       ? [
@@ -43,7 +43,11 @@ function renderFigures({now, lastSync, release}: Overview): Html {
           `${count(lastSync.walk.pages)} pages, ${count(lastSync.walk.quarantined)} quarantined`,
         ]
       : ['Walk', '–', ''],
-    ['Changes', count(sumChanges(lastSync?.changes)), describeChanges(lastSync?.changes)],
+    [
+      'Changes',
+      count(sumChanges(lastSync?.changes)),
+      `${describeChanges(lastSync?.changes)}${missedByWebhooks === null ? '' : ', none of them told by a webhook'}`,
+    ],
     release
       ? ['Release', release.as_of, `${release.checks.passed} checks passed, ${release.checks.warned} warned`]
       : ['Release', 'none yet', 'the first sync makes one'],
@@ -52,10 +56,6 @@ function renderFigures({now, lastSync, release}: Overview): Html {
     ([name, value, note]) =>
       html`<div class="figure"><div class="name">${name}</div><div class="value">${value}</div><div class="note">${note}</div></div>`,
   )}</div>`
-}
-
-function sumChanges(changes: Record<string, number> = {}): number {
-  return Object.entries(changes).reduce((sum, [kind, deals]) => sum + (kind === 'unchanged' ? 0 : deals), 0)
 }
 
 function describeChanges(changes: Record<string, number> = {}): string {

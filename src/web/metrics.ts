@@ -41,8 +41,9 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
   const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.')
   const releaseRows = gauge('release_rows', 'Rows of the current release.', ['table'])
   const slotLag = gauge('slot_lag_seconds', 'Between slot and start of the last run of each job.', ['job'])
-  const jobRuns = gauge('job_runs_total', 'Runs by job and state.', ['job', 'state'])
-  const exportBytes = gauge('export_bytes_total', 'Bytes of all batches written by jobs.')
+  const jobRuns = gauge('job_runs', 'Runs the ledger holds, by job and state.', ['job', 'state'])
+  const exportBytes = gauge('last_export_bytes', 'Bytes of the batches of the last run of each job.', ['job'])
+  const missed = gauge('webhook_missed_changes', 'Changes the last walk found that no webhook had told of.')
   const queued = gauge('queued_runs', 'Runs that wait for their turn.')
   const alarms = gauge('alarm', '1 for each alarm that is raised.', ['name', 'state'])
   const ledgerBytes = gauge('ledger_bytes', 'Size of ledger.sqlite.')
@@ -50,7 +51,7 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
   function collect(): void {
     const overview = readOverview(tools, world)
     const {now, lastSync, release} = overview
-    for (const one of [changes, releaseRows, slotLag, jobRuns, alarms]) one.reset()
+    for (const one of [changes, releaseRows, slotLag, exportBytes, jobRuns, alarms]) one.reset()
     if (lastSync) {
       lastSuccessAge.set((now - lastSync.endedAt) / 1000)
       for (const what of ['pages', 'records', 'quarantined'] as const) {
@@ -69,8 +70,11 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
     }
     const totals = sumJobRuns(tools.ledger)
     for (const {job, state, runs} of totals.runs) jobRuns.set({job, state}, runs)
-    for (const {job, lag_seconds} of totals.lags) slotLag.set({job}, lag_seconds)
-    exportBytes.set(totals.exportBytes)
+    for (const {job, lag_seconds, bytes} of totals.last) {
+      slotLag.set({job}, lag_seconds)
+      exportBytes.set({job}, bytes)
+    }
+    if (overview.missedByWebhooks !== null) missed.set(overview.missedByWebhooks)
     queued.set(overview.queued.length)
     for (const {name, state} of overview.alarms) alarms.set({name, state}, 1)
     ledgerBytes.set(statSync(tools.folder.ledger).size)

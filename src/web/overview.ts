@@ -4,6 +4,7 @@ import {type JobRun, listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts
 import type {Ledger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
 import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {hasEventsBefore} from '../ledger/webhook-events.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
@@ -20,6 +21,8 @@ export interface Overview {
   jobRuns: JobRun[]
   runs: Run[]
   lastSync: LastSync | undefined
+  /** Changes the last walk found that no webhook had told of; null while none is received. */
+  missedByWebhooks: number | null
   release: ReleaseManifest | undefined
   next: {job: Job; slot: number}[]
 }
@@ -58,6 +61,7 @@ export interface WebTools {
 /** Reads everything that is shown: the ledger and the manifest of the current release, never the warehouse. */
 export function readOverview({ledger, folder, jobs}: WebTools, world: World): Overview {
   const now = world.realClock.now()
+  const lastSync = readLastSync(ledger)
   return {
     now,
     alarms: listAlarms(ledger),
@@ -65,12 +69,19 @@ export function readOverview({ledger, folder, jobs}: WebTools, world: World): Ov
     queued: listJobRuns(ledger, 'queued'),
     jobRuns: listLatestJobRuns(ledger, 20),
     runs: listRuns(ledger, 10),
-    lastSync: readLastSync(ledger),
+    lastSync,
+    missedByWebhooks:
+      lastSync && hasEventsBefore(ledger, lastSync.endedAt) ? sumChanges(lastSync.changes) : null,
     release: findCurrentRelease(folder)?.manifest,
     next: jobs
       .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
       .sort((a, b) => a.slot - b.slot),
   }
+}
+
+/** How many deals changed, in whatever way. */
+export function sumChanges(changes: Record<string, number> = {}): number {
+  return Object.entries(changes).reduce((sum, [kind, deals]) => sum + (kind === 'unchanged' ? 0 : deals), 0)
 }
 
 function readLastSync(ledger: Ledger): LastSync | undefined {
