@@ -116,7 +116,7 @@ export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
 }
 
 /** The run of this number. */
-export function findJobRun(ledger: Ledger, jobRunId: number): JobRun | undefined {
+function findJobRun(ledger: Ledger, jobRunId: number): JobRun | undefined {
   const row = ledger.db.prepare('select * from job_run where job_run_id = ?').get(jobRunId)
   return row && jobRunRow.parse(row)
 }
