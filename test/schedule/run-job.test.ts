@@ -1,0 +1,105 @@
+import {readdirSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {type Job, requireJob, type Step} from '../../src/schedule/job.ts'
+import {performJob} from '../../src/schedule/perform-job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(4, {status: 'draft'}))
+  await lab.sync('2026-05-28T23:00:00Z')
+  lab.service.store.update('deal_000001', {status: 'funded'})
+  await lab.sync('2026-06-02T23:00:00Z')
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+const aJob = (...steps: Step[]): Job => ({
+  name: 'month-end',
+  schedule: '0 7 1-10 * *',
+  timeZone: 'America/New_York',
+  catchUp: 'each',
+  graceMinutes: 10_080,
+  steps,
+})
+
+const close: Step = {do: 'close_period', businessDay: 3, holidays: 'us-federal'}
+const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'], period: 'previous'}
+
+const runAt = (slot: string, now: string, ...steps: Step[]) =>
+  runJob(lab.config, {job: aJob(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
+
+test('a job that closes a month ends well on every day but its business day, before its later steps', async () => {
+  expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
+    job: 'month-end',
+    outcome: 'not_due',
+    steps: [{do: 'close_period', result: {outcome: 'not_due', period: '2026-05'}}],
+  })
+})
+
+test('on its business day it closes the month before and writes its files, also when run late and again', async () => {
+  const late = '2026-06-05T12:00:00Z'
+  const first = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
+  expect(first.steps[0]).toEqual({do: 'close_period', result: {outcome: 'closed', period: '2026-05'}})
+  expect(first.steps[1]).toMatchObject({do: 'export', result: [{profile: 'csv', outcome: 'written'}]})
+  const again = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
+  expect(again.steps).toMatchObject([{result: {outcome: 'unchanged'}}, {result: [{outcome: 'unchanged'}]}])
+})
+
+test('a month before the first walk is not due', async () => {
+  expect(await runAt('2026-05-05T11:00:00Z', '2026-06-05T12:00:00Z', close)).toMatchObject({
+    outcome: 'not_due',
+  })
+})
+
+test('a run that catches up writes the files of the day of its slot', async () => {
+  const step: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal']}
+  const {steps} = await runAt('2026-06-01T03:30:00Z', '2026-06-03T12:00:00Z', step)
+  expect(steps[0]).toMatchObject({result: [{batch_id: expect.stringMatching(/^2026-05-31-/)}]})
+  const onTime = await runAt('2026-06-03T12:00:00Z', '2026-06-03T12:00:10Z', step)
+  expect(onTime.steps[0]).toMatchObject({result: [{batch_id: expect.stringMatching(/^2026-06-02-/)}]})
+})
+
+test('what this run has written is delivered, by a step of its own', async () => {
+  const failure = await failureOf(
+    runAt('2026-06-03T12:00:00Z', '2026-06-03T12:00:10Z', exportCsv, {do: 'deliver', targets: ['nobody']}),
+  )
+  expect(failure).toMatchObject({exitCode: 2})
+})
+
+test('the shipped month-end job writes journal, register and roll-forward of the month before', async () => {
+  const job = await requireJob(lab.config, 'month-end')
+  const result = await runJob(
+    lab.config,
+    {job, slot: Date.parse('2026-06-03T11:00:00Z')},
+    lab.createWorld('2026-06-05T12:00:00Z'),
+  )
+  expect(result.outcome).toBe('done')
+  const batches = readdirSync(join(lab.folder.exports, 'csv'))
+  expect(batches.length).toBeGreaterThan(1)
+})
+
+test('a run somebody asked for is recorded, with the words it failed with', async () => {
+  const job = {...aJob({do: 'publish', to: 'postgres'}), name: 'to-postgres'}
+  await failureOf(performJob(lab.config, {job}, lab.createWorld()))
+  using ledger = openLedger(lab.folder.ledger)
+  const row = ledger.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
+  expect(row).toMatchObject({
+    slot: null,
+    state: 'failed',
+    exit_code: 2,
+    error_code: 'CONFIG_POSTGRES_MISSING',
+  })
+})
+
+test('a claim that was given to another process is not carried out', async () => {
+  const failure = await failureOf(
+    performJob(lab.config, {job: aJob(close), claim: {jobRunId: 999, attempt: 1}}, lab.createWorld()),
+  )
+  expect(failure).toMatchObject({code: 'RUN_TAKEN', exitCode: 2})
+})
