@@ -77,7 +77,10 @@ const secret = (least: number): z.ZodType<string | undefined, string | undefined
 const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
   z
     .string()
-    .regex(/^whsec_[A-Za-z0-9+/]{32,}={0,2}$/, 'expected whsec_ and at least 24 bytes in base64')
+    .regex(
+      /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
+      'expected whsec_ and at least 24 bytes in base64',
+    )
     .optional()
 
 const configSchema = z.object({

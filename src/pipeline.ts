@@ -6,6 +6,7 @@ import {findJournalProfile} from './export/journal-profiles.ts'
 import type {ExportOptions} from './export/profile.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
+import {addSourceAnswers} from './ledger/source-answers.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
@@ -113,6 +114,7 @@ async function walkAndApply(
     return {certificate, changes, waitedMs: client.waitedMs}
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)
+    addSourceAnswers(run.ledger, client.stats.answers)
   }
 }
 

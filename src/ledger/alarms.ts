@@ -62,7 +62,10 @@ export function settleAlarms(
     conditions.filter(
       ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
     )
-  if (changed(listAlarms(ledger)).length === 0) return
+  const names = new Set(conditions.map(({name}) => name))
+  const before = listAlarms(ledger)
+  const isForgotten = before.some(({name}) => !names.has(name))
+  if (changed(before).length === 0 && !isForgotten) return
   inLedgerTransaction(ledger, () => {
     const raised = listAlarms(ledger)
     const at = new Date(now).toISOString()
@@ -81,6 +84,10 @@ export function settleAlarms(
           .run(channel, name, message, at, now)
       }
     }
+    // What is watched no more, such as a job whose runs are forgotten, is no alarm.
+    ledger.db
+      .prepare('delete from alarm where name not in (select value from json_each(?))')
+      .run(JSON.stringify([...names]))
     ledger.db
       .prepare('delete from notice where created_at < ?')
       .run(new Date(now - KEPT_DAYS * DAY_MS).toISOString())

@@ -158,6 +158,10 @@ const MIGRATIONS = [
      settled_at text,
      outcome text
    ) strict;
+   create table source_answer (
+     status integer primary key,
+     answers integer not null
+   ) strict;
    create table alarm (
      name text primary key,
      state text not null,

@@ -4,6 +4,7 @@ import {dealStream} from '../contract/deal.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
+import {addSourceAnswers} from '../ledger/source-answers.ts'
 import {listWaitingEvents, settleEvents} from '../ledger/webhook-events.ts'
 import {applyLooks, listKnownFields} from '../load/looks.ts'
 import {findPast} from '../load/walk-state.ts'
@@ -65,6 +66,7 @@ async function lookAgain(
       budgetMs: source.detailBudgetMinutes * 60_000,
     }
     for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
+    addSourceAnswers(ledger, client.stats.answers)
     const observations = await readObservations(db, answers)
     const past = await findPast(db, dealStream)
     const today = businessDateOf(world.clock.now(), source)

@@ -33,6 +33,8 @@ interface ClientStats {
   waitedMs: number
   /** Real instant since which the source makes us wait, ms; null when it does not. */
   waitingSince: number | null
+  /** Answers so far by HTTP status. */
+  answers: ReadonlyMap<number, number>
   /** Requests a second at present: the learnt rate. */
   ratePerSecond: number
 }
@@ -82,6 +84,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     'user-agent': `loantape/${VERSION}`,
   }
   let requests = 0
+  const answers = new Map<number, number>()
 
   async function exchange(target: Target, query: Query, signal: AbortSignal): Promise<Exchange> {
     requests += 1
@@ -96,6 +99,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
         headers,
         signal: AbortSignal.any([signal, overdue.signal]),
       })
+      answers.set(answer.statusCode, (answers.get(answer.statusCode) ?? 0) + 1)
       const text = await answer.body.text()
       const receivedAt = world.realClock.now()
       return {status: answer.statusCode, headers: answer.headers, text, observedAt, startedAt, receivedAt}
@@ -115,6 +119,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     get stats() {
       return {
         requests,
+        answers,
         waitedMs: limiter.waitedMs,
         waitingSince: limiter.waitingSince,
         ratePerSecond: limiter.ratePerSecond,

@@ -1,5 +1,6 @@
 import {statSync} from 'node:fs'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
+import {listSourceAnswers} from '../ledger/source-answers.ts'
 import {sumJobRuns, sumSyncs} from '../ledger/totals.ts'
 import type {World} from '../types.ts'
 import {readOverview, type WebTools} from './overview.ts'
@@ -41,6 +42,9 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
   const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.')
   const releaseRows = gauge('release_rows', 'Rows of the current release.', ['table'])
   const slotLag = gauge('slot_lag_seconds', 'Between slot and start of the last run of each job.', ['job'])
+  const sourceAnswers = gauge('source_answers', 'Answers of the source by HTTP status, over all runs.', [
+    'status',
+  ])
   const jobRuns = gauge('job_runs', 'Runs the ledger holds, by job and state.', ['job', 'state'])
   const exportBytes = gauge('last_export_bytes', 'Bytes of the batches of the last run of each job.', ['job'])
   const missed = gauge('webhook_missed_changes', 'Changes the last walk found that no webhook had told of.')
@@ -67,6 +71,9 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
       checks.set({result: 'warned'}, release.checks.warned)
       releaseAge.set((now - Date.parse(release.known_at)) / 1000)
       for (const {name, rows} of release.tables) releaseRows.set({table: name}, rows)
+    }
+    for (const {status, answers: times} of listSourceAnswers(tools.ledger)) {
+      sourceAnswers.set({status: String(status)}, times)
     }
     const totals = sumJobRuns(tools.ledger)
     for (const {job, state, runs} of totals.runs) jobRuns.set({job, state}, runs)

@@ -108,6 +108,17 @@ test('the key can stand in a file, whose line end is dropped', () => {
   expect(config.apiKey).toBe('key-of-/run/secrets/key')
 })
 
+test.each([
+  ['LOANTAPE_WEBHOOK_SECRET', 'whsec_tooshort'],
+  ['LOANTAPE_WEBHOOK_SECRET', `whsec_${'a'.repeat(33)}`],
+  ['LOANTAPE_WEB_TOKEN', 'short'],
+  ['LOANTAPE_SMTP_URL', 'https://user:hunter2@mail.example.com'],
+])('%s refuses %s, masked', async (name, value) => {
+  const refusal = await refusalOf({[name]: value})
+  expect(refusal.message).toContain(`${name} '***'`)
+  expect(refusal.message).not.toContain(value)
+})
+
 test('a key in the environment goes before the key file, which is then not read', () => {
   expect(parse({LOANTAPE_API_KEY: 'sk_test_env', LOANTAPE_API_KEY_FILE: '/nowhere'}).apiKey).toBe(
     'sk_test_env',

@@ -92,6 +92,7 @@ test('the dashboard escapes what runs say, and loads nothing', async () => {
 test('metrics tell of the last walk, the release, and answers', async () => {
   const text = await (await fetch(`${open.url}/metrics`)).text()
   expect(text).toContain('loantape_last_walk{what="records"} 3')
+  expect(text).toMatch(/loantape_source_answers\{status="200"\} [4-9]/)
   expect(text).toContain('loantape_release_rows{table="core.deal"} 3')
   expect(text).toMatch(/loantape_last_success_age_seconds \d/)
   expect(text).toContain('loantape_web_answers_total{status="200"}')

@@ -1,0 +1,46 @@
+import {expect, test} from 'vitest'
+import type {Job} from '../../src/schedule/job.ts'
+import {decideRetry} from '../../src/schedule/retry.ts'
+
+const MINUTE = 60_000
+const SLOT = Date.parse('2026-06-01T06:30:00Z')
+const job: Job = {
+  name: 'nightly',
+  schedule: '30 2 * * *',
+  timeZone: 'America/New_York',
+  catchUp: 'latest',
+  graceMinutes: 90,
+  steps: [{do: 'sync'}],
+}
+const runOf = (attempt: number) => ({slot: new Date(SLOT).toISOString(), attempt})
+const minutesUntilRetry = (exitCode: number, attempt: number, minutesLate: number): number | null => {
+  const now = SLOT + minutesLate * MINUTE
+  const at = decideRetry(job, runOf(attempt), {exitCode, errorCode: 'SOURCE_FAILING'}, now)
+  return at === null ? null : (at - now) / MINUTE
+}
+
+test('a source that does not answer is asked again after longer and longer pauses, within the grace', () => {
+  expect([1, 2, 3, 4, 5, 6, 7].map((attempt) => minutesUntilRetry(6, attempt, 0))).toEqual([
+    1, 2, 4, 8, 16, 30, 30,
+  ])
+  expect(minutesUntilRetry(6, 6, 60)).toBe(30)
+  expect(minutesUntilRetry(6, 6, 61)).toBeNull()
+})
+
+test('a warehouse that is taken is waited for, an hour at least whatever the grace', () => {
+  expect(minutesUntilRetry(4, 9, 80)).toBe(1)
+  const strict = {...job, graceMinutes: 0}
+  const end = {exitCode: 4, errorCode: 'RUN_IN_PROGRESS'}
+  expect(decideRetry(strict, runOf(1), end, SLOT + 59 * MINUTE)).toBe(SLOT + 60 * MINUTE)
+  expect(decideRetry(strict, runOf(1), end, SLOT + 60 * MINUTE)).toBeNull()
+})
+
+test.each([1, 2, 3, 5, 7, 8])('exit code %i wants somebody to look and is not tried again', (exitCode) => {
+  expect(minutesUntilRetry(exitCode, 1, 0)).toBeNull()
+})
+
+test('a run somebody asked for, or whose job is gone, is not tried again', () => {
+  const end = {exitCode: 6, errorCode: 'SOURCE_FAILING'}
+  expect(decideRetry(job, {slot: null, attempt: 1}, end, SLOT)).toBeNull()
+  expect(decideRetry(undefined, runOf(1), end, SLOT)).toBeNull()
+})
