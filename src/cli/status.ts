@@ -2,6 +2,7 @@ import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
 import {dealStream} from '../contract/deal.ts'
 import {ConfigError} from '../errors.ts'
+import {type Alarm, listAlarms} from '../ledger/alarms.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -11,6 +12,8 @@ import {type DriftFinding, listLastDrift} from '../load/drift.ts'
 import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
+import {listNextSlots} from '../schedule/cron.ts'
+import {type Job, readJobs} from '../schedule/job.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
@@ -34,6 +37,10 @@ interface Status {
   /** Records that wait in quarantine. */
   quarantine_waiting: number
   learnt_rate_per_second: number | null
+  /** Alarms that are raised. */
+  alarms: Alarm[]
+  /** The next slot of each job, soonest first, ISO 8601. */
+  next_slots: {job: string; slot: string}[]
   runs: Run[]
 }
 
@@ -46,10 +53,20 @@ export function addStatus(program: Command, cli: Cli): void {
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<StatusOptions>()
       const config = cli.readConfig(options)
-      const status = await readStatus(config, parseHours(options.maxAge), cli.createWorld(config))
+      const world = cli.createWorld(config)
+      const next_slots = listNextOfEach(await readJobs(config), world.realClock.now())
+      const status = {...(await readStatus(config, parseHours(options.maxAge), world)), next_slots}
       cli.printResult(options, status, renderStatus)
       if (!status.healthy) cli.exitCode = 1
     })
+}
+
+function listNextOfEach(jobs: readonly Job[], now: number): Status['next_slots'] {
+  return jobs
+    .flatMap((job) =>
+      listNextSlots(job, now, 1).map((slot) => ({job: job.name, slot: new Date(slot).toISOString()})),
+    )
+    .sort((a, b) => a.slot.localeCompare(b.slot))
 }
 
 function parseHours(text: string): number {
@@ -65,10 +82,10 @@ async function readStatus(
   config: {dataDir: string; baseUrl?: string | undefined},
   maxAgeHours: number,
   world: World,
-): Promise<Status> {
+): Promise<Omit<Status, 'next_slots'>> {
   const folder = dataFolderAt(config.dataDir)
   const release = findCurrentRelease(folder)?.manifest
-  const empty: Status = {
+  const empty: Omit<Status, 'next_slots'> = {
     healthy: false,
     max_age_hours: maxAgeHours,
     last_success: null,
@@ -77,6 +94,7 @@ async function readStatus(
     checking: null,
     ...(await readHistoryStatus(folder)),
     learnt_rate_per_second: null,
+    alarms: [],
     runs: [],
   }
   if (!existsSync(folder.ledger)) return empty
@@ -96,6 +114,7 @@ async function readStatus(
     checking: findLastChecking(ledger) ?? null,
     learnt_rate_per_second:
       config.baseUrl === undefined ? null : (findLearntRate(ledger, config.baseUrl, world) ?? null),
+    alarms: listAlarms(ledger),
     runs: listRuns(ledger, 5),
   }
 }
@@ -165,6 +184,9 @@ function renderStatus(status: Status): string {
     const what = value === null ? path : `${path} '${value}'`
     lines.push(`Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`)
   }
+  for (const {name, state, since} of status.alarms) lines.push(`Alarm: ${name}, ${state}, since ${since}.`)
+  const [next] = status.next_slots
+  if (next) lines.push(`Next slot, where \`loantape serve\` runs: ${next.job} at ${next.slot}.`)
   if (status.learnt_rate_per_second !== null) {
     lines.push(`Learnt rate: ${status.learnt_rate_per_second.toFixed(2)} requests a second.`)
   }
