@@ -15,6 +15,8 @@ export interface Config {
   detailPath: string
   detailConcurrency: number
   detailBudgetMinutes: number
+  streams: string
+  hashKey?: string | undefined
   stage?: string | undefined
   stageParam: string
   cursorTtlMinutes: number
@@ -121,7 +123,18 @@ const configSchema = z.object({
     .meta({description: 'Path of one deal, relative to the base URL.'}),
   detailConcurrency: integer(1, 64).prefault('4').meta({description: 'Detail requests under way at once.'}),
   detailBudgetMinutes: number(0, 1440).prefault('20').meta({
-    description: 'Minutes a run may spend on details; what does not fit is fetched by later runs.',
+    description:
+      'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+  }),
+  streams: z.string().prefault('deals').meta({
+    description:
+      'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/streams.md.',
+    example: 'deals,borrowers,documents',
+  }),
+  hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
+    description:
+      'Key under which e-mail addresses of borrowers are hashed. Made and kept in `hash.key` of the data folder where it is not set. Or name a file that holds it with `LOANTAPE_HASH_KEY_FILE`.',
+    isSecret: true,
   }),
   stage: z.string().optional().meta({
     description:
@@ -319,6 +332,7 @@ export function listSettings(): SettingDoc[] {
 const KEYS_IN_FILES = [
   'apiKey',
   'postgresUrl',
+  'hashKey',
   'webToken',
   'webhookSecret',
   'webhookSecretPrevious',

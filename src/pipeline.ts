@@ -1,5 +1,6 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
 import {dealStream} from './contract/deal.ts'
+import {parseChildStreams} from './contract/streams.ts'
 import {ConfigError} from './errors.ts'
 import {type BatchResult, requireProfile} from './export/batch.ts'
 import {findJournalProfile} from './export/journal-profiles.ts'
@@ -10,6 +11,7 @@ import {addSourceAnswers} from './ledger/source-answers.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
+import {type ChildResult, syncChildren} from './pipeline/children.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
 import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
@@ -18,6 +20,7 @@ import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
+import {requireHashKey} from './warehouse/hash-key.ts'
 import {openWarehouse} from './warehouse/warehouse.ts'
 
 /** How a sync is asked for. */
@@ -42,6 +45,8 @@ export interface SyncResult {
     resumed: number
   }
   changes: ChangeCounts
+  /** What became of the streams beside the deals, in the order they were read. */
+  streams: ChildResult[]
   release_id: string | null
   checks: {passed: number; warned: number}
   duration_ms: number
@@ -77,6 +82,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
         resumed: certificate.resumed,
       },
       changes: walked.changes,
+      streams: walked.streams,
       release_id: build?.release_id ?? null,
       checks: build?.checks ?? {passed: 0, warned: 0},
       duration_ms: world.realClock.now() - startedAt,
@@ -91,12 +97,15 @@ async function walkAndApply(
   config: SourceConfig,
   request: SyncRequest,
   {run, world}: {run: CurrentRun; world: World},
-): Promise<{certificate: Certificate; changes: ChangeCounts; waitedMs: number}> {
+): Promise<{certificate: Certificate; changes: ChangeCounts; streams: ChildResult[]; waitedMs: number}> {
   const stream = dealStream
+  const children = parseChildStreams(config.streams)
   const accepted = new Set(request.accept)
   await using db = await openWarehouse(folder, world)
   world.onStep('warehouse opened')
-  await requireOwnSource(db, stream, config.baseUrl, accepted)
+  await requireOwnSource(db, config.baseUrl, accepted)
+  const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
+  const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
@@ -107,11 +116,18 @@ async function walkAndApply(
     world.onStep('walk certified')
     if (request.isDryRun) {
       const changes = await previewWalk(tools, walk)
-      return {certificate, changes, waitedMs: client.waitedMs}
+      return {certificate, changes, streams: [], waitedMs: client.waitedMs}
     }
+    const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, walk, world)
     const changes = await settleWalk(tools, walk, details, world)
-    return {certificate, changes, waitedMs: client.waitedMs}
+    const streams: ChildResult[] = []
+    for (const child of children) {
+      const budgetMs = budgetEndsAt - world.realClock.now()
+      const childTools = {...tools, stream: child, hashKey}
+      streams.push(await syncChildren(childTools, {businessDate: walk.businessDate, budgetMs}, world))
+    }
+    return {certificate, changes, streams, waitedMs: client.waitedMs}
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)
     addSourceAnswers(run.ledger, client.stats.answers)
@@ -129,7 +145,7 @@ function watchRun(run: CurrentRun, world: World): {run: CurrentRun; world: World
     const now = world.realClock.now()
     if (now - notedAt < NOTED_MS) return
     notedAt = now
-    run.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} deals`)
+    run.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} records`)
   }
   return {run, world: {...world, onProgress}}
 }

@@ -18,7 +18,10 @@ export interface World {
   onStep: (step: RunStep) => void
 }
 
-/** The named points of a run, in their order; `pages stored` and `details stored` come many times. */
+/**
+ * The named points of a run, in their order; `pages stored`, `details stored` and `lists stored` come many times, and what follows
+ * the last comes once more for each stream.
+ */
 export const RUN_STEPS = [
   'warehouse opened',
   'walk begun',
@@ -28,6 +31,7 @@ export const RUN_STEPS = [
   'changes planned',
   'changes applied',
   'history refreshed',
+  'lists stored',
   'models compiled',
   'models built',
   'checks passed',
@@ -50,7 +54,7 @@ export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number
 
 /** How far a run has got. */
 export interface Progress {
-  /** What it does now: `walking`, `details`, `applying`, `building`. */
+  /** What it does now: `walking`, `details`, `borrowers`, `applying`, `building`. */
   step: string
   pages: number
   records: number

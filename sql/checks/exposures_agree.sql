@@ -1,14 +1,14 @@
 -- mart.top_exposure lists the largest funded deals, and mart.concentration is of the same portfolio: the largest funded
--- deal, the largest deal, and the number of funded deals up to 25.
+-- deal, the largest deal, and the number of funded deals up to 25; likewise the largest borrower and their number.
 -- severity: error
 with
 top as (
   select
     count(*) as deals,
     max(loan_amount) as largest,
-    max(share_pct) as largest_pct,
-    count(*) filter (where rank > 25) as beyond
+    max(share_pct) as largest_pct
   from mart.top_exposure
+  where dimension = 'deal'
 ),
 
 funded as (
@@ -17,12 +17,38 @@ funded as (
     max(loan_amount) as largest
   from core.deal
   where status_class = 'funded'
+),
+
+borrowers as (
+  select
+    borrower.person,
+    sum(deal.loan_amount) as amount
+  from core.deal as deal
+  inner join core.borrower as borrower on borrower.deal_id = deal.deal_id and borrower.is_primary
+  where deal.status_class = 'funded'
+  group by borrower.person
+),
+
+owed as (
+  select
+    count(*) as persons,
+    max(amount) as largest
+  from borrowers
+),
+
+top_borrower as (
+  select
+    count(*) as persons,
+    max(loan_amount) as largest,
+    max(share_pct) as largest_pct
+  from mart.top_exposure
+  where dimension = 'borrower'
 )
 
 select
   'mart.top_exposure' as place,
-  top.deals,
-  least(funded.deals, 25) as expected_deals,
+  top.deals as found,
+  least(funded.deals, 25) as expected,
   top.largest,
   funded.largest as expected_largest,
   top.largest_pct,
@@ -34,3 +60,19 @@ where
   top.deals <> least(funded.deals, 25)
   or top.largest is distinct from funded.largest
   or top.largest_pct is distinct from concentration.funded_top_1_pct
+union all
+select
+  'mart.top_exposure borrower' as place,
+  top_borrower.persons as found,
+  least(owed.persons, 25) as expected,
+  top_borrower.largest,
+  owed.largest as expected_largest,
+  top_borrower.largest_pct,
+  concentration.funded_top_1_pct as expected_pct
+from top_borrower
+cross join owed
+left join mart.concentration as concentration on concentration.dimension = 'borrower'
+where
+  top_borrower.persons <> least(owed.persons, 25)
+  or top_borrower.largest is distinct from owed.largest
+  or top_borrower.largest_pct > concentration.funded_top_1_pct

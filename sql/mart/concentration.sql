@@ -1,12 +1,14 @@
--- How concentrated the portfolio's amount is on single deals, programs and states.
+-- How concentrated the portfolio's amount is on single deals, programs, states and borrowers.
 -- grain: dimension
 -- check: unique(dimension)
 -- check: not_null(dimension)
--- check: accepted(dimension, deal, loan_program, state)
+-- check: accepted(dimension, deal, loan_program, state, borrower)
 -- check: between(hhi, 0, 10000)
 -- check: between(funded_hhi, 0, 10000)
 --
--- dimension: deal, loan_program or state; deals whose program or state is unknown are one bucket of it, `unknown`
+-- dimension: deal, loan_program, state, or borrower; deals whose program or state is unknown are one bucket of it,
+--   `unknown`. A deal counts with its primary borrower, and by itself where none is known; the row is absent where no
+--   borrower is known at all
 -- top_1_pct: share of the largest bucket in the whole amount, in percent; null when there is no amount
 -- top_5_pct: share of the five largest together
 -- top_10_pct: share of the ten largest together
@@ -16,6 +18,9 @@
 with
 dimensions as (
   select unnest(['deal', 'loan_program', 'state']) as dimension
+  union all
+  select 'borrower' as dimension
+  where exists (select 1 from core.borrower)
 ),
 
 buckets as (
@@ -31,6 +36,12 @@ buckets as (
     funded_amount
   from mart.portfolio_breakdown
   where dimension in ('loan_program', 'state')
+  union all
+  select
+    'borrower' as dimension,
+    amount,
+    funded_amount
+  from work.borrower_exposure
 ),
 
 -- In whole units of 10^-15 of the total: their squares add up exactly, and never beyond 10^30.

@@ -1,22 +1,23 @@
 -- The certificates: every applied walk that as_of and known_at let count, with what it changed and the exact bridge to
--- the deals that were present after it.
+-- the deals that were present after it. For borrowers and documents a walk is the lists of single deals that one run
+-- read, what is said of deals is said of them, and present ones are those of the deals listed.
 -- grain: recorded_at
 -- check: unique(walk_id)
 -- check: not_null(walk_id, stream, business_date, started_at, recorded_at, is_complete)
 --
 -- walk_id: names the walk
--- stream: the kind of record that was walked
+-- stream: the kind of record that was walked: deal, borrower or document
 -- business_date: the day it counts for
 -- started_at: start of its first request, UTC
 -- ended_at: when its last page was stored, UTC
 -- recorded_at: when its changes were applied, UTC
--- is_complete: it saw the last page
+-- is_complete: it saw the last page; of borrowers and documents: it read every list that was due
 -- pages: responses
 -- records: records in them
 -- distinct_records: different ids that were read
 -- duplicates: records whose id came again
 -- quarantined: records that failed normalisation
--- amount_total: sum of loan_amount over distinct_records, USD
+-- amount_total: sum of loan_amount over distinct_records, USD; 0 for borrowers and documents
 -- is_shifted: the list moved while it was walked
 -- resumed: how often it was taken up again
 -- waited_ms: time spent waiting for rate limits
@@ -37,8 +38,8 @@
 -- kept_missing_amount: their sum, USD
 -- adjusted_deals: deals that observations outside the walk added
 -- adjusted_amount: amount that observations outside the walk added, USD
--- details_fetched: deals whose own page was fetched
--- details_failed: deals whose own page could not be fetched
+-- details_fetched: deals whose own page, or list of borrowers or documents, was fetched
+-- details_failed: deals whose own page or list could not be fetched
 select
   walk_id,
   stream,

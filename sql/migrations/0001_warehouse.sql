@@ -70,7 +70,22 @@ create table raw.page (
   observed_at timestamp not null
 );
 
--- Records that failed normalisation, kept whole.
+-- Certificates of single parents' lists, such as the borrowers of one deal; they count with their walk.
+create table raw.listing (
+  walk_id varchar not null,
+  stream varchar not null,
+  parent_id varchar not null,
+  -- listed (to its end) | gone (the list answered 404) | failed; only the first proves anything
+  outcome varchar not null,
+  -- business clock, start of the first request
+  observed_at timestamp not null,
+  pages bigint not null,
+  records bigint not null,
+  quarantined bigint not null,
+  unreadable_ids bigint not null
+);
+
+-- Records that failed normalisation, kept whole; of streams with personal data sealed.
 create table raw.quarantine (
   quarantine_id varchar not null,
   stream varchar not null,
@@ -159,6 +174,114 @@ create table raw.staged_deal (
   loan_program varchar,
   loan_program_present boolean not null,
   status varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  payload json
+);
+
+-- Every state the link of a borrower to a deal was observed in; no row is ever updated. No personal data but keyed hashes.
+create table raw.borrower_version (
+  seq bigint not null,
+  -- deal_id/borrower_id
+  link_id varchar not null,
+  -- seen | missing | vanished
+  kind varchar not null,
+  -- list | replay
+  source varchar not null,
+  walk_id varchar,
+  observed_at timestamp not null,
+  business_date date not null,
+  recorded_at timestamp not null,
+  row_hash uhugeint not null,
+  list_hash uhugeint not null,
+  deal_id varchar,
+  borrower_id varchar,
+  email_hash varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  -- names of the fields the contract does not know, never what they hold
+  payload json
+);
+
+create table raw.borrower_head (
+  link_id varchar not null,
+  kind varchar not null,
+  walk_id varchar,
+  observed_at timestamp not null,
+  business_date date not null,
+  row_hash uhugeint not null,
+  list_hash uhugeint not null,
+  deal_id varchar,
+  borrower_id varchar,
+  email_hash varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  detail_at timestamp
+);
+
+create table raw.staged_borrower (
+  source varchar not null,
+  page_no bigint not null,
+  position bigint not null,
+  observed_at timestamp not null,
+  link_id varchar not null,
+  deal_id varchar,
+  borrower_id varchar,
+  email_hash varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  payload json
+);
+
+-- Every state a document of a deal was observed in; no row is ever updated. No personal data but keyed hashes.
+create table raw.document_version (
+  seq bigint not null,
+  -- deal_id/document_id
+  attachment_id varchar not null,
+  -- seen | missing | vanished
+  kind varchar not null,
+  -- list | replay
+  source varchar not null,
+  walk_id varchar,
+  observed_at timestamp not null,
+  business_date date not null,
+  recorded_at timestamp not null,
+  row_hash uhugeint not null,
+  list_hash uhugeint not null,
+  deal_id varchar,
+  document_id varchar,
+  category varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  -- names of the fields the contract does not know, never what they hold
+  payload json
+);
+
+create table raw.document_head (
+  attachment_id varchar not null,
+  kind varchar not null,
+  walk_id varchar,
+  observed_at timestamp not null,
+  business_date date not null,
+  row_hash uhugeint not null,
+  list_hash uhugeint not null,
+  deal_id varchar,
+  document_id varchar,
+  category varchar,
+  created_at timestamp,
+  created_at_precision varchar,
+  detail_at timestamp
+);
+
+create table raw.staged_document (
+  source varchar not null,
+  page_no bigint not null,
+  position bigint not null,
+  observed_at timestamp not null,
+  attachment_id varchar not null,
+  deal_id varchar,
+  document_id varchar,
+  category varchar,
   created_at timestamp,
   created_at_precision varchar,
   payload json

@@ -1,5 +1,5 @@
 import {existsSync} from 'node:fs'
-import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
 import type {Failure} from '../errors.ts'
 import {verifyBatches} from '../export/verify.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -30,7 +30,8 @@ export const DEEP_EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
   'history, invariants': async (_config, folder) => {
     if (!existsSync(folder.history)) return 'none yet'
-    const faults = await verifyHistory(folder, dealStream, HISTORY_NEXT)
+    const faults: Failure[] = []
+    for (const stream of STREAMS) faults.push(...(await verifyHistory(folder, stream, HISTORY_NEXT)))
     return faults.length > 0 ? faults : 'versions and certificates tie out'
   },
   'release, every column': async (_config, folder) => {

@@ -4,6 +4,7 @@ import type {Command} from 'commander'
 import {z} from 'zod'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
@@ -11,6 +12,7 @@ import {openRelease} from '../release/query.ts'
 import {requireJob} from '../schedule/job.ts'
 import {type JobResult, runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
+import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import {startService} from '../service/server.ts'
 import type {ChangeCounts, World} from '../types.ts'
@@ -18,6 +20,8 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import type {Cli, CommonOptions} from './context.ts'
 import {parseCount} from './service.ts'
 import {renderTable} from './table.ts'
+
+const DAY_MS = 86_400_000
 
 interface DemoOptions extends CommonOptions {
   deals: number
@@ -94,12 +98,25 @@ async function runDemo(
   const [firstDay = today] = days
   seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today: firstDay})
   say(`A Deal Financing Service with ${service.store.count()} deals listens on ${service.url}.`)
-  const demoConfig: Config = {...config, baseUrl: service.url, apiKey, ratePerSecond: 5000, rateBurst: 1000}
+  const demoConfig: Config = {
+    ...config,
+    baseUrl: service.url,
+    apiKey,
+    ratePerSecond: 5000,
+    rateBurst: 1000,
+    streams: STREAMS.map(({plural}) => plural).join(','),
+  }
   const nightly = await requireJob(demoConfig, 'nightly')
 
   const nights: {day: string; result: JobResult}[] = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
+    const morning = Date.parse(day)
+    linkPortfolio(service, {
+      seed: options.seed,
+      since: day === firstDay ? 0 : morning,
+      until: morning + DAY_MS,
+    })
     const clock = day === today ? world.clock : createFrozenClock(eveningOf(day, config))
     const startedAt = performance.now()
     const result = await runJob(demoConfig, {job: nightly}, {...world, clock})
@@ -188,7 +205,8 @@ function renderNight(day: string, result: JobResult, durationMs: number): string
   if (!sync) return `${day}: done.`
   const {created, updated, missing, vanished} = sync.changes
   const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
-  return `Night of ${day}: ${sync.walk.pages} pages, ${sync.walk.distinct} deals (${changes}), ${sync.checks.passed} checks passed, ${(durationMs / 1000).toFixed(1)} s.`
+  const lists = sync.streams.map(({stream, changes}) => `, ${changes.created} new ${stream}`).join('')
+  return `Night of ${day}: ${sync.walk.pages} pages, ${sync.walk.distinct} deals (${changes})${lists}, ${sync.checks.passed} checks passed, ${(durationMs / 1000).toFixed(1)} s.`
 }
 
 function renderDemo(result: DemoResult): string {
@@ -216,7 +234,7 @@ function renderDemo(result: DemoResult): string {
     '',
     'Two things to try next:',
     '  npx loantape query "select * from mart.portfolio_breakdown where dimension = \'state\' order by amount desc limit 10"',
-    '  npx loantape query "select change, count(*) as deals from core.deal_history group by all order by all"',
+    `  npx loantape query "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
   )
   return lines.join('\n')
 }

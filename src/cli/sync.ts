@@ -64,6 +64,14 @@ export function renderSync(result: SyncResult): string {
     `Walk of ${walk.business_date} complete: ${walk.pages} pages, ${walk.distinct} deals${quarantined}${resumed}.`,
     `Changes: ${moved.join(', ') || 'none'}.`,
   ]
+  for (const {stream, outcome: came, listed, failed, ended, changes: moves, reason} of result.streams) {
+    const {created, updated, missing, vanished} = moves
+    const what =
+      came === 'refused'
+        ? `refused (${reason}); deals are released without them`
+        : `${listed} lists read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
+    lines.push(`${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`)
+  }
   if (outcome === 'dry_run') lines.push('Dry run: nothing was stored.')
   else if (outcome === 'unchanged') lines.push(`Nothing new: release ${result.release_id} stays current.`)
   else

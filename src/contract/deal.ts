@@ -1,6 +1,6 @@
 import {z} from 'zod'
-import {isCalendarDate, parseInstant} from '../clock.ts'
 import {parseCents} from '../money.ts'
+import {instantOrDate} from './instant-or-date.ts'
 import type {Stream} from './stream.ts'
 
 /** The statuses the specification names; a source may know more. */
@@ -30,17 +30,6 @@ const cents = z.unknown().transform((value, context): bigint => {
   return z.NEVER
 })
 
-/** An instant (UTC where it has no offset), or a date only, kept as that date. */
-const instantOrDate = z
-  .string()
-  .transform((text, context): {micros: bigint; precision: 'instant' | 'date'} => {
-    if (isCalendarDate(text)) return {micros: BigInt(Date.parse(text)) * 1000n, precision: 'date'}
-    const micros = parseInstant(text) ?? parseInstant(`${text}Z`)
-    if (micros !== null) return {micros, precision: 'instant'}
-    context.addIssue({code: 'custom', message: 'expected an ISO 8601 timestamp or date'})
-    return z.NEVER
-  })
-
 const dealSchema = z
   .object({
     id: z.string().min(1),
@@ -61,6 +50,7 @@ const dealSchema = z
 /** The stream of deals. */
 export const dealStream: Stream = {
   name: 'deal',
+  plural: 'deals',
   idColumn: 'deal_id',
   idField: 'id',
   listPath: '/deals',

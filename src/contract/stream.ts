@@ -21,29 +21,51 @@ export interface Vocabulary {
   known: readonly string[] | null
 }
 
+/** What of a record is kept where it may hold personal data: of all its other fields only their names. */
+export interface Privacy {
+  /** Wire fields that are kept as keyed hash. */
+  hashed: readonly string[]
+  /** Wire fields that the contract knows and nothing keeps. */
+  dropped: readonly string[]
+}
+
 /** A kind of record that is synced; source, load and warehouse are written over this, never over one kind. */
 export interface Stream {
   /** Names the tables: `raw.<name>_version`, `raw.<name>_head`, `raw.staged_<name>`. */
   name: string
+  /** Its records in messages and in `LOANTAPE_STREAMS`. */
+  plural: string
+  /**
+   * The stream whose records each have a list of these, asked for one by one. The child's id is {@link childIdOf} both;
+   * `column` holds the parent's id and is also the wire field that may name it.
+   */
+  parent?: {stream: Stream; column: string}
   idColumn: string
   /** The wire field that holds the id. */
   idField: string
-  /** Path of the list endpoint, relative to the base URL. */
+  /** Path of the list endpoint, relative to the base URL; `{id}` stands for the parent's id. */
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
   /** The wire fields the contract knows; all others are drift and go to `payload`. */
   wireFields: readonly string[]
-  /** The column whose sum is the stream's control total. */
-  amountColumn: string
+  /** For records of or about people. */
+  privacy?: Privacy
+  /** The column whose sum is the stream's control total, where it has one. */
+  amountColumn?: string
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /** A guard watches records that leave these values of this column. */
-  settled: {column: string; values: readonly string[]}
-  /** SQL order in which details are fetched, over the columns. */
+  settled?: {column: string; values: readonly string[]}
+  /** SQL order in which details, and what belongs to a record, are fetched, over the columns. */
   detailOrder: string
   /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
+}
+
+/** The id of a record that is told apart only within its parent. */
+export function childIdOf(parentId: string, id: string): string {
+  return `${parentId}/${id}`
 }
 
 /** The columns a source may leave out, in table order. */

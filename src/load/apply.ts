@@ -1,6 +1,7 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {buildBridgeSql} from './bridge.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
@@ -33,7 +34,7 @@ export function applyObservations(
 ): Promise<bigint> {
   const {head} = tablesOf(stream)
   return inTransaction(db, async () => {
-    const recordedAt = await nextRecordedAt(db, stream, now)
+    const recordedAt = await nextRecordedAt(db, now)
     const recorded = new DuckDBTimestampValue(recordedAt)
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
     await db.run(
@@ -81,12 +82,12 @@ async function completeCertificate(
   await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
 }
 
-async function nextRecordedAt(db: Database, stream: Stream, now: bigint): Promise<bigint> {
+async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
+  const tables = [...STREAMS.map((stream) => tablesOf(stream).version), 'warehouse.raw.walk']
   const {last} = await db.one(
     z.object({last: z.coerce.bigint().nullable()}),
     `select epoch_us(greatest(
-       (select max(recorded_at) from ${tablesOf(stream).version}),
-       (select max(recorded_at) from warehouse.raw.walk)
+       ${tables.map((table) => `(select max(recorded_at) from ${table})`).join(',\n       ')}
      )) as last`,
   )
   return last !== null && last >= now ? last + 1n : now

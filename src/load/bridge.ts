@@ -1,15 +1,16 @@
 import type {Stream} from '../contract/stream.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
-import {tablesOf} from './stream-tables.ts'
+import {amountOf, buildReachSql, tablesOf} from './stream-tables.ts'
 
 /**
  * SQL that completes the certificate `$1` with its bridge, in records and amount:
  * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
+ * Of a child stream only what belongs to the parents it listed.
  *
  * Every record falls under exactly one term, so the bridge is exact; a check on the release compares both sides.
  */
 export function buildBridgeSql(stream: Stream): string {
-  const {idColumn, amountColumn} = stream
+  const {idColumn} = stream
   return `
     update warehouse.raw.walk set
       present_deals = bridge.present_deals,
@@ -22,9 +23,9 @@ export function buildBridgeSql(stream: Stream): string {
       adjusted_amount = bridge.adjusted_amount
     from (
       with present as (
-        select ${idColumn} as id, kind, ${amountColumn} as amount
+        select ${idColumn} as id, kind, ${amountOf(stream)} as amount
         from ${tablesOf(stream).head}
-        where kind in ('seen', 'missing')
+        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')}
       ),
       listed as (
         select ${idColumn} as id, listed_amount as amount

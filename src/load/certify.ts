@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {Certificate} from '../types.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
-import {tablesOf} from './stream-tables.ts'
+import {amountOf, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 const totalsRow = z.object({
@@ -20,7 +20,7 @@ export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk):
   const totals = await db.one(
     totalsRow,
     `with listed as (
-       select ${stream.idColumn} as id, ${stream.amountColumn} as amount, observed_at, page_no, position
+       select ${stream.idColumn} as id, ${amountOf(stream)} as amount, observed_at, page_no, position
        from ${staged}
        where source = 'list'
      ),

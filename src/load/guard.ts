@@ -1,3 +1,4 @@
+import type {Stream} from '../contract/stream.ts'
 import {GuardError} from '../errors.ts'
 import type {ChangePlan} from './plan-changes.ts'
 
@@ -21,7 +22,12 @@ const KEPT = 'Nothing was applied; warehouse and current release are as before, 
  *
  * @throws GuardError `GUARD_SHRINK` or `GUARD_CHANGE`
  */
-export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: ReadonlySet<Acceptance>): void {
+export function guardChanges(
+  plan: ChangePlan,
+  limits: GuardLimits,
+  accepted: ReadonlySet<Acceptance>,
+  {plural}: Pick<Stream, 'plural'>,
+): void {
   const {known, newlyAbsent, unsettled, counts} = plan
   const exceeds = (records: number, limitPct: number) =>
     records > IGNORED_RECORDS && records * 100 > known * limitPct
@@ -30,7 +36,7 @@ export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: Re
   if (!accepted.has('shrink') && isEmptied) {
     throw new GuardError({
       code: 'GUARD_SHRINK',
-      problem: `Walk refused: it lists no deal, and ${known} are known.`,
+      problem: `Walk refused: it lists no ${plural}, and ${known} are known.`,
       kept: KEPT,
       next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
     })
@@ -38,7 +44,7 @@ export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: Re
   if (!accepted.has('shrink') && exceeds(newlyAbsent, limits.shrinkLimitPct)) {
     throw new GuardError({
       code: 'GUARD_SHRINK',
-      problem: `Walk refused: ${newlyAbsent} of ${known} known deals are absent, more than ${limits.shrinkLimitPct} %.`,
+      problem: `Walk refused: ${newlyAbsent} of ${known} known ${plural} are absent, more than ${limits.shrinkLimitPct} %.`,
       kept: KEPT,
       next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
     })
@@ -46,7 +52,7 @@ export function guardChanges(plan: ChangePlan, limits: GuardLimits, accepted: Re
   if (!accepted.has('change') && exceeds(unsettled, limits.changeLimitPct)) {
     throw new GuardError({
       code: 'GUARD_CHANGE',
-      problem: `Walk refused: ${unsettled} of ${known} known deals change their amount or leave funded, more than ${limits.changeLimitPct} %.`,
+      problem: `Walk refused: ${unsettled} of ${known} known ${plural} change their amount or leave funded, more than ${limits.changeLimitPct} %.`,
       kept: KEPT,
       next: 'Ask the service whether that is right. If so, run `loantape sync --accept change`.',
     })

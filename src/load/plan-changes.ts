@@ -2,14 +2,14 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {buildListHashSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {amountOf, buildListHashSql, buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
   counts: ChangeCounts
   /** Versions that would be appended, absences among them. */
   appended: number
-  /** Records present before, missing ones included. */
+  /** Records present before of which the walk could tell something, missing ones included. */
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
@@ -60,7 +60,10 @@ export async function planChanges(
   await db.run(buildIncomingSql(stream, staged))
   await db.run(buildChangeSql(stream))
   await db.run(buildAbsenceSql(stream), [batch.walkId])
-  const {known, newly_absent, unsettled, appended, ...counts} = await db.one(planRow, buildPlanSql(stream))
+  const {known, newly_absent, unsettled, appended, ...counts} = await db.one(
+    planRow,
+    buildPlanSql(stream, batch.walkId),
+  )
   return {counts, known, newlyAbsent: newly_absent, unsettled, appended}
 }
 
@@ -75,10 +78,10 @@ export async function dropPlan(db: Database): Promise<void> {
  * that were staged more than once are ordered.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
-  const {idColumn, amountColumn} = stream
+  const {idColumn} = stream
   const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
   const isListed = `source in ('list', 'replay')`
-  const listedAmount = `case when source = 'list' then ${amountColumn} end`
+  const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
   const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
   return `
     create or replace temp view incoming as
@@ -120,12 +123,21 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
+function buildUnsettledSql({amountColumn, settled}: Stream): string {
+  const conditions: string[] = []
+  if (amountColumn !== undefined) conditions.push(`h.${amountColumn} is distinct from i.${amountColumn}`)
+  if (settled) {
+    const values = settled.values.map(quoteLiteral).join(', ')
+    conditions.push(`(h.${settled.column} in (${values}) and i.${settled.column} not in (${values}))`)
+  }
+  return conditions.length === 0 ? 'false' : conditions.join(' or ')
+}
+
 function buildChangeSql(stream: Stream): string {
-  const {idColumn, amountColumn, settled} = stream
+  const {idColumn} = stream
   const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
-  const settledList = settled.values.map(quoteLiteral).join(', ')
   // A record that is as it was leaves no row here: an unchanged walk costs no memory.
   return `
     create or replace temp table change as
@@ -146,9 +158,7 @@ function buildChangeSql(stream: Stream): string {
         h.list_hash as head_list_hash,
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
-        h.${amountColumn} is distinct from i.${amountColumn}
-          or (h.${settled.column} in (${settledList}) and i.${settled.column} not in (${settledList}))
-          as is_unsettled,
+        ${buildUnsettledSql(stream)} as is_unsettled,
         exists (
           from warehouse.raw.quarantine q
           where q.stream = ${quoteLiteral(stream.name)}
@@ -191,11 +201,27 @@ function buildChangeSql(stream: Stream): string {
 
 /**
  * Known records this walk proves absent, or whose own page said they are gone. Absence is proved only by a complete
- * walk without a filter, all of whose ids could be read; absent twice in a row is vanished.
+ * walk without a filter, of a child by a list of its parent that was read to its end; each id in it must have been
+ * readable. Absent twice in a row is vanished; a child on two business dates, since a list may be asked for again at once.
  */
 function buildAbsenceSql(stream: Stream): string {
-  const {idColumn, name} = stream
+  const {idColumn, name, parent} = stream
   const {head} = tablesOf(stream)
+  const list = parent
+    ? {
+        join: `left join warehouse.raw.listing on listing.walk_id = walk.walk_id
+            and listing.stream = ${quoteLiteral(name)} and listing.parent_id = h.${parent.column}
+            and listing.outcome = 'listed'`,
+        startedAt: 'listing.observed_at',
+        proves: `listing.unreadable_ids = 0 and (h.kind = 'seen' or h.business_date < walk.business_date)`,
+        vanished: `h.kind = 'missing'`,
+      }
+    : {
+        join: '',
+        startedAt: 'walk.started_at',
+        proves: `walk.is_complete and walk.filter = '' and walk.unreadable_ids = 0`,
+        vanished: `h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
+      }
   return `
     create or replace temp table absence as
     with walk as (
@@ -210,10 +236,10 @@ function buildAbsenceSql(stream: Stream): string {
       h.* replace (
         case
           when i.source = 'gone' then 'vanished'
-          when h.kind = 'missing' and h.walk_id = (select walk_id from last_applied) then 'vanished'
+          when ${list.vanished} then 'vanished'
           else 'missing'
         end as kind,
-        coalesce(i.observed_at, walk.started_at) as observed_at,
+        coalesce(i.observed_at, ${list.startedAt}) as observed_at,
         greatest(h.business_date, walk.business_date) as business_date,
         walk.walk_id as walk_id
       ),
@@ -221,15 +247,14 @@ function buildAbsenceSql(stream: Stream): string {
     from ${head} h
     cross join walk
     left join incoming i on i.${idColumn} = h.${idColumn}
+    ${list.join}
     where h.kind in ('seen', 'missing')
       and (
         (i.source = 'gone' and i.observed_at >= h.observed_at)
         or (
           i.source is null
-          and walk.is_complete
-          and walk.filter = ''
-          and walk.unreadable_ids = 0
-          and h.observed_at <= walk.started_at
+          and ${list.proves}
+          and h.observed_at <= ${list.startedAt}
           and h.walk_id is distinct from walk.walk_id
           and not exists (
             from warehouse.raw.quarantine q
@@ -239,7 +264,7 @@ function buildAbsenceSql(stream: Stream): string {
       )`
 }
 
-function buildPlanSql(stream: Stream): string {
+function buildPlanSql(stream: Stream, walkId: string | null): string {
   const {head} = tablesOf(stream)
   return `
     with observed as (
@@ -262,7 +287,8 @@ function buildPlanSql(stream: Stream): string {
       from absence
     ),
     known as (
-      select count(*) as known from ${head} where kind in ('seen', 'missing')
+      select count(*) as known from ${head}
+      where kind in ('seen', 'missing') and ${buildReachSql(stream, quoteLiteral(walkId ?? ''))}
     )
     select
       observed.* replace (observed.appended + absent.absences as appended),

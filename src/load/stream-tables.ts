@@ -1,7 +1,7 @@
 import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
-import {appendColumns, type Database} from '../warehouse/database.ts'
+import {appendColumns, type Database, quoteLiteral} from '../warehouse/database.ts'
 
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
 export type StagedSource = 'list' | 'detail' | 'gone' | 'replay' | 'webhook'
@@ -29,6 +29,20 @@ export function listColumns(stream: Stream, alias?: string): string {
     .flatMap(({name, mayBeAbsent}) => [name, ...(mayBeAbsent ? [`${name}_present`] : [])])
     .map((name) => prefix + name)
     .join(', ')
+}
+
+/** SQL of a stream's amount; zero where it has none. */
+export function amountOf({amountColumn}: Stream): string {
+  return amountColumn ?? 'cast(0 as decimal(18, 2))'
+}
+
+/** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it. */
+export function buildReachSql({name, parent}: Stream, walkId: string): string {
+  if (!parent) return 'true'
+  return `${parent.column} in (
+    select parent_id from warehouse.raw.listing
+    where walk_id = ${walkId} and stream = ${quoteLiteral(name)} and outcome = 'listed'
+  )`
 }
 
 const duckTypes: Record<Column['type'], DuckDBType> = {

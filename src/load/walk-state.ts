@@ -159,6 +159,7 @@ export async function dropWalk(
   await inTransaction(db, async () => {
     await db.run(`delete from ${tablesOf(stream).staged}`)
     await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
+    await db.run('delete from warehouse.raw.listing where walk_id = $1', [walkId])
     // A walk that starts anew sees its bad records again; those of a refused walk are the evidence.
     if (end.state === 'abandoned') {
       await db.run('delete from warehouse.raw.quarantine where walk_id = $1 and replayed_at is null', [

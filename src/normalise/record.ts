@@ -1,24 +1,44 @@
-import {optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
+import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../types.ts'
+import {createSealer} from './seal.ts'
 
-/** Turns wire records of one stream into observations. */
-export type Normaliser = (records: readonly unknown[], observedAt: bigint) => NormalisedPage
+/**
+ * Turns wire records of one stream into observations.
+ *
+ * @param parentId the record whose list they stood in; without it a child's own parent field says so
+ */
+export type Normaliser = (
+  records: readonly unknown[],
+  observedAt: bigint,
+  parentId?: string,
+) => NormalisedPage
 
 /**
  * Creates the normaliser of a stream: a tolerant reader that passes unknown fields through as payload and sets aside,
- * whole, each record whose id, amounts or dates it cannot read.
+ * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data both are sealed.
+ *
+ * @param hashKey needed by streams with hashed fields
  */
-export function createNormaliser(stream: Stream): Normaliser {
+export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
   const normalise = createRecordNormaliser(stream)
-  return (records, observedAt) => {
+  const seal = createSealer(stream, hashKey)
+  return (records, observedAt, parentId) => {
     const page: NormalisedPage = {observations: [], quarantined: []}
     for (const record of records) {
-      const result = normalise(record, observedAt)
+      const result = normalise(placeUnder(seal(record), stream, parentId), observedAt)
       if ('reason' in result) page.quarantined.push(result)
       else page.observations.push(result)
     }
     return page
   }
+}
+
+/** The list a child stands in says whose it is; a record that names another parent is left to contradict it. */
+function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefined): unknown {
+  if (!parent || parentId === undefined || !isObject(record)) return record
+  const named = record[parent.column]
+  const isAgreed = named === undefined || named === null || named === parentId
+  return {...record, [parent.column]: isAgreed ? parentId : {listed_under: parentId}}
 }
 
 function createRecordNormaliser(
@@ -32,7 +52,7 @@ function createRecordNormaliser(
     if (!parsed.success) {
       const issue = parsed.error.issues[0]
       return {
-        id: readId(record, stream.idField),
+        id: readId(record, stream),
         path: issue?.path.join('.') || '(record)',
         reason: issue?.message ?? 'unreadable',
         record: formatJson(record),
@@ -51,13 +71,17 @@ function createRecordNormaliser(
   }
 }
 
-function isObject(value: unknown): value is Record<string, unknown> {
+function isObject(value: unknown): value is WireRecord {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
-function readId(record: unknown, idField: string): string | null {
-  const id = isObject(record) ? record[idField] : undefined
-  return typeof id === 'string' && id !== '' ? id : null
+function readId(record: unknown, {idField, parent}: Stream): string | null {
+  if (!isObject(record)) return null
+  const id = record[idField]
+  if (typeof id !== 'string' || id === '') return null
+  if (!parent) return id
+  const parentId = record[parent.column]
+  return typeof parentId === 'string' ? childIdOf(parentId, id) : null
 }
 
 function readUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {

@@ -228,6 +228,7 @@ function renderConcentration(
   exposures: PortfolioReport['exposures'],
 ): Html | false {
   if (rows === null) return false
+  const deals = (exposures ?? []).filter(({dimension}) => dimension !== 'borrower')
   const columns: Column<Cells>[] = [
     {title: 'Dimension', cell: (row) => words(row.dimension)},
     share('Largest', 'top_1_pct'),
@@ -240,7 +241,7 @@ function renderConcentration(
   return html`<h2>Concentration</h2>
 <p class="muted small">Share of the amount in the largest buckets; the Herfindahl-Hirschman index runs from 0 (spread) to 10,000 (all in one).</p>
 ${table(columns, rows)}
-${exposures !== null && exposures.length > 0 && html`<h3>Largest funded deals</h3>${table(EXPOSURE_COLUMNS, exposures.slice(0, 10))}`}`
+${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(EXPOSURE_COLUMNS, deals.slice(0, 10))}`}`
 }
 
 const hhi = (value: string | null | undefined) =>

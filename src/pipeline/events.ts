@@ -55,7 +55,7 @@ async function lookAgain(
 ): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
   return withRun(folder.ledger, 'events', world, async () => {
     await using db = await openWarehouse(folder, world)
-    await requireOwnSource(db, dealStream, source.baseUrl, new Set())
+    await requireOwnSource(db, source.baseUrl, new Set())
     const learntRate = findLearntRate(ledger, source.baseUrl, world)
     await using client = createClient({...source, learntRate}, world)
     const answers: DetailAnswer[] = []

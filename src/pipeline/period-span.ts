@@ -43,7 +43,7 @@ export async function readPeriodRange(folder: DataFolder, today: string): Promis
   const {asOf} = await resolveMoment(db, {}, today)
   const {first} = await db.one(
     z.object({first: z.string()}),
-    `select min(business_date) as first from history.raw.walk where state = 'applied'`,
+    `select min(business_date) as first from history.raw.walk where state = 'applied' and stream = 'deal'`,
   )
   return {first: first.slice(0, 7), last: asOf.slice(0, 7), observedUntil: asOf}
 }

@@ -1,11 +1,14 @@
 import {parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {dealStream} from '../contract/deal.ts'
+import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {withRun} from '../ledger/runs.ts'
 import {applyReplay, listWaiting, type QuarantineEntry, type Replay} from '../load/quarantine.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
+import {requireHashKey} from '../warehouse/hash-key.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
@@ -31,7 +34,7 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   return withRun(folder.ledger, 'quarantine replay', world, async ({runId}) => {
-    const counts = await replayAll(folder, world)
+    const counts = await replayAll(folder, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(folder, config, {}, world)
     return {run_id: runId, outcome, ...counts, release_id}
@@ -40,12 +43,31 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
 
 async function replayAll(
   folder: DataFolder,
+  config: Config,
   world: World,
 ): Promise<{replayed: number; waiting: number; appended: number}> {
-  const stream = dealStream
   await using db = await openWarehouse(folder, world)
-  const entries = (await listWaiting(db, 'warehouse')).filter((entry) => entry.stream === stream.name)
-  const readable = entries.flatMap(createReader())
+  const waiting = await listWaiting(db, 'warehouse')
+  const counts = {replayed: 0, waiting: 0, appended: 0}
+  for (const stream of STREAMS) {
+    const entries = waiting.filter((entry) => entry.stream === stream.name)
+    if (entries.length === 0) continue
+    const hashKey = stream.privacy && (await requireHashKey(db, folder, config.hashKey))
+    const readable = entries.flatMap(createReader(stream, hashKey))
+    counts.replayed += readable.length
+    counts.waiting += entries.length - readable.length
+    counts.appended += await applyReadable(db, stream, readable, world)
+  }
+  if (counts.replayed > 0) await refreshHistory(db, folder)
+  return counts
+}
+
+async function applyReadable(
+  db: Database,
+  stream: Stream,
+  readable: Replay['records'],
+  world: World,
+): Promise<number> {
   let appended = 0
   // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
   for (const records of Object.values(Object.groupBy(readable, ({entry}) => entry.walk_id ?? ''))) {
@@ -54,12 +76,14 @@ async function replayAll(
     const now = BigInt(world.clock.now()) * 1000n
     appended += await applyReplay(db, stream, {businessDate, records, now})
   }
-  if (readable.length > 0) await refreshHistory(db, folder)
-  return {replayed: readable.length, waiting: entries.length - readable.length, appended}
+  return appended
 }
 
-function createReader(): (entry: QuarantineEntry) => Replay['records'] {
-  const normalise = createNormaliser(dealStream)
+function createReader(
+  stream: Stream,
+  hashKey: string | undefined,
+): (entry: QuarantineEntry) => Replay['records'] {
+  const normalise = createNormaliser(stream, hashKey)
   return (entry) => {
     const observedAt = parseInstant(`${entry.observed_at}Z`)
     if (observedAt === null) return []

@@ -1,6 +1,6 @@
 import {existsSync, rmSync} from 'node:fs'
 import type {Config} from '../config.ts'
-import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
 import {withRun} from '../ledger/runs.ts'
 import {rebuildHead} from '../load/head.ts'
@@ -75,7 +75,7 @@ async function copyBack(folder: DataFolder, temporary: string, world: World): Pr
         ],
       })
       await db.run('copy from database history to warehouse')
-      await rebuildHead(db, dealStream)
+      for (const stream of STREAMS) await rebuildHead(db, stream)
       await db.run('checkpoint warehouse')
       return copy
     } catch (error) {

@@ -35,7 +35,7 @@ export async function settleWalk(
   world.onStep('changes planned')
   try {
     await requireBoundedQuarantine(db, walk)
-    guardChanges(plan, config, accepted)
+    guardChanges(plan, config, accepted, stream)
   } catch (refusal) {
     await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
     await refreshHistory(db, folder)
@@ -61,7 +61,7 @@ export async function previewWalk(
   try {
     const plan = await planChanges(db, stream, walk)
     await requireBoundedQuarantine(db, walk)
-    guardChanges(plan, config, accepted)
+    guardChanges(plan, config, accepted, stream)
     return plan.counts
   } finally {
     await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})

@@ -1,6 +1,6 @@
 import {businessDateOf} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, ContractError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
@@ -44,7 +44,6 @@ export interface WalkTools extends SettleTools {
  */
 export async function requireOwnSource(
   db: Database,
-  stream: Stream,
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
@@ -57,9 +56,11 @@ export async function requireOwnSource(
       next: 'Use another folder with --data. If the service has moved, run `loantape sync --accept source` once.',
     })
   }
-  const open = await findOpenWalk(db, stream)
-  if (open && open.baseUrl !== baseUrl) {
-    await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
+  for (const stream of STREAMS) {
+    const open = await findOpenWalk(db, stream)
+    if (open && open.baseUrl !== baseUrl) {
+      await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
+    }
   }
 }
 

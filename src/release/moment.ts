@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, UnexpectedError} from '../errors.ts'
 import type {SourceBridge} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -16,7 +17,7 @@ const knownRow = z.object({known_at: z.string().nullable()})
 
 /**
  * Completes what was asked for. By default `asOf` is the latest business date, and `knownAt` the last apply that told
- * something about the days up to `asOf`: that appended anything, or was the first of its business date. So the release
+ * something about the days up to `asOf`: that appended anything, read a list of a deal, or was the first of its date. So the release
  * of a past date is the one that was current that night, whenever it is built.
  *
  * @param today the business date now; no release is made for a later one
@@ -33,7 +34,7 @@ export async function resolveMoment(
        min(business_date) as first,
        greatest(max(business_date), (select max(business_date) from history.raw.deal_version)) as last
      from history.raw.walk
-     where state = 'applied'`,
+     where state = 'applied' and stream = 'deal'`,
   )
   if (first === null || last === null) throw emptyHistory()
   const asOf = asked.asOf ?? last
@@ -50,19 +51,26 @@ export async function resolveMoment(
   return {asOf, knownAt}
 }
 
-/** When something about the days up to `asOf` was last told, by a version or by the first walk of a day. */
+/** When something about the days up to `asOf` was last told, by a version, a list or the first walk of a day. */
 async function findLastTold(db: Database, asOf: string): Promise<string | null> {
   const {known_at} = await db.one(
     knownRow,
     `with told as (
-       select max(recorded_at) as recorded_at
-       from history.raw.deal_version
+       ${STREAMS.map(
+         ({name}) => `select max(recorded_at) as recorded_at
+       from history.raw.${name}_version
        where business_date <= cast($1 as date)
-       union all
+       union all`,
+       ).join('\n       ')}
        select min(recorded_at) as recorded_at
        from history.raw.walk
-       where state = 'applied' and business_date <= cast($1 as date)
+       where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date)
        group by business_date
+       union all
+       select max(walk.recorded_at) as recorded_at
+       from history.raw.walk
+       join history.raw.listing on listing.walk_id = walk.walk_id and listing.outcome = 'listed'
+       where walk.state = 'applied' and walk.business_date <= cast($1 as date)
      )
      select strftime(max(recorded_at), '%Y-%m-%d %H:%M:%S.%f') as known_at from told`,
     [asOf],
@@ -104,7 +112,7 @@ export async function readSourceBridge(db: Database, moment: Moment): Promise<So
   const row = await db.first(
     bridgeRow,
     `from history.raw.walk
-     where state = 'applied' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
+     where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
      order by recorded_at desc
      limit 1`,
     [moment.asOf, moment.knownAt],

@@ -5,7 +5,7 @@ import type {ServiceDatabase} from './database.ts'
 import {createDealHandlers} from './deals.ts'
 import {createGenerationHandlers, createGenerator} from './document-generations.ts'
 import {createDocumentHandlers} from './documents.ts'
-import {openFileStore} from './files.ts'
+import {type FileStore, openFileStore} from './files.ts'
 import type {ServiceWorld} from './handlers.ts'
 import {createOutbox, pruneDeliveries, RETRY_DELAYS_MS} from './outbox.ts'
 import {type AddressLookup, createAddressGuard} from './private-address.ts'
@@ -40,6 +40,7 @@ export interface ApiParts {
 
 /** The operations, and what goes on behind them. */
 export interface Api extends RouteWorld {
+  files: FileStore
   /** Goes on with what an earlier service left. */
   start(): void
   stop(): Promise<void>

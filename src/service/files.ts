@@ -29,6 +29,8 @@ export interface FileStore {
   receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>>
   /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
   keep(file: ReceivedFile, documentId: string): void
+  /** Writes the file of a document that is made up, without waiting for the disk. */
+  place(documentId: string, content: string): void
   /** Writes a file of our own. */
   write(content: string): ReceivedFile
   open(documentId: string): Readable
@@ -141,6 +143,7 @@ export function openFileStore(database: ServiceDatabase): FileStore {
       renameSync(path, join(openFolder(), documentId))
       syncPath(openFolder())
     },
+    place: (documentId, content) => writeFileSync(join(openFolder(), documentId), content),
     write(content) {
       const path = temporaryPath()
       writeFileSync(path, content, {flush: true})

@@ -18,6 +18,7 @@ import {openServiceDatabase, type ServiceDatabase} from './database.ts'
 import {addDescription} from './description.ts'
 import {addFaultHooks} from './fault-hooks.ts'
 import {createFaultBook, type Faults} from './faults.ts'
+import type {FileStore} from './files.ts'
 import {Refusal, refuse, sendProblem} from './problem-reply.ts'
 import type {RateLimit} from './rate-limit.ts'
 import {createRequestLog, type RequestLog} from './request-log.ts'
@@ -53,6 +54,8 @@ export interface RunningService extends AsyncDisposable {
   store: DealStore
   /** What the deals are kept in, together with everything else. */
   database: ServiceDatabase
+  /** The files of documents. */
+  files: FileStore
   faults: Faults
   requests: RequestLog
   /** Ends every connection at once, busy or idle, and closes the store. */
@@ -194,7 +197,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     addDescription(app, PREFIX)
     const url = `${await listen(app, host, port)}${PREFIX}`
     api.start()
-    return {url, store, database, faults, requests, close, [Symbol.asyncDispose]: close}
+    return {url, store, database, files: api.files, faults, requests, close, [Symbol.asyncDispose]: close}
   } catch (error) {
     await close()
     throw error

@@ -1,154 +1,28 @@
-import pLimit from 'p-limit'
-import {AuthError, LoantapeError} from '../errors.ts'
 import type {WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
+import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
-import {holdOutcome, readOutcome} from './read-ahead.ts'
-
-/** How single records are asked for. */
-export interface DetailRequest {
-  /** Path of one record, relative to the base URL; `{id}` stands for its id. */
-  path: string
-  /** `auto` asks for one first and goes on only when that proves the path. */
-  mode: 'auto' | 'on'
-  /** Requests under way at once. */
-  concurrency: number
-  /** Time all of them together may take. */
-  budgetMs: number
-}
 
 /** What became of one id. */
-export type DetailAnswer =
-  | {id: string; outcome: 'found'; record: WireRecord; observedAt: bigint}
-  /** 404 or 410 from a path that answered for another id in this run. */
-  | {id: string; outcome: 'gone'; status: number; observedAt: bigint}
-  /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
-  | {id: string; outcome: 'failed'; reason: string}
+export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint}>
 
 /**
- * Why fetching ended: every id was asked for; the path proved to be none; the budget was used up; the run was asked
- * to stop; the rate limit would have taken too long; the key may not read details; too many failures in a row.
- */
-type DetailEnd = 'done' | 'not_offered' | 'budget' | 'interrupted' | 'rate_limited' | 'refused' | 'failing'
-
-/** What became of all of them. */
-export interface DetailSummary {
-  /** The path answered with the record that was asked for at least once. */
-  proven: boolean
-  fetched: number
-  gone: number
-  failed: number
-  ended: DetailEnd
-}
-
-const MOST_FAILURES_IN_A_ROW = 5
-/** Outstanding answers, as a multiple of the concurrency: enough that a slow one does not hold up the others. */
-const WINDOW = 2
-
-/** What one request came to: an answer, a reason to ask no more, or both. */
-interface Reply {
-  answer?: DetailAnswer
-  ended?: DetailEnd
-}
-
-/**
- * Fetches single records and hands them out in the order of their ids. Whatever goes wrong with the source is an
- * outcome, never an error: details can be had later, the walk cannot. The first id should be one that is known to
- * exist: a 404 means `gone` only once the path has answered for another id, and `failed` before.
+ * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
  *
- * @param ids pulled as needed, a few times `concurrency` ahead at most
  * @returns the summary, as the generator's return value
  */
-export async function* fetchDetails(
+export function fetchDetails(
   ids: Iterable<string> | AsyncIterable<string>,
-  request: DetailRequest,
+  request: EachRequest,
   client: Pick<SourceClient, 'getJson'>,
   world: Pick<World, 'log'>,
-): AsyncGenerator<DetailAnswer, DetailSummary, undefined> {
-  const summary: DetailSummary = {proven: false, fetched: 0, gone: 0, failed: 0, ended: 'done'}
-  if (request.budgetMs <= 0) return {...summary, ended: 'budget'}
-  const consumer = new AbortController()
-  const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
-  const signal = AbortSignal.any([consumer.signal, budget])
-  const source = {request, client, signal, log: world.log}
-  const limit = pLimit(request.concurrency)
-  const window: Promise<PromiseSettledResult<Reply>>[] = []
-  const unproven: DetailAnswer[] = []
-  let failuresInARow = 0
-
-  function count(answer: DetailAnswer): DetailAnswer {
-    summary[answer.outcome === 'found' ? 'fetched' : answer.outcome] += 1
-    return answer
-  }
-
-  /** The answers that can be handed out now. */
-  function takeReply({answer, ended}: Reply): DetailAnswer[] {
-    if (ended) summary.ended = ended
-    if (!answer) return []
-    if (answer.outcome === 'found') summary.proven = true
-    const isFailure = answer.outcome === 'failed' || !summary.proven
-    failuresInARow = isFailure ? failuresInARow + 1 : 0
-    if (failuresInARow === MOST_FAILURES_IN_A_ROW) summary.ended = 'failing'
-    if (request.mode === 'auto' && !summary.proven) summary.ended = ended ?? 'not_offered'
-    if (!summary.proven && answer.outcome === 'gone') {
-      unproven.push(answer)
-      return []
-    }
-    return [...(summary.proven ? unproven.splice(0) : []), answer].map(count)
-  }
-
-  async function* drainWindow(most: number): AsyncGenerator<DetailAnswer> {
-    while (window.length > most && summary.ended === 'done') {
-      const oldest = window.shift()
-      if (oldest) yield* takeReply(readOutcome(await oldest))
-    }
-  }
-
-  let isCut = false
-  try {
-    for await (const id of ids) {
-      isCut = budget.aborted
-      if (isCut || summary.ended !== 'done') break
-      window.push(holdOutcome(limit(() => askForOne(id, source))))
-      const isProbing = request.mode === 'auto' && !summary.proven
-      yield* drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
-    }
-    yield* drainWindow(0)
-    if (isCut && summary.ended === 'done') summary.ended = 'budget'
-    for (const answer of unproven) yield count(failedAs(answer.id, 'NOT_PROVEN'))
-    return summary
-  } finally {
-    consumer.abort()
-    await Promise.all(window)
-  }
-}
-
-function failedAs(id: string, reason: string): DetailAnswer {
-  return {id, outcome: 'failed', reason}
-}
-
-/** What every request shares. */
-interface Source {
-  request: DetailRequest
-  client: Pick<SourceClient, 'getJson'>
-  signal: AbortSignal
-  log: World['log']
-}
-
-async function askForOne(id: string, {request, client, signal, log}: Source): Promise<Reply> {
-  try {
-    const path = request.path.replaceAll('{id}', () => encodeURIComponent(id))
-    return {answer: readAnswer(id, await client.getJson(path, {}, signal))}
-  } catch (error) {
-    if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
-    if (signal.aborted && error === signal.reason) return {ended: 'budget'}
-    if (!(error instanceof LoantapeError)) throw error
-    log.info({path: request.path, code: error.code, reason: error.problem}, 'a detail could not be fetched')
-    if (error instanceof AuthError) return {answer: failedAs(id, error.code), ended: 'refused'}
-    if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
-    if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
-    return {answer: failedAs(id, error.code)}
-  }
+): AsyncGenerator<DetailAnswer, EachSummary, undefined> {
+  return askEach(
+    ids,
+    request,
+    async (id, path, signal) => readAnswer(id, await client.getJson(path, {}, signal)),
+    world,
+  )
 }
 
 function readAnswer(id: string, {status, body, observedAt}: JsonAnswer): DetailAnswer {

@@ -14,6 +14,8 @@ export interface DataFolder {
   /** The release of the last `build --select`, which is nobody's but its builder's. */
   scratch: string
   exports: string
+  /** The key of hashed personal data, where none is set. */
+  hashKey: string
   /** Where the engine puts what does not fit into its memory. */
   spill: string
   /** Marks a folder as a demo's. */
@@ -33,6 +35,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     current: join(root, 'current'),
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
+    hashKey: join(root, 'hash.key'),
     spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),
   }

@@ -1,8 +1,11 @@
 import {z} from 'zod'
 import {type Database, inTransaction} from './database.ts'
 
-/** A single fact about this warehouse: the source it belongs to, the envelope that source answers in. */
-export type SettingName = 'source_base_url' | 'envelope'
+/**
+ * A single fact about this warehouse: the source it belongs to, the envelope that source answers in, the fingerprint of
+ * the key of its hashes.
+ */
+export type SettingName = 'source_base_url' | 'envelope' | 'hash_key'
 
 const valueRow = z.object({value: z.string()})
 

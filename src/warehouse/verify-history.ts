@@ -58,9 +58,9 @@ function listVersionRules({name, idColumn}: Stream): Rule[] {
   ]
 }
 
-function listCertificateRules({name, idColumn, amountColumn}: Stream): Rule[] {
+function listCertificateRules({name, plural, idColumn, parent, amountColumn}: Stream): Rule[] {
   const applied = `(from walk where stream = ${quoteLiteral(name)} and state = 'applied')`
-  return [
+  const rules: Rule[] = [
     {
       problem: `Certificates whose records do not add up, table 'raw.walk'`,
       sql: `
@@ -70,7 +70,7 @@ function listCertificateRules({name, idColumn, amountColumn}: Stream): Rule[] {
         order by recorded_at desc`,
     },
     {
-      problem: `Certificates whose bridge to the present deals does not add up, table 'raw.walk'`,
+      problem: `Certificates whose bridge to the present ${plural} does not add up, table 'raw.walk'`,
       sql: `
         select
           walk_id,
@@ -82,9 +82,15 @@ function listCertificateRules({name, idColumn, amountColumn}: Stream): Rule[] {
         where present_deals is distinct from explained_deals or present_amount is distinct from explained_amount
         order by recorded_at desc`,
     },
-    {
-      problem: `Certificate of the last walk that does not count the deals of table 'raw.${name}_version'`,
-      sql: `
+  ]
+  // A walk of a child stream reads the lists of some parents only.
+  return parent
+    ? rules
+    : [
+        ...rules,
+        {
+          problem: `Certificate of the last walk that does not count the ${plural} of table 'raw.${name}_version'`,
+          sql: `
         with last_walk as (
           from ${applied} order by recorded_at desc limit 1
         ),
@@ -93,7 +99,7 @@ function listCertificateRules({name, idColumn, amountColumn}: Stream): Rule[] {
           qualify row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) = 1
         ),
         present as (
-          select count(*) as deals, coalesce(sum(${amountColumn}), 0) as amount
+          select count(*) as deals, coalesce(sum(${amountColumn ?? 0}), 0) as amount
           from latest
           where kind in ('seen', 'missing')
         )
@@ -101,6 +107,6 @@ function listCertificateRules({name, idColumn, amountColumn}: Stream): Rule[] {
         from last_walk, present
         where (present_deals is distinct from deals or present_amount is distinct from amount)
           and not exists (from ${name}_version as version where version.recorded_at > last_walk.recorded_at)`,
-    },
-  ]
+        },
+      ]
 }

@@ -5,6 +5,7 @@ import type {CheckOutcome, CheckResult, CheckTag} from '../../src/types.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {
+  aBorrower,
   aVersion,
   aWalk,
   buildRelease,
@@ -154,6 +155,7 @@ const book: History = {
     aVersion({...day(2), deal_id: 'a', status: 'funded', loan_amount: '90000.00'}),
     aVersion({...day(3), deal_id: 'b', status: 'funded'}),
   ],
+  borrowers: [aBorrower({...day(1), deal_id: 'a', email_hash: 'ab12'})],
 }
 
 test.each([
@@ -177,6 +179,11 @@ test.each([
   ['stages_hold_all_deals', 'mart.stage_duration set still_open = still_open + 1', 'mart.stage_duration'],
   ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
   ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
+  [
+    'exposures_agree',
+    `mart.top_exposure set loan_amount = 1 where dimension = 'borrower'`,
+    'top_exposure borrower',
+  ],
 ])('%s notices: update %s', async (name, spoil, id) => {
   const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`)
   expect(found.filter((result) => result.name === name)).toMatchObject([

@@ -18,7 +18,7 @@ test('exactly the fields that list rows lack may be absent', () => {
 test('the columns that the descriptor names exist', () => {
   const named = [
     dealStream.amountColumn,
-    dealStream.settled.column,
+    dealStream.settled?.column,
     ...dealStream.columns.flatMap(({precisionColumn}) => precisionColumn ?? []),
   ]
   expect(columnNames).toEqual(expect.arrayContaining(named))

@@ -21,6 +21,7 @@ test('settings that are not given have their defaults', () => {
     detailPath: '/deals/{id}',
     detailConcurrency: 4,
     detailBudgetMinutes: 20,
+    streams: 'deals',
     stageParam: 'status',
     cursorTtlMinutes: 30,
     maxWaitMinutes: 60,

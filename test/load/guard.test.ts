@@ -1,4 +1,5 @@
 import {expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
 import {type Acceptance, guardChanges} from '../../src/load/guard.ts'
 import type {ChangePlan} from '../../src/load/plan-changes.ts'
 import {failureOf} from '../support/lab.ts'
@@ -21,7 +22,7 @@ function aPlan({
 }
 
 const guard = async (plan: ChangePlan, accepted: Acceptance[] = [], changes: Partial<typeof limits> = {}) =>
-  guardChanges(plan, {...limits, ...changes}, new Set(accepted))
+  guardChanges(plan, {...limits, ...changes}, new Set(accepted), dealStream)
 
 test.each([
   ['nothing absent', aPlan()],

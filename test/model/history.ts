@@ -76,6 +76,56 @@ export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} =
   }
 }
 
+/** A row of `raw.borrower_version` on a business day; its link is that of deal and borrower. */
+export function aBorrower({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  const {deal_id = 'deal_1', borrower_id = 'bor_1'} = row
+  return {...childOf(day, row), link_id: `${deal_id}/${borrower_id}`, deal_id, borrower_id}
+}
+
+/** A row of `raw.document_version` on a business day. */
+export function aDocument({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  const {deal_id = 'deal_1', document_id = 'doc_1'} = row
+  return {
+    category: 'appraisal',
+    ...childOf(day, row),
+    attachment_id: `${deal_id}/${document_id}`,
+    deal_id,
+    document_id,
+  }
+}
+
+function childOf(day: string, row: Row): Row {
+  return {
+    kind: 'seen',
+    source: 'list',
+    walk_id: `walk ${day}`,
+    observed_at: `${day} 02:05:00`,
+    business_date: day,
+    recorded_at: `${day} 02:40:00`,
+    row_hash: 0,
+    list_hash: 0,
+    created_at: '2026-02-11 12:00:00',
+    created_at_precision: 'instant',
+    ...row,
+  }
+}
+
+/** A row of `raw.listing`: a list that the walk of a business day read to its end. */
+export function aListing({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    walk_id: `walk ${day}`,
+    stream: 'document',
+    parent_id: 'deal_1',
+    outcome: 'listed',
+    observed_at: `${day} 02:05:00`,
+    pages: 1,
+    records: 0,
+    quarantined: 0,
+    unreadable_ids: 0,
+    ...row,
+  }
+}
+
 /** A row of `raw.drift`: what the walk of a business day found. */
 export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
   return {
@@ -94,6 +144,9 @@ export interface History {
   walks?: Row[]
   quarantine?: Row[]
   drift?: Row[]
+  borrowers?: Row[]
+  documents?: Row[]
+  listings?: Row[]
 }
 
 /** What a release counts; by default everything until the end of March 2026. */
@@ -128,11 +181,11 @@ async function openHistoryOf(history: History): Promise<Database> {
     ],
   })
   await migrate(db, 'history')
-  await insertRows(
-    db,
-    'deal_version',
-    (history.versions ?? []).map((row, index) => ({seq: index + 1, ...row})),
-  )
+  const numbered = (rows: readonly Row[] = []) => rows.map((row, index) => ({seq: index + 1, ...row}))
+  await insertRows(db, 'deal_version', numbered(history.versions))
+  await insertRows(db, 'borrower_version', numbered(history.borrowers))
+  await insertRows(db, 'document_version', numbered(history.documents))
+  await insertRows(db, 'listing', history.listings ?? [])
   await insertRows(db, 'walk', history.walks ?? [])
   await insertRows(db, 'quarantine', history.quarantine ?? [])
   await insertRows(db, 'drift', history.drift ?? [])

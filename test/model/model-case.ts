@@ -7,7 +7,18 @@ import type {BuildPlan} from '../../src/model/build-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import {quoteName} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from './folder.ts'
-import {aDrift, aQuarantine, aVersion, aWalk, buildRelease, type History, type Row} from './history.ts'
+import {
+  aBorrower,
+  aDocument,
+  aDrift,
+  aListing,
+  aQuarantine,
+  aVersion,
+  aWalk,
+  buildRelease,
+  type History,
+  type Row,
+} from './history.ts'
 
 /** Every scalar is text, so that `100.00` and `2026-03-02` stay as written; the word `null` is a null. */
 const scalar = z.string().transform((text) => (text === 'null' ? null : text))
@@ -15,10 +26,16 @@ const record = z.record(z.string(), scalar)
 
 type Shown = 'missing' | 'vanished' | 'quarantined' | Row
 
+/** By deal, by the child's own id; or that the list could not be read. */
+type Lists = Record<string, 'failed' | Record<string, Shown>>
+
 interface Walk {
   /** Columns of `raw.walk`; `none` for what was observed between two walks. */
   certificate: 'none' | Row
   drift: Row[]
+  /** What lists of borrowers and documents read in it showed that was new. */
+  borrowers: Lists
+  documents: Lists
   /** What it showed that was new, by deal. */
   deals: Record<string, Shown>
 }
@@ -38,10 +55,24 @@ export interface ModelCase {
   rows: Record<string, string | null>[]
 }
 
+const shown = z.union([z.enum(['missing', 'vanished', 'quarantined']), record])
+const lists = z.record(z.string(), z.union([z.literal('failed'), z.record(z.string(), shown)])).default({})
+
 const walk: z.ZodType<Walk> = z
-  .object({certificate: z.union([z.literal('none'), record]).default({}), drift: z.array(record).default([])})
-  .catchall(z.union([z.enum(['missing', 'vanished', 'quarantined']), record]))
-  .transform(({certificate, drift, ...deals}) => ({certificate, drift, deals}))
+  .object({
+    certificate: z.union([z.literal('none'), record]).default({}),
+    drift: z.array(record).default([]),
+    borrowers: lists,
+    documents: lists,
+  })
+  .catchall(shown)
+  .transform(({certificate, drift, borrowers, documents, ...deals}) => ({
+    certificate,
+    drift,
+    borrowers,
+    documents,
+    deals,
+  }))
 
 const modelCase = z.strictObject({
   as_of: z.string().optional(),
@@ -73,9 +104,17 @@ const MINUTE = 60_000
 
 /** The raw rows of a case. A deal seen again keeps what is not said anew, except what its list row leaves out. */
 function toHistory({walks}: ModelCase): Required<History> {
-  const history: Required<History> = {versions: [], walks: [], quarantine: [], drift: []}
+  const history: Required<History> = {
+    versions: [],
+    walks: [],
+    quarantine: [],
+    drift: [],
+    borrowers: [],
+    documents: [],
+    listings: [],
+  }
   const lastSeen = new Map<string, Row>()
-  for (const [key, {certificate, drift, deals}] of Object.entries(walks)) {
+  for (const [key, {certificate, drift, borrowers, documents, deals}] of Object.entries(walks)) {
     const {day, startedAt} = startOf(key)
     const walkId = `walk ${key}`
     const times = {started_at: timestamp(startedAt), ended_at: timestamp(startedAt + 10 * MINUTE)}
@@ -94,8 +133,41 @@ function toHistory({walks}: ModelCase): Required<History> {
       history.versions.push(aVersion({day, deal_id: dealId, observed_at, recorded_at, ...row}))
       if (typeof shown !== 'string') lastSeen.set(dealId, pickListed(row))
     }
+    addLists(history, {stream: 'borrower', lists: borrowers, day, startedAt})
+    addLists(history, {stream: 'document', lists: documents, day, startedAt})
   }
   return history
+}
+
+/** The raw rows of the lists that one walk of a child stream read. */
+function addLists(
+  history: Required<History>,
+  read: {stream: 'borrower' | 'document'; lists: Lists; day: string; startedAt: number},
+): void {
+  const {stream, day, startedAt} = read
+  if (Object.keys(read.lists).length === 0) return
+  const walk_id = `walk ${day} ${stream}`
+  const [observed_at, recorded_at] = [15, 40].map((minutes) => timestamp(startedAt + minutes * MINUTE))
+  const times = {observed_at: observed_at ?? '', recorded_at: recorded_at ?? ''}
+  history.walks.push(
+    aWalk({day, walk_id, stream, started_at: times.observed_at, recorded_at: times.recorded_at}),
+  )
+  for (const [parent_id, list] of Object.entries(read.lists)) {
+    const listing = {day, walk_id, stream, parent_id, observed_at: times.observed_at}
+    if (list === 'failed') {
+      history.listings.push(aListing({...listing, outcome: 'failed'}))
+      continue
+    }
+    const quarantined = Object.values(list).filter((shown) => shown === 'quarantined').length
+    history.listings.push(aListing({...listing, quarantined}))
+    for (const [id, shown] of Object.entries(list)) {
+      if (shown === 'quarantined') continue
+      const fields = typeof shown === 'string' ? {kind: shown} : shown
+      const row = {day, walk_id, deal_id: parent_id, ...times, ...fields}
+      if (stream === 'borrower') history.borrowers.push(aBorrower({borrower_id: id, ...row}))
+      else history.documents.push(aDocument({document_id: id, ...row}))
+    }
+  }
 }
 
 const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import {fileURLToPath} from 'node:url'
 import {exportRelease, type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {linkPortfolio} from '../../src/service/linked-portfolio.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import type {Random} from '../../src/service/random.ts'
 import type {DealStore} from '../../src/service/store.ts'
@@ -18,6 +19,7 @@ const DEALS = 300
 /** Groups of pages in a walk: 60 pages, stored by 50. */
 const PAGE_GROUPS = 2
 const PAGE_SIZE = DEALS / 60
+const STREAMS = 'deals,borrowers,documents'
 /** Kills at random moments, on the second day. */
 const RANDOM_KILLS = 5
 
@@ -26,8 +28,14 @@ type Kill = {step: string; nth: number} | {share: number}
 
 /** Kills of one folder, day by day. */
 function planKills(run: number, random: Random): Kill[][] {
-  const named = KILL_STEPS.filter((_, index) => index % 2 === run % 2).map((step): Kill => {
-    return {step, nth: step === 'pages stored' ? random.integer(1, PAGE_GROUPS) : 1}
+  const named = KILL_STEPS.filter((_, index) => index % 2 === run % 2).flatMap((step): Kill[] => {
+    if (step === 'pages stored') return [{step, nth: random.integer(1, PAGE_GROUPS)}]
+    if (step !== 'lists stored') return [{step, nth: 1}]
+    // The stream whose lists were stored is then the second to be applied, after the deals.
+    return [
+      {step, nth: random.integer(1, 2)},
+      {step: 'changes applied', nth: 2},
+    ]
   })
   const shares = Array.from({length: RANDOM_KILLS}, () => random.next()).sort((one, other) => one - other)
   return [named, shares.map((share): Kill => ({share}))]
@@ -92,7 +100,7 @@ async function runToEnd(
   now: string,
 ): Promise<{runMs: number; outcome: SyncResult['outcome']}> {
   const startedAt = performance.now()
-  const config = {...lab.config, dataDir: folder.root, pageSize: PAGE_SIZE}
+  const config = {...lab.config, dataDir: folder.root, pageSize: PAGE_SIZE, streams: STREAMS}
   const {outcome} = await syncDeals(config, {}, lab.createWorld(now))
   await exportRelease(config, {profiles: ['csv', 'parquet']}, lab.createWorld(now))
   return {runMs: performance.now() - startedAt, outcome}
@@ -121,16 +129,21 @@ export async function proveKill(request: ProofRequest): Promise<Proved> {
   await runAll({name: 'kill', atOnce: 2}, request, async (run, random) => {
     await using lab = await createLab()
     const {store} = lab.service
-    seedPortfolio(store, {deals: DEALS, seed: random.text(8), today: '2026-02-02'})
+    const seed = random.text(8)
+    seedPortfolio(store, {deals: DEALS, seed, today: '2026-02-02'})
+    linkPortfolio(lab.service, {seed, since: 0, until: Date.parse('2026-02-03')})
     let {runMs} = await runToEnd(lab, lab.folder, '2026-02-02T23:30:00-05:00')
     const folder = lab.copyFolder('killed')
     for (const [index, kills] of planKills(run, random).entries()) {
       const now = `2026-02-0${index + 3}T23:30:00-05:00`
       passDay(store, index, random)
+      const today = Date.parse(now.slice(0, 10))
+      linkPortfolio(lab.service, {seed, since: today, until: today + 86_400_000})
       const env = {
         ...lab.env,
         LOANTAPE_DATA_DIR: folder.root,
         LOANTAPE_NOW: now,
+        LOANTAPE_STREAMS: STREAMS,
         LOANTAPE_PAGE_SIZE: String(PAGE_SIZE),
         LOANTAPE_LOG_LEVEL: 'error',
       }

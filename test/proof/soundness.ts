@@ -2,6 +2,7 @@ import assert from 'node:assert/strict'
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {STREAMS} from '../../src/contract/streams.ts'
 import {readRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {digestFile} from '../../src/warehouse/atomic-file.ts'
@@ -28,7 +29,7 @@ const INVARIANTS: Record<string, string> = {
     )
     select deals, present_deals, amount, present_amount
     from present, (
-      from warehouse.raw.walk where state = 'applied' order by recorded_at desc limit 1
+      from warehouse.raw.walk where state = 'applied' and stream = 'deal' order by recorded_at desc limit 1
     )
     where deals <> present_deals or amount <> present_amount`,
   'versions are numbered without a gap': `
@@ -41,16 +42,18 @@ const INVARIANTS: Record<string, string> = {
     (select deal_id from warehouse.raw.deal_head except select deal_id from warehouse.raw.deal_version)
     union all
     (select deal_id from warehouse.raw.deal_version except select deal_id from warehouse.raw.deal_head)`,
-  'rows are staged for a walk in progress only, and there is one at most': `
-    select state, count(*) from warehouse.raw.walk where state = 'walking' group by state having count(*) > 1
-    union all
-    select 'staged', count(*) from warehouse.raw.staged_deal
-    where not exists (from warehouse.raw.walk where state = 'walking')
+  'rows are staged for a walk in progress only, and of each stream there is one at most': `
+    select stream, count(*) from warehouse.raw.walk where state = 'walking' group by stream having count(*) > 1
+    ${STREAMS.map(
+      ({name}) => `union all
+    select '${name}', count(*) from warehouse.raw.staged_${name}
+    where not exists (from warehouse.raw.walk where state = 'walking' and stream = '${name}')
     having count(*) > 0`,
+    ).join('\n    ')}`,
   'a walk in progress has as many rows as its pages say': `
     select walk_id, records, quarantined
     from warehouse.raw.walk
-    where state = 'walking' and (
+    where state = 'walking' and stream = 'deal' and (
       pages <> (select count(*) from warehouse.raw.page where page.walk_id = walk.walk_id)
       or records <> (
         select coalesce(sum(page.records), 0) from warehouse.raw.page where page.walk_id = walk.walk_id
@@ -59,6 +62,19 @@ const INVARIANTS: Record<string, string> = {
         select count(*) from warehouse.raw.staged_deal where source = 'list'
       )
     )`,
+  'a walk of lists in progress has as many rows as its lists say': `
+    select walk_id, records, quarantined
+    from warehouse.raw.walk
+    where state = 'walking' and stream <> 'deal' and (
+      (pages, records, quarantined) <> (
+        select (coalesce(sum(l.pages), 0), coalesce(sum(l.records), 0), coalesce(sum(l.quarantined), 0))
+        from warehouse.raw.listing l where l.walk_id = walk.walk_id
+      )
+    )`,
+  'lists belong to a walk that was applied or is in progress': `
+    select walk_id from warehouse.raw.listing
+    except
+    select walk_id from warehouse.raw.walk where state in ('applied', 'walking')`,
 }
 
 /** Fails when an invariant of the open warehouse does not hold. */
@@ -122,6 +138,14 @@ export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
     ...(await db.all(
       anyRow,
       'select * exclude (valid_from, valid_to) from core.deal_history order by deal_id, version',
+    )),
+    ...(await db.all(
+      anyRow,
+      'select * exclude (first_seen_at) from core.borrower order by deal_id, borrower_id',
+    )),
+    ...(await db.all(
+      anyRow,
+      'select * exclude (first_seen_at) from core.document order by deal_id, document_id',
     )),
   ]
 }

@@ -1,22 +1,18 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
+import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
 import {createClient} from '../../src/source/client.ts'
-import {
-  type DetailAnswer,
-  type DetailRequest,
-  type DetailSummary,
-  fetchDetails,
-} from '../../src/source/detail.ts'
+import {type DetailAnswer, fetchDetails} from '../../src/source/detail.ts'
 import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
 
 interface Fetched {
   answers: DetailAnswer[]
-  summary: DetailSummary
+  summary: EachSummary
   paths: string[]
 }
 
-async function drain(details: AsyncGenerator<DetailAnswer, DetailSummary>): Promise<Omit<Fetched, 'paths'>> {
+async function drain(details: AsyncGenerator<DetailAnswer, EachSummary>): Promise<Omit<Fetched, 'paths'>> {
   const answers: DetailAnswer[] = []
   for (;;) {
     const {done, value} = await details.next()
@@ -34,7 +30,7 @@ async function fetchFrom(
     world = createTestWorld(),
     maxWaitMinutes = 60,
   }: {
-    request?: Partial<DetailRequest>
+    request?: Partial<EachRequest>
     world?: TestWorld
     maxWaitMinutes?: number
   } = {},
@@ -45,7 +41,7 @@ async function fetchFrom(
   return {...result, paths: server.requests.map(({path}) => path)}
 }
 
-function aRequest(changes: Partial<DetailRequest> = {}): DetailRequest {
+function aRequest(changes: Partial<EachRequest> = {}): EachRequest {
   return {path: '/deals/{id}', mode: 'on', concurrency: 2, budgetMs: 60_000, ...changes}
 }
 

@@ -1,0 +1,32 @@
+-- What each borrower owes: every deal counts once, with its primary borrower. Empty where no borrower is known. Built for
+-- other models and not kept.
+-- grain: bucket
+--
+-- bucket: the person; of a deal without a known borrower the deal itself
+-- person: null for a deal without a known borrower
+-- deals: present deals
+-- amount: their sum, USD
+-- funded_deals: of these, funded ones
+-- funded_amount: their sum, USD
+with
+primary_borrower as (
+  select
+    deal_id,
+    person
+  from core.borrower
+  where is_primary
+)
+
+select
+  coalesce('person ' || borrower.person, 'deal ' || deal.deal_id) as bucket,
+  borrower.person,
+  count(*) as deals,
+  sum(deal.loan_amount) as amount,
+  count(*) filter (where deal.status_class = 'funded') as funded_deals,
+  coalesce(sum(deal.loan_amount) filter (where deal.status_class = 'funded'), 0) as funded_amount
+from core.deal as deal
+left join primary_borrower as borrower on borrower.deal_id = deal.deal_id
+where exists (select 1 from primary_borrower)
+group by
+  bucket,
+  borrower.person

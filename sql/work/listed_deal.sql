@@ -1,0 +1,19 @@
+-- When the borrowers and the documents of each deal were last read to the end of their list, as far as as_of and known_at
+-- let it count. Built for other models and not kept.
+-- grain: stream, deal_id
+--
+-- stream: borrower or document
+-- deal_id: the service's id
+-- listed_at: start of the request, UTC
+-- quarantined: records of that list that failed normalisation: it may hold more than was read
+select
+  listing.stream,
+  listing.parent_id as deal_id,
+  max(listing.observed_at) as listed_at,
+  arg_max(listing.quarantined, walk.recorded_at) as quarantined
+from raw.listing as listing
+inner join mart.run as walk on walk.walk_id = listing.walk_id
+where listing.outcome = 'listed'
+group by
+  listing.stream,
+  listing.parent_id

@@ -1,0 +1,60 @@
+import {z} from 'zod'
+import {dealStream} from './deal.ts'
+import {instantOrDate} from './instant-or-date.ts'
+import {childIdOf, type Stream} from './stream.ts'
+
+/** A keyed hash as normalisation leaves it in place of a field. */
+const hashed = z
+  .string()
+  .regex(/^hmac-sha256:[0-9a-f]{64}$/)
+  .transform((text) => text.slice('hmac-sha256:'.length))
+
+const borrowerSchema = z
+  .object({
+    id: z.string().min(1),
+    deal_id: z.string().min(1),
+    email: hashed.nullish(),
+    created_at: instantOrDate.nullish(),
+  })
+  .transform(({id, deal_id, email, created_at}) => ({
+    link_id: childIdOf(deal_id, id),
+    deal_id,
+    borrower_id: id,
+    email_hash: email ?? null,
+    created_at: created_at?.micros ?? null,
+    created_at_precision: created_at?.precision ?? null,
+  }))
+
+/** The stream of borrowers, each as linked to one deal; who it is, is a keyed hash of the e-mail address. */
+export const borrowerStream: Stream = {
+  name: 'borrower',
+  plural: 'borrowers',
+  parent: {stream: dealStream, column: 'deal_id'},
+  idColumn: 'link_id',
+  idField: 'id',
+  listPath: '/deals/{id}/borrowers',
+  columns: [
+    {name: 'deal_id', type: 'VARCHAR'},
+    {name: 'borrower_id', type: 'VARCHAR'},
+    {name: 'email_hash', type: 'VARCHAR'},
+    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
+    {name: 'created_at_precision', type: 'VARCHAR'},
+  ],
+  wireFields: [
+    'id',
+    'deal_id',
+    'first_name',
+    'last_name',
+    'email',
+    'ssn_last_four',
+    'has_ssn_last_four',
+    'created_at',
+  ],
+  privacy: {
+    hashed: ['email'],
+    dropped: ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four'],
+  },
+  vocabularies: [],
+  detailOrder: 'link_id',
+  schema: borrowerSchema,
+}

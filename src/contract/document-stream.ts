@@ -1,0 +1,52 @@
+import {z} from 'zod'
+import {dealStream} from './deal.ts'
+import {instantOrDate} from './instant-or-date.ts'
+import {childIdOf, type Stream} from './stream.ts'
+
+const documentSchema = z
+  .object({
+    id: z.string().min(1),
+    deal_id: z.string().min(1),
+    category: z.string().nullish(),
+    created_at: instantOrDate.nullish(),
+  })
+  .transform(({id, deal_id, category, created_at}) => ({
+    attachment_id: childIdOf(deal_id, id),
+    deal_id,
+    document_id: id,
+    category: category ?? null,
+    created_at: created_at?.micros ?? null,
+    created_at_precision: created_at?.precision ?? null,
+  }))
+
+/** The stream of documents attached to deals; their names, which often name people, are not kept. */
+export const documentStream: Stream = {
+  name: 'document',
+  plural: 'documents',
+  parent: {stream: dealStream, column: 'deal_id'},
+  idColumn: 'attachment_id',
+  idField: 'id',
+  listPath: '/deals/{id}/documents',
+  columns: [
+    {name: 'deal_id', type: 'VARCHAR'},
+    {name: 'document_id', type: 'VARCHAR'},
+    {name: 'category', type: 'VARCHAR'},
+    {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
+    {name: 'created_at_precision', type: 'VARCHAR'},
+  ],
+  wireFields: [
+    'id',
+    'deal_id',
+    'category',
+    'name',
+    'file_name',
+    'media_type',
+    'bytes',
+    'sha256',
+    'created_at',
+  ],
+  privacy: {hashed: [], dropped: ['name', 'file_name', 'media_type', 'bytes', 'sha256']},
+  vocabularies: [{column: 'category', known: null}],
+  detailOrder: 'attachment_id',
+  schema: documentSchema,
+}

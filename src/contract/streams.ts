@@ -1,0 +1,34 @@
+import {ConfigError} from '../errors.ts'
+import {borrowerStream} from './borrower-stream.ts'
+import {dealStream} from './deal.ts'
+import {documentStream} from './document-stream.ts'
+import type {Stream} from './stream.ts'
+
+/** Every stream there is: parents before their children. */
+export const STREAMS: readonly Stream[] = [dealStream, borrowerStream, documentStream]
+
+/**
+ * The child streams that `LOANTAPE_STREAMS` names; the deals are always walked.
+ *
+ * @throws ConfigError `CONFIG_STREAMS`
+ */
+export function parseChildStreams(text: string): Stream[] {
+  const names = text
+    .split(',')
+    .map((name) => name.trim())
+    .filter((name) => name !== '')
+  const unknown = names.find((name) => STREAMS.every(({plural}) => plural !== name))
+  if (unknown === undefined && names.includes(dealStream.plural)) {
+    return STREAMS.filter(({parent, plural}) => parent && names.includes(plural))
+  }
+  throw new ConfigError({
+    code: 'CONFIG_STREAMS',
+    problem: `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${STREAMS.filter(
+      ({parent}) => parent,
+    )
+      .map(({plural}) => plural)
+      .join(', ')}, separated by commas.`,
+    kept: 'Nothing was started.',
+    next: 'Correct the setting; docs/configuration.md describes it.',
+  })
+}

@@ -1,0 +1,55 @@
+import {expect, test} from 'vitest'
+import {childIdOf, type Stream} from '../../src/contract/stream.ts'
+import {parseChildStreams, STREAMS} from '../../src/contract/streams.ts'
+import {ConfigError} from '../../src/errors.ts'
+import {listColumns} from '../../src/load/stream-tables.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {migrate} from '../../src/warehouse/migrate.ts'
+import {anyRow} from '../support/data.ts'
+
+const children = STREAMS.filter(({parent}) => parent)
+
+/** The least that a record of a child stream holds. */
+const least = ({idField, parent}: Stream) => ({[idField]: 'x', [parent?.column ?? '']: 'deal_1'})
+
+test.each(STREAMS.map((stream) => [stream.plural, stream] as const))(
+  'the tables of %s have the columns of its descriptor, in its order',
+  async (_plural, stream) => {
+    await using db = await openDatabase({attach: [{path: ':memory:', alias: 'warehouse'}]})
+    await migrate(db, 'warehouse')
+    const columns = async (table: string) =>
+      (
+        await db.all(
+          anyRow,
+          `select column_name as name from duckdb_columns()
+           where database_name = 'warehouse' and table_name = '${table}' order by column_index`,
+        )
+      ).map(({name}) => name)
+    const own = listColumns(stream).split(', ')
+    expect((await columns(`staged_${stream.name}`)).slice(4)).toEqual([stream.idColumn, ...own, 'payload'])
+    expect((await columns(`${stream.name}_version`)).slice(10)).toEqual([...own, 'payload'])
+    const values = stream.columns.map(({name}) => name)
+    expect((await columns(`${stream.name}_head`)).slice(7)).toEqual([...values, 'detail_at'])
+  },
+)
+
+test.each(children.map((stream) => [stream.plural, stream] as const))(
+  'a record of %s needs no more than its id, and gives a value to every column',
+  (_plural, stream) => {
+    const parsed = stream.schema.parse(least(stream))
+    expect(Object.keys(parsed).sort()).toEqual(
+      [stream.idColumn, ...stream.columns.map(({name}) => name)].sort(),
+    )
+    expect(parsed[stream.idColumn]).toBe(childIdOf('deal_1', 'x'))
+    expect(stream.listPath).toContain('{id}')
+    const sealed = [...(stream.privacy?.hashed ?? []), ...(stream.privacy?.dropped ?? [])]
+    for (const field of sealed) expect(stream.wireFields).toContain(field)
+  },
+)
+
+test('the setting names the deals and any of the others, in any order', () => {
+  const names = (text: string) => parseChildStreams(text).map(({plural}) => plural)
+  expect(names('deals')).toEqual([])
+  expect(names(' documents, deals,borrowers ')).toEqual(['borrowers', 'documents'])
+  for (const text of ['', 'borrowers', 'deals,tenants']) expect(() => names(text)).toThrow(ConfigError)
+})
