@@ -14,7 +14,6 @@ import {type JobResult, runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
-import {startService} from '../service/server.ts'
 import type {ChangeCounts, World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -94,6 +93,8 @@ async function runDemo(
   const today = businessDateOf(now, config)
   const days = Array.from({length: options.days}, (_, index) => addDays(today, index + 1 - options.days))
   const apiKey = 'sk_test_demo'
+  // Loaded here: no other command needs a web server.
+  const {startService} = await import('../service/server.ts')
   await using service = await startService({apiKeys: [apiKey], clock: world.clock, log: world.log})
   const [firstDay = today] = days
   seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today: firstDay})

@@ -8,7 +8,6 @@ import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {startWeb} from '../web/server.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 interface ServeOptions extends CommonOptions {
@@ -44,6 +43,8 @@ export function addServe(program: Command, cli: Cli): void {
         },
         world,
       )
+      // Loaded here: no other command needs a web server.
+      const {startWeb} = await import('../web/server.ts')
       await using web = options.web ? await startWeb(config, {ledger, folder, jobs}, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
       world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')

@@ -4,7 +4,6 @@ import type {Command} from 'commander'
 import {businessDateOf} from '../clock.ts'
 import {ConfigError} from '../errors.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
-import {startService} from '../service/server.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {addServiceKeys} from './service-keys.ts'
 
@@ -44,6 +43,8 @@ export function addService(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const world = cli.createWorld(config)
       const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
+      // Loaded here: no other command needs a web server.
+      const {startService} = await import('../service/server.ts')
       await using service = await startService({
         port: options.port,
         apiKeys: [apiKey],
