@@ -13,5 +13,5 @@ USER node
 VOLUME /data
 ENV LOANTAPE_DATA_DIR=/data
 # Node itself is process 1, so that it gets SIGTERM.
-ENTRYPOINT ["node", "/app/src/main.ts"]
+ENTRYPOINT ["node", "/app/bin/loantape.js"]
 CMD ["status"]

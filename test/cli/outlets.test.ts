@@ -121,7 +121,7 @@ test.each(['csv', 'parquet', 'xlsx'])(
         '-c',
         command,
         process.execPath,
-        join(import.meta.dirname, '../../src/main.ts'),
+        join(import.meta.dirname, '../../bin/loantape.js'),
         'export',
         profile,
         '--json',

@@ -19,7 +19,7 @@ import {openHistory} from '../../src/warehouse/warehouse.ts'
 const API_KEY = 'sk_test_lab'
 
 /** The program's entry, for tests that start it as a process. */
-export const MAIN: string = join(import.meta.dirname, '../../src/main.ts')
+export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
 
 /** A row of a query's result, values as DuckDB prints them: counts and decimals are text. */
 export type Row = Record<string, unknown>
