@@ -4,6 +4,7 @@ WORKDIR /app
 COPY package.json package-lock.json .npmrc ./
 # The image brings Node: the pinned runtime of development is a devDependency.
 RUN npm ci --omit=dev && npm cache clean --force
+COPY bin ./bin
 COPY src ./src
 COPY sql ./sql
 COPY jobs ./jobs
