@@ -1,6 +1,6 @@
 import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
-import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError} from '../errors.ts'
 import {type Alarm, listAlarms} from '../ledger/alarms.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
@@ -123,8 +123,13 @@ async function readStatus(
 async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drift' | 'quarantine_waiting'>> {
   if (!existsSync(folder.history)) return {drift: [], quarantine_waiting: 0}
   await using db = await openHistory(folder)
+  const drift: DriftFinding[] = []
+  for (const stream of STREAMS) {
+    const found = await listLastDrift(db, 'history', stream)
+    drift.push(...found.map((one) => (stream.parent ? {...one, path: `${stream.plural}: ${one.path}`} : one)))
+  }
   return {
-    drift: await listLastDrift(db, 'history', dealStream),
+    drift,
     quarantine_waiting: await countWaiting(db, 'history'),
   }
 }

@@ -2,6 +2,10 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {replayQuarantine} from '../../src/pipeline/replay.ts'
+import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import type {Database} from '../../src/warehouse/database.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
@@ -248,6 +252,37 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   ])
 })
 
+test('a quarantined borrower is replayed from what was sealed, and restored with the deals', async () => {
+  lab.service.store.insert(someDeals(2))
+  link(1, {email: 'pat@example.com'})
+  link(2, {email: 'PAT@example.com'})
+  lab.service.faults.add({
+    match: {path: new RegExp(`${aDeal(1).id}/borrowers`)},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        const {data} = body as {data: {created_at: unknown}[]}
+        for (const record of data) record.created_at = 'some time ago'
+        return body
+      },
+    },
+  })
+  await lab.sync(DAY_1, ALL)
+  await inWarehouse((db) =>
+    db.run(
+      `update warehouse.raw.quarantine set record = json_merge_patch(record, '{"created_at": "2026-01-10"}')`,
+    ),
+  )
+  const world = lab.createWorld(DAY_1)
+  expect(await replayQuarantine(lab.config, world)).toMatchObject({replayed: 1, waiting: 0, appended: 1})
+  const people = 'select count(*) as links, count(distinct email_hash) as people from core.borrower'
+  expect(await lab.query(people)).toEqual([{links: '2', people: '1'}])
+  const heads = 'from warehouse.raw.borrower_head order by link_id'
+  const before = await inWarehouse((db) => db.all(anyRow, heads))
+  await restoreWarehouse(lab.config, {isForced: true}, world)
+  expect(await inWarehouse((db) => db.all(anyRow, heads))).toEqual(before)
+})
+
 /** Every byte below a folder. */
 function readWhole(root: string): {name: string; text: string}[] {
   return readdirSync(root, {recursive: true, withFileTypes: true})
@@ -328,6 +363,13 @@ test('a process killed between two groups of lists goes on with the next deal', 
   ])
   expect(await lab.query('select count(*) as links from core.borrower')).toEqual([{links: '25'}])
 })
+
+async function inWarehouse<T>(work: (db: Database) => Promise<T>): Promise<T> {
+  await using db = await openWarehouse(lab.folder)
+  const result = await work(db)
+  await refreshHistory(db, lab.folder)
+  return result
+}
 
 async function countStoredLists(): Promise<number> {
   await using db = await openWarehouse(lab.folder)
