@@ -1,13 +1,13 @@
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {ConfigError} from '../errors.ts'
-import {isProcessAlive} from '../process.ts'
 import {GENERATOR} from '../version.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
+import {beginBatch} from './batch-folder.ts'
 import {type ColumnContract, requireContract, storeContract} from './column-contract.ts'
 import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
@@ -95,24 +95,15 @@ export async function writeBatch(
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
   const isWritten = isFinishedBatch(final)
-  removeAbandoned(parent)
   if (!isWritten) {
-    const temporary = join(parent, `.writing-${batchId}-${process.pid}`)
-    rmSync(temporary, {recursive: true, force: true})
-    mkdirSync(temporary, {recursive: true})
-    try {
-      const written = await writeTables(source, {...request, options, tables, published, parent}, temporary)
-      await writeManifest(
-        temporary,
-        describeBatch(source, {profile, batchId, ...written, period: request.period}),
-      )
-      if (WITH_CONTRACT.includes(profile)) storeContract(parent, written.contract, published)
-      rmSync(final, {recursive: true, force: true})
-      moveIntoPlace(temporary, final)
-    } catch (error) {
-      rmSync(temporary, {recursive: true, force: true})
-      throw error
-    }
+    using batch = beginBatch(final)
+    const written = await writeTables(source, {...request, options, tables, published, parent}, batch.dir)
+    await writeManifest(
+      batch.dir,
+      describeBatch(source, {profile, batchId, ...written, period: request.period}),
+    )
+    if (WITH_CONTRACT.includes(profile)) storeContract(parent, written.contract, published)
+    batch.finish(() => isFinishedBatch(final))
   }
   const files = readBatchFiles(final) ?? []
   return {
@@ -140,16 +131,6 @@ function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   ].filter((word) => typeof word === 'string')
   const parts = [request.profile, manifest.release_id, ...(request.tables ?? []), ...words]
   return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
-}
-
-/** Removes what exports that died left behind: `.writing-<batch>-<pid>` of a process that is no longer there. */
-export function removeAbandoned(dir: string): void {
-  if (!existsSync(dir)) return
-  for (const name of readdirSync(dir)) {
-    const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
-    if (pid === undefined || isProcessAlive(Number(pid))) continue
-    rmSync(join(dir, name), {recursive: true, force: true})
-  }
 }
 
 interface Written {

@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
-import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
-import {dirname, join} from 'node:path'
+import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {AccountMapping} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import {
@@ -17,9 +17,9 @@ import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import type {IssuedLine, JournalLine, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
-import {moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {removeAbandoned} from './batch.ts'
+import {beginBatch} from './batch-folder.ts'
 import type {JournalProfile} from './journal.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {planIssue} from './journal-plan.ts'
@@ -176,27 +176,28 @@ export function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): 
  */
 export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
-  removeAbandoned(dirname(final))
-  const temporary = join(dirname(final), `.writing-${batch.batch_id}-${process.pid}`)
+  const files = readBatchContent(ledger, batch).sort(manifestLast)
   markHandedOver(ledger, batch, false)
-  rmSync(temporary, {recursive: true, force: true})
-  mkdirSync(temporary, {recursive: true})
-  try {
-    for (const {name, content} of readBatchContent(ledger, batch).sort(manifestLast)) {
-      writeFileSync(join(temporary, name), content)
-      syncToDisk(join(temporary, name))
-    }
-    world.onStep('journal written')
-    rmSync(final, {recursive: true, force: true})
-    moveIntoPlace(temporary, final)
-  } catch (error) {
-    rmSync(temporary, {recursive: true, force: true})
-    throw error
+  using written = beginBatch(final)
+  for (const {name, content} of files) {
+    writeFileSync(join(written.dir, name), content)
+    syncToDisk(join(written.dir, name))
   }
+  world.onStep('journal written')
+  written.finish(() => isInPlace(final, files))
   world.onStep('journal in place')
   markHandedOver(ledger, batch, true)
   world.onStep('journal handed over')
   return final
+}
+
+/** Whether exactly these files lie in a folder, byte for byte. */
+function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
+  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
+  return files.every(({name, content}) => {
+    const path = join(dir, name)
+    return existsSync(path) && readFileSync(path).equals(content)
+  })
 }
 
 function manifestLast(a: BatchContent, b: BatchContent): number {
