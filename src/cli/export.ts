@@ -63,9 +63,8 @@ export function addExport(program: Command, cli: Cli): void {
         options.reissue === undefined
           ? await exportProfiles(config, profiles, options, world)
           : reissueBatch(config, options.reissue, world)
-      const deliverable = batches.filter(({outcome}) => outcome !== 'empty')
       const deliveries =
-        targets.length > 0 ? await deliverBatches(config, {batches: deliverable, targets}, world) : undefined
+        targets.length > 0 ? await deliverBatches(config, {batches, targets}, world) : undefined
       cli.printResult(options, {batches, ...(deliveries && {deliveries})}, () =>
         [...batches.map(renderBatch), ...(deliveries ?? []).map(renderDelivery)].join('\n'),
       )

@@ -24,7 +24,7 @@ import type {JournalProfile} from './journal.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {planIssue} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import type {BatchFile, BatchManifest, BatchSource} from './manifest.ts'
+import {type BatchFile, type BatchManifest, type BatchSource, isFinishedBatch} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -164,7 +164,7 @@ function describeFile({columns}: JournalProfile, {name, text, entries}: JournalF
 }
 
 /** Where the files of a batch lie. */
-export function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
+function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
   return join(folder.exports, profile, batch_id)
 }
 
@@ -189,6 +189,21 @@ export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch,
   markHandedOver(ledger, batch, true)
   world.onStep('journal handed over')
   return final
+}
+
+/**
+ * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
+ *
+ * @returns where they lie
+ */
+export function requireHandedOver(
+  ledger: Ledger,
+  folder: DataFolder,
+  batch: IssuedBatch,
+  world: World,
+): string {
+  const dir = batchDir(folder, batch)
+  return isFinishedBatch(dir) ? dir : handOver(ledger, folder, batch, world)
 }
 
 /** Whether exactly these files lie in a folder, byte for byte. */

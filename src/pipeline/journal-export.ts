@@ -2,7 +2,7 @@ import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
-import {batchDir, handOver, issueJournal, type JournalTarget} from '../export/journal-batch.ts'
+import {handOver, issueJournal, type JournalTarget, requireHandedOver} from '../export/journal-batch.ts'
 import {
   countIssuedLines,
   findBatches,
@@ -36,7 +36,7 @@ export interface JournalRequest {
  * period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
  * What an earlier run issued and could not hand over is handed over first.
  *
- * @returns the batches handed over; the last one there is where nothing was new
+ * @returns the batches handed over, and the last one of the period where none of them is
  */
 export async function exportJournal(
   config: Config,
@@ -76,7 +76,8 @@ export async function exportJournal(
     dateOf: (date: string) => (closed ? `${findFirstOpen(ledger)}-01` : date),
   }
   batches.push(...issueAndDeliver(ledger, folder, {profile, target}, world))
-  return batches.length > 0 ? batches : [describeStanding(ledger, folder, request)]
+  if (batches.some((batch) => batch.period === period)) return batches
+  return [...batches, describeStanding(ledger, folder, request, world)]
 }
 
 /** Whether something was issued that became known after a period was closed: then it was issued as closed before. */
@@ -128,9 +129,13 @@ function describeStanding(
   ledger: Ledger,
   folder: DataFolder,
   {profile, period}: JournalRequest,
+  world: World,
 ): BatchResult {
   const last = listBatches(ledger, profile.name, period).at(-1)
-  if (last) return {...measure(ledger, last), dir: batchDir(folder, last), outcome: 'unchanged'}
+  if (last) {
+    const dir = requireHandedOver(ledger, folder, last, world)
+    return {...measure(ledger, last), dir, outcome: 'unchanged'}
+  }
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
 
