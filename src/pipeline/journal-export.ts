@@ -65,7 +65,7 @@ export async function exportJournal(
   }
   const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
   const release = requireRelease(folder, built.release_id)
-  const lines = await readJournal(release, period)
+  const lines = await readJournal(release, period, {isClosed: closed !== undefined})
   const target = {
     period,
     isClosed: closed !== undefined,

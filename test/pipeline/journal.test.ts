@@ -177,6 +177,29 @@ test('a closed period keeps its mapping; balances move with remap only', async (
   expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
 })
 
+test('a program that becomes known in a closed period can be named when that is reopened', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const mapped = {...DEFAULT_MAPPING, receivable: {bridge: {code: '1210', name: 'Bridge'}}}
+  books.map(mapped)
+  const deal = (status: string) => ({a: {loan_amount: 100, loan_program: 'bridge', status}})
+  await books.walk('2026-01-05', deal('draft'))
+  await books.walk('2026-01-20', deal('funded'))
+  await books.walk('2026-02-02', deal('funded'))
+  await closePeriod(books.config, '2026-01', books.at('2026-02-03'))
+  await books.learnLate('2026-01-22', '2026-02-04', 'a', '100.00', 'dscr')
+  const receivable = {...mapped.receivable, dscr: {code: '1220', name: 'DSCR'}}
+  books.map({...mapped, receivable})
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
+  expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED'})
+  expect(failure.message).toContain('journal of 2026-01: dscr.')
+  expect(failure.message).toContain('loantape period reopen 2026-01 --why')
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})
+  reopenPeriod(books.config, {period: '2026-01', why: 'dscr was not named'}, books.at('2026-02-05'))
+  await books.export('xero', '2026-01', '2026-02-05')
+  expect(books.sumBatches('xero', '2026-01')).toMatchObject({1220: 10_000n, 1090: -10_000n})
+})
+
 test('a reopened period is booked anew, and everything done to it is kept', async () => {
   openClosed()
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
