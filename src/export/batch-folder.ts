@@ -41,6 +41,13 @@ export function beginBatch(final: string): BatchFolder {
   }
 }
 
+/** Removes a batch: it is there or not, half removed it bears the name of one that was never finished. */
+export function removeBatch(final: string): void {
+  const aside = join(dirname(final), `.writing-${basename(final)}-before-${process.pid}`)
+  renameSync(final, aside)
+  rmSync(aside, {recursive: true, force: true})
+}
+
 /** `.writing-<batch>-<pid>` of a process that is no longer there. */
 function removeAbandoned(dir: string): void {
   if (!existsSync(dir)) return
