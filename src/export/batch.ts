@@ -17,27 +17,36 @@ import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
-/** The kinds of export, by name. */
-const PROFILES: Record<string, ProfileWriter> = {
-  csv: writeCsv,
-  parquet: writeParquet,
-  xlsx: createXlsxWriter(),
+/** How a kind of export writes tables. */
+interface TableProfile {
+  write: ProfileWriter
+  /** The options that change its files. */
+  options: readonly (keyof ExportOptions)[]
+  /** Whether columns may only change when that is accepted: importers map them by hand. */
+  hasContract: boolean
 }
 
-/** The kinds of export whose columns may only change when that is accepted: importers map them by hand. */
-const WITH_CONTRACT: readonly string[] = ['csv']
+/** The kinds of export, by name. */
+const PROFILES: Record<string, TableProfile> = {
+  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
+  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
+  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
+}
+
+/** The names of the kinds of export that write tables. */
+export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
 
 /** The names of the kinds of export. */
-export const PROFILE_NAMES: readonly string[] = [...Object.keys(PROFILES), ...JOURNAL_NAMES]
+export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
 /**
  * How the tables of a profile are written.
  *
  * @throws ConfigError `EXPORT_PROFILE` naming what there is
  */
-export function requireProfile(name: string): ProfileWriter {
-  const writeTables = PROFILES[name]
-  if (writeTables) return writeTables
+export function requireProfile(name: string): TableProfile {
+  const profile = Object.hasOwn(PROFILES, name) ? PROFILES[name] : undefined
+  if (profile) return profile
   throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
 }
 
@@ -84,14 +93,15 @@ export async function writeBatch(
   source: ExportSource,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, options = {}} = request
-  requireProfile(profile)
+  const {profile} = request
+  const {hasContract, options: taken} = requireProfile(profile)
+  const options = pickOptions(request.options ?? {}, taken)
   const published = source.manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const batchId = batchIdOf(source, {...request, tables})
+  const batchId = batchIdOf(source, {...request, options, tables})
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
   const isWritten = isFinishedBatch(final)
@@ -102,7 +112,7 @@ export async function writeBatch(
       batch.dir,
       describeBatch(source, {profile, batchId, ...written, period: request.period}),
     )
-    if (WITH_CONTRACT.includes(profile)) storeContract(parent, written.contract, published)
+    if (hasContract) storeContract(parent, written.contract, published)
     batch.finish(() => isFinishedBatch(final))
   }
   const files = readBatchFiles(final) ?? []
@@ -117,6 +127,10 @@ export async function writeBatch(
     bytes: files.reduce((sum, {bytes}) => sum + bytes, 0),
     outcome: isWritten ? 'unchanged' : 'written',
   }
+}
+
+function pickOptions(options: ExportOptions, taken: TableProfile['options']): ExportOptions {
+  return Object.fromEntries(Object.entries(options).filter(([name]) => taken.some((known) => known === name)))
 }
 
 /** `<as_of>-<12 hex>`: the same tables of the same release, written the same way, are the same batch. */
@@ -148,13 +162,14 @@ async function writeTables(
   const {profile, tables, published, parent} = request
   await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
   const contract: ColumnContract = {}
-  if (WITH_CONTRACT.includes(profile)) {
+  const {write, hasContract} = requireProfile(profile)
+  if (hasContract) {
     for (const table of tables) {
       contract[table] = (await readColumns(db, table)).map(({name, type}) => `${name} ${type}`)
     }
     if (!request.acceptsColumns) requireContract(parent, contract, published)
   }
-  const written = await requireProfile(profile)(db, source, request, dir)
+  const written = await write(db, source, request, dir)
   const files: BatchFile[] = []
   for (const file of written.files) {
     const path = join(dir, file.name)
