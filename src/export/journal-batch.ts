@@ -21,6 +21,7 @@ import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {beginBatch} from './batch-folder.ts'
 import type {JournalProfile} from './journal.ts'
+import {bridgeJournal, isReversal} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {planIssue} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
@@ -33,6 +34,8 @@ export interface JournalTarget {
   isComplete: boolean
   isClosed: boolean
   lines: readonly JournalLine[]
+  /** Opening balances that nobody has asked for. */
+  leftOut: readonly JournalLine[]
   mapping: AccountMapping
   source: BatchSource
   /** The date an entry, or the reversal of one, gets. */
@@ -62,7 +65,7 @@ export function issueJournal(
     const files = writeJournalFiles(profile, groupEntries(lines), context)
     proveJournalFiles(profile, files)
     const supersedes = listSuperseded(lines, before)
-    const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, supersedes})
+    const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, lines, supersedes})
     world.onStep('journal planned')
     storeBatch(ledger, {
       ...batch,
@@ -116,18 +119,15 @@ function listSuperseded(
   return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
 }
 
-const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
-
 function writeManifest(batch: {
   profile: JournalProfile
   target: JournalTarget
   batchId: string
   files: readonly JournalFile[]
+  lines: readonly IssuedLine[]
   supersedes: string[]
 }): BatchContent {
   const {profile, target, files} = batch
-  const entries = files.flatMap((file) => file.entries)
-  const reversed = entries.filter(({lines}) => lines.some(isReversal)).length
   const manifest: BatchManifest = {
     schema_version: 1,
     generator: GENERATOR,
@@ -143,7 +143,7 @@ function writeManifest(batch: {
     files: files.map((file) => describeFile(profile, file)),
     source: target.source.source,
     supersedes: batch.supersedes,
-    entries: {booked: entries.length - reversed, reversed},
+    bridge: bridgeJournal(target.lines, target.leftOut, batch.lines),
   }
   return {name: 'manifest.json', content: Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`)}
 }

@@ -56,7 +56,7 @@ export async function exportJournal(
       period,
       isClosed: true,
       isComplete: true,
-      lines: withoutOpening(ledger, request, closed.lines),
+      ...splitOpening(ledger, request, closed.lines),
       mapping: closed.mapping,
       source: closed.release,
       dateOf: (date: string) => date,
@@ -70,7 +70,7 @@ export async function exportJournal(
     period,
     isClosed: closed !== undefined,
     isComplete: span.isComplete,
-    lines: withoutOpening(ledger, request, lines),
+    ...splitOpening(ledger, request, lines),
     mapping: closed?.mapping ?? readAccountMapping(config),
     source: release.manifest,
     dateOf: (date: string) => (closed ? `${findFirstOpen(ledger)}-01` : date),
@@ -86,15 +86,20 @@ function hasLater(batches: readonly IssuedBatch[], knownAt: string): boolean {
 }
 
 /** Opening balances are booked when they are asked for, and from then on belong to the journal. */
-function withoutOpening(
+function splitOpening(
   ledger: Ledger,
   request: JournalRequest,
-  lines: readonly JournalLine[],
-): JournalLine[] {
+  all: readonly JournalLine[],
+): Pick<JournalTarget, 'lines' | 'leftOut'> {
+  if (request.withOpening) return {lines: all, leftOut: []}
   const isBooked = listIssuedLines(ledger, request.profile.name, request.period).some(
     ({event}) => event === 'opening',
   )
-  return lines.filter(({event}) => event !== 'opening' || isBooked || request.withOpening)
+  if (isBooked) return {lines: all, leftOut: []}
+  const {opening = [], lines = []} = Object.groupBy(all, ({event}) =>
+    event === 'opening' ? 'opening' : 'lines',
+  )
+  return {lines, leftOut: opening}
 }
 
 function issueAndDeliver(

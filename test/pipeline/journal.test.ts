@@ -89,7 +89,13 @@ test('the manifest says where a batch comes from, what it holds and whether the 
     files: [{rows: 2, sum_amount: null, sum_debit: '100.00', sum_credit: '100.00'}],
     source: {business_date: '2026-01-20', complete: true, present: {deals: 2, amount: '600.00'}},
     supersedes: [],
-    entries: {booked: 1, reversed: 0},
+    bridge: {
+      journal: {entries: 2, amount: '600.00'},
+      issued_before: {entries: 0, amount: '0.00'},
+      booked: {entries: 1, amount: '100.00'},
+      left_out: {opening: {entries: 1, amount: '500.00'}},
+      reversed: {entries: 0, amount: '0.00'},
+    },
   })
 })
 
@@ -108,7 +114,11 @@ test('another mapping of an open period reverses what was booked to the old acco
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
   expect(manifestOf(second?.dir ?? '')).toMatchObject({
     supersedes: [first?.batch_id],
-    entries: {booked: 1, reversed: 1},
+    bridge: {
+      issued_before: {entries: 0},
+      booked: {entries: 1, amount: '100.00'},
+      reversed: {entries: 1, amount: '100.00'},
+    },
   })
   expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
 })
