@@ -21,9 +21,9 @@ import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {beginBatch} from './batch-folder.ts'
 import type {JournalProfile} from './journal.ts'
-import {bridgeJournal, isReversal} from './journal-bridge.ts'
+import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
-import {planIssue} from './journal-plan.ts'
+import {planIssue, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
 import {type BatchFile, type BatchManifest, type BatchSource, isFinishedBatch} from './manifest.ts'
 
@@ -33,9 +33,10 @@ export interface JournalTarget {
   period: string
   isComplete: boolean
   isClosed: boolean
+  /** Opening balances among them. */
   lines: readonly JournalLine[]
-  /** Opening balances that nobody has asked for. */
-  leftOut: readonly JournalLine[]
+  /** Whether opening balances are asked for. */
+  withOpening: boolean
   mapping: AccountMapping
   source: BatchSource
   /** The date an entry, or the reversal of one, gets. */
@@ -45,38 +46,62 @@ export interface JournalTarget {
 /**
  * Issues what is new between a journal and what was issued of it, in one transaction of the ledger that holds lines and
  * files: from then on it is issued, whatever happens to the process. {@link handOver} puts the files into their place.
+ * The files are written and proved before, so that nobody waits for the ledger meanwhile; where another export or a
+ * closing was faster, all of it is done again.
  *
  * @returns undefined when there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
  */
 export function issueJournal(
   ledger: Ledger,
-  {profile, target}: {profile: JournalProfile; target: JournalTarget},
+  issue: {profile: JournalProfile; target: JournalTarget},
   world: World,
 ): IssuedBatch | undefined {
-  const issued = inLedgerTransaction(ledger, () => {
-    requireSameState(ledger, target)
-    requireLatest(listBatches(ledger, profile.name, target.period), target)
-    const before = listIssuedLines(ledger, profile.name, target.period)
-    const lines = planIssue(target.lines, before, target)
-    if (lines.length === 0) return undefined
-    const batch = describeBatch(profile, target, lines)
-    const context = {batchId: batch.batch_id, mapping: target.mapping}
-    const files = writeJournalFiles(profile, groupEntries(lines), context)
-    proveJournalFiles(profile, files)
-    const supersedes = listSuperseded(lines, before)
-    const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, lines, supersedes})
+  for (;;) {
+    const state = readState(ledger, issue)
+    const batch = prepareBatch(ledger, issue)
+    if (!batch) return undefined
     world.onStep('journal planned')
-    storeBatch(ledger, {
-      ...batch,
-      issued_at: new Date(world.realClock.now()).toISOString(),
-      lines,
-      files: [...files.map(({name, text}) => ({name, content: Buffer.from(text)})), manifest],
+    const isStored = inLedgerTransaction(ledger, () => {
+      if (readState(ledger, issue) !== state) return false
+      storeBatch(ledger, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
+      return true
     })
-    return batch
-  })
-  if (issued) world.onStep('journal issued')
-  return issued
+    if (!isStored) continue
+    world.onStep('journal issued')
+    const {profile, batch_id, period, known_at} = batch
+    return {profile, batch_id, period, known_at}
+  }
+}
+
+/** What a batch is made from beside the journal: another state, another batch. */
+function readState(
+  ledger: Ledger,
+  {profile, target: {period}}: {profile: JournalProfile; target: JournalTarget},
+): string {
+  const batches = listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)
+  return JSON.stringify([batches, listClosedPeriods(ledger)])
+}
+
+function prepareBatch(
+  ledger: Ledger,
+  {profile, target}: {profile: JournalProfile; target: JournalTarget},
+): (IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}) | undefined {
+  requireSameState(ledger, target)
+  requireLatest(listBatches(ledger, profile.name, target.period), target)
+  const before = listIssuedLines(ledger, profile.name, target.period)
+  const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
+  const lines = planIssue(wanted, before, target)
+  if (lines.length === 0) return undefined
+  const batch = describeBatch(profile, target, lines)
+  const context = {batchId: batch.batch_id, mapping: target.mapping}
+  const files = writeJournalFiles(profile, groupEntries(lines), context)
+  proveJournalFiles(profile, files)
+  const supersedes = listSuperseded(lines, before)
+  const bridge = bridgeJournal(wanted, leftOut, lines)
+  const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, bridge, supersedes})
+  const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
+  return {...batch, lines, files: [...contents, manifest]}
 }
 
 function requireSameState(ledger: Ledger, {period, isClosed}: JournalTarget): void {
@@ -124,7 +149,7 @@ function writeManifest(batch: {
   target: JournalTarget
   batchId: string
   files: readonly JournalFile[]
-  lines: readonly IssuedLine[]
+  bridge: JournalBridge
   supersedes: string[]
 }): BatchContent {
   const {profile, target, files} = batch
@@ -143,7 +168,7 @@ function writeManifest(batch: {
     files: files.map((file) => describeFile(profile, file)),
     source: target.source.source,
     supersedes: batch.supersedes,
-    bridge: bridgeJournal(target.lines, target.leftOut, batch.lines),
+    bridge: batch.bridge,
   }
   return {name: 'manifest.json', content: Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`)}
 }

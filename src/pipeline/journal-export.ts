@@ -8,14 +8,13 @@ import {
   findBatches,
   type IssuedBatch,
   listBatches,
-  listIssuedLines,
   listUndelivered,
   readBatchContent,
 } from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod, findFirstOpen} from '../ledger/periods.ts'
 import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
-import type {JournalLine, World} from '../types.ts'
+import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
@@ -45,7 +44,7 @@ export async function exportJournal(
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const {profile, period} = request
+  const {profile, period, withOpening} = request
   using ledger = openLedger(folder.ledger)
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
@@ -56,7 +55,8 @@ export async function exportJournal(
       period,
       isClosed: true,
       isComplete: true,
-      ...splitOpening(ledger, request, closed.lines),
+      lines: closed.lines,
+      withOpening,
       mapping: closed.mapping,
       source: closed.release,
       dateOf: (date: string) => date,
@@ -70,7 +70,8 @@ export async function exportJournal(
     period,
     isClosed: closed !== undefined,
     isComplete: span.isComplete,
-    ...splitOpening(ledger, request, lines),
+    lines,
+    withOpening,
     mapping: closed?.mapping ?? readAccountMapping(config),
     source: release.manifest,
     dateOf: (date: string) => (closed ? `${findFirstOpen(ledger)}-01` : date),
@@ -83,23 +84,6 @@ export async function exportJournal(
 /** Whether something was issued that became known after a period was closed: then it was issued as closed before. */
 function hasLater(batches: readonly IssuedBatch[], knownAt: string): boolean {
   return batches.some((batch) => batch.known_at > knownAt)
-}
-
-/** Opening balances are booked when they are asked for, and from then on belong to the journal. */
-function splitOpening(
-  ledger: Ledger,
-  request: JournalRequest,
-  all: readonly JournalLine[],
-): Pick<JournalTarget, 'lines' | 'leftOut'> {
-  if (request.withOpening) return {lines: all, leftOut: []}
-  const isBooked = listIssuedLines(ledger, request.profile.name, request.period).some(
-    ({event}) => event === 'opening',
-  )
-  if (isBooked) return {lines: all, leftOut: []}
-  const {opening = [], lines = []} = Object.groupBy(all, ({event}) =>
-    event === 'opening' ? 'opening' : 'lines',
-  )
-  return {lines, leftOut: opening}
 }
 
 function issueAndDeliver(

@@ -1,5 +1,7 @@
+import {spawnSync} from 'node:child_process'
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
@@ -10,6 +12,8 @@ import {exportRelease} from '../../src/pipeline.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/types.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 let begun: Books
 let closed: Books
@@ -257,6 +261,41 @@ test('what was known before something issued is not issued after it', async () =
   expect(await failureOf(books.export('xero', '2026-01', '2026-01-26'))).toMatchObject({
     code: 'JOURNAL_STALE',
   })
+})
+
+/** Exports January to Xero; does something as soon as the batch is planned for the first time. */
+function exportWhile(interfere: () => void) {
+  let isDone = false
+  const world = books.at('2026-02-05', (step) => {
+    if (step !== 'journal planned' || isDone) return
+    isDone = true
+    interfere()
+  })
+  return exportRelease(books.config, {profiles: ['xero'], period: '2026-01'}, world)
+}
+
+test.each([
+  ['', 10_000n],
+  [' with opening balances', 60_000n],
+])('what another export issues%s meanwhile is neither issued twice nor taken back', async (how, cents) => {
+  const env = {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: '2026-01-21T17:00:00Z'}
+  const batches = await exportWhile(() => {
+    const args = [MAIN, 'export', 'xero', '--period', '2026-01', ...(how === '' ? [] : ['--with-opening'])]
+    const {status, stderr} = spawnSync(process.execPath, args, {env: {...process.env, ...env}})
+    expect(status, String(stderr)).toBe(0)
+  })
+  expect(batches).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: cents, 1090: -cents})
+})
+
+test('a journal whose period is reopened meanwhile is not issued', async () => {
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const exporting = exportWhile(() => {
+    reopenPeriod(books.config, {period: '2026-01', why: 'meanwhile'}, books.at('2026-02-05'))
+  })
+  expect(await failureOf(exporting)).toMatchObject({code: 'JOURNAL_STALE'})
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
 
 /** Fails an export at a point of it. */
