@@ -28,6 +28,7 @@ export interface Config {
   timeZone: string
   dayCutoff: string
   releasesKept: number
+  pastReleasesKept: number
   modelTimeoutSeconds: number
   buildMemoryMb?: number | undefined
   sqlDir?: string | undefined
@@ -175,9 +176,14 @@ const configSchema = z.object({
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
     .prefault('06:00')
     .meta({description: 'Local time before which a walk counts for the day before.'}),
-  releasesKept: integer(1, 10_000)
-    .prefault('7')
-    .meta({description: 'Releases kept; older ones are removed, never the current one.'}),
+  releasesKept: integer(1, 10_000).prefault('7').meta({
+    description:
+      'Releases kept of those that were current once; older ones are removed, never the current one.',
+  }),
+  pastReleasesKept: integer(2, 10_000).prefault('7').meta({
+    description:
+      'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
+  }),
   modelTimeoutSeconds: number(0.01, 86_400)
     .prefault('1800')
     .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),

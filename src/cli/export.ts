@@ -3,7 +3,8 @@ import {type Config, parseDateOption} from '../config.ts'
 import type {DeliveryResult} from '../delivery/deliver.ts'
 import {readTargets} from '../delivery/target.ts'
 import {ConfigError} from '../errors.ts'
-import {type BatchResult, PROFILE_NAMES} from '../export/batch.ts'
+import {type BatchResult, PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/batch.ts'
+import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
@@ -63,9 +64,8 @@ export function addExport(program: Command, cli: Cli): void {
         options.reissue === undefined
           ? await exportProfiles(config, profiles, options, world)
           : reissueBatch(config, options.reissue, world)
-      const deliverable = batches.filter(({outcome}) => outcome !== 'empty')
       const deliveries =
-        targets.length > 0 ? await deliverBatches(config, {batches: deliverable, targets}, world) : undefined
+        targets.length > 0 ? await deliverBatches(config, {batches, targets}, world) : undefined
       cli.printResult(options, {batches, ...(deliveries && {deliveries})}, () =>
         [...batches.map(renderBatch), ...(deliveries ?? []).map(renderDelivery)].join('\n'),
       )
@@ -116,8 +116,26 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
     throw usageError(`expected a profile (${PROFILE_NAMES.join(', ')}), --reissue or --redeliver`)
   }
   if (named.length > 0 && profiles.length > 0) throw usageError(`expected no profile with ${named[0]}`)
+  if (named.length > 0 && moments.length > 0) throw usageError(`expected no ${moments[0]} with ${named[0]}`)
   if (named.length > 1) throw usageError(`expected one of ${named.join(', ')}`)
   if (moments.length > 1) throw usageError(`expected one of ${moments.join(', ')}`)
+  requireTakers(profiles, options)
+}
+
+/** An option that changes nothing is a mistake that nobody would notice. */
+function requireTakers(profiles: readonly string[], options: CliOptions): void {
+  const takers: [flag: string, isGiven: boolean, names: readonly string[]][] = [
+    ['--table', options.table !== undefined, TABLE_PROFILE_NAMES],
+    ['--with-opening', options.withOpening ?? false, JOURNAL_NAMES],
+    ['--line-ending', options.lineEnding !== undefined, ['csv']],
+    ['--spreadsheet-safe', options.spreadsheetSafe ?? false, ['csv']],
+    ['--accept', options.accept !== undefined, ['csv']],
+    ['--partition', options.partition !== undefined, ['parquet']],
+  ]
+  for (const [flag, isGiven, names] of takers) {
+    if (!isGiven || profiles.some((name) => names.includes(name))) continue
+    throw usageError(`${flag} changes nothing here: expected it with ${names.join(', ')}`)
+  }
 }
 
 function usageError(words: string): ConfigError {

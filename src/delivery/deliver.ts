@@ -1,3 +1,4 @@
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {CheckError, explainError, RetryableError} from '../errors.ts'
 import {
@@ -25,6 +26,8 @@ export interface DeliverableBatch {
   dir: string
   /** Those the manifest names; the manifest itself goes last. */
   files: {name: string; bytes: number; sha256: string}[]
+  /** What to do where its files are gone or damaged. */
+  repair: string
 }
 
 /** What a delivery came to. */
@@ -88,16 +91,17 @@ export async function deliverBatch(
 }
 
 /** The files in the order they are sent; each still what the manifest says. */
-async function packBatch({dir, files, batch_id}: DeliverableBatch): Promise<Parcel[]> {
+async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Promise<Parcel[]> {
   const parcels: Parcel[] = []
   for (const {name, bytes, sha256} of files) {
     const path = join(dir, name)
-    if ((await digestFile(path)) !== sha256) {
+    const isThere = existsSync(path)
+    if (!isThere || (await digestFile(path)) !== sha256) {
       throw new CheckError({
         code: 'BATCH_DAMAGED',
-        problem: `File '${name}' of batch '${batch_id}' has not the sha256 of its manifest.`,
+        problem: `File '${name}' of batch '${batch_id}' ${isThere ? 'has not the sha256 of its manifest' : 'is not there'}.`,
         kept: 'Nothing was sent.',
-        next: `Remove the folder '${dir}' and export that release again: the files come out byte for byte the same.`,
+        next: repair,
       })
     }
     parcels.push({name, path, bytes, sha256})

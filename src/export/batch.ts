@@ -1,13 +1,13 @@
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {ConfigError} from '../errors.ts'
-import {isProcessAlive} from '../process.ts'
 import {GENERATOR} from '../version.ts'
-import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
+import {beginBatch} from './batch-folder.ts'
 import {type ColumnContract, requireContract, storeContract} from './column-contract.ts'
 import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
@@ -17,27 +17,36 @@ import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
-/** The kinds of export, by name. */
-const PROFILES: Record<string, ProfileWriter> = {
-  csv: writeCsv,
-  parquet: writeParquet,
-  xlsx: createXlsxWriter(),
+/** How a kind of export writes tables. */
+interface TableProfile {
+  write: ProfileWriter
+  /** The options that change its files. */
+  options: readonly (keyof ExportOptions)[]
+  /** Whether columns may only change when that is accepted: importers map them by hand. */
+  hasContract: boolean
 }
 
-/** The kinds of export whose columns may only change when that is accepted: importers map them by hand. */
-const WITH_CONTRACT: readonly string[] = ['csv']
+/** The kinds of export, by name. */
+const PROFILES: Record<string, TableProfile> = {
+  csv: {write: writeCsv, options: ['lineEnding', 'isSpreadsheetSafe'], hasContract: true},
+  parquet: {write: writeParquet, options: ['partition'], hasContract: false},
+  xlsx: {write: createXlsxWriter(), options: [], hasContract: false},
+}
+
+/** The names of the kinds of export that write tables. */
+export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
 
 /** The names of the kinds of export. */
-export const PROFILE_NAMES: readonly string[] = [...Object.keys(PROFILES), ...JOURNAL_NAMES]
+export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
 
 /**
  * How the tables of a profile are written.
  *
  * @throws ConfigError `EXPORT_PROFILE` naming what there is
  */
-export function requireProfile(name: string): ProfileWriter {
-  const writeTables = PROFILES[name]
-  if (writeTables) return writeTables
+export function requireProfile(name: string): TableProfile {
+  const profile = Object.hasOwn(PROFILES, name) ? PROFILES[name] : undefined
+  if (profile) return profile
   throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
 }
 
@@ -84,35 +93,27 @@ export async function writeBatch(
   source: ExportSource,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile, options = {}} = request
-  requireProfile(profile)
+  const {profile} = request
+  const {hasContract, options: taken} = requireProfile(profile)
+  const options = pickOptions(request.options ?? {}, taken)
   const published = source.manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const batchId = batchIdOf(source, {...request, tables})
+  const batchId = batchIdOf(source, {...request, options, tables})
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
   const isWritten = isFinishedBatch(final)
-  removeAbandoned(parent)
   if (!isWritten) {
-    const temporary = join(parent, `.writing-${batchId}-${process.pid}`)
-    rmSync(temporary, {recursive: true, force: true})
-    mkdirSync(temporary, {recursive: true})
-    try {
-      const written = await writeTables(source, {...request, options, tables, published, parent}, temporary)
-      await writeManifest(
-        temporary,
-        describeBatch(source, {profile, batchId, ...written, period: request.period}),
-      )
-      if (WITH_CONTRACT.includes(profile)) storeContract(parent, written.contract, published)
-      rmSync(final, {recursive: true, force: true})
-      moveIntoPlace(temporary, final)
-    } catch (error) {
-      rmSync(temporary, {recursive: true, force: true})
-      throw error
-    }
+    using batch = beginBatch(final)
+    const written = await writeTables(source, {...request, options, tables, published, parent}, batch.dir)
+    await writeManifest(
+      batch.dir,
+      describeBatch(source, {profile, batchId, ...written, period: request.period}),
+    )
+    if (hasContract) storeContract(parent, written.contract, published)
+    batch.finish(() => isFinishedBatch(final))
   }
   const files = readBatchFiles(final) ?? []
   return {
@@ -128,6 +129,10 @@ export async function writeBatch(
   }
 }
 
+function pickOptions(options: ExportOptions, taken: TableProfile['options']): ExportOptions {
+  return Object.fromEntries(Object.entries(options).filter(([name]) => taken.some((known) => known === name)))
+}
+
 /** `<as_of>-<12 hex>`: the same tables of the same release, written the same way, are the same batch. */
 function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
@@ -140,16 +145,6 @@ function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   ].filter((word) => typeof word === 'string')
   const parts = [request.profile, manifest.release_id, ...(request.tables ?? []), ...words]
   return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
-}
-
-/** Removes what exports that died left behind: `.writing-<batch>-<pid>` of a process that is no longer there. */
-export function removeAbandoned(dir: string): void {
-  if (!existsSync(dir)) return
-  for (const name of readdirSync(dir)) {
-    const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
-    if (pid === undefined || isProcessAlive(Number(pid))) continue
-    rmSync(join(dir, name), {recursive: true, force: true})
-  }
 }
 
 interface Written {
@@ -167,13 +162,14 @@ async function writeTables(
   const {profile, tables, published, parent} = request
   await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
   const contract: ColumnContract = {}
-  if (WITH_CONTRACT.includes(profile)) {
+  const {write, hasContract} = requireProfile(profile)
+  if (hasContract) {
     for (const table of tables) {
       contract[table] = (await readColumns(db, table)).map(({name, type}) => `${name} ${type}`)
     }
     if (!request.acceptsColumns) requireContract(parent, contract, published)
   }
-  const written = await requireProfile(profile)(db, source, request, dir)
+  const written = await write(db, source, request, dir)
   const files: BatchFile[] = []
   for (const file of written.files) {
     const path = join(dir, file.name)

@@ -1,8 +1,8 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, GuardError} from '../errors.ts'
-import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** The columns of each table as importers know them: `name TYPE`, in order. */
 export type ColumnContract = Record<string, string[]>
@@ -39,7 +39,11 @@ export function storeContract(dir: string, columns: ColumnContract, published: r
   )
   const text = `${JSON.stringify(sorted, null, 2)}\n`
   const path = contractAt(dir)
-  if (!existsSync(path) || readFileSync(path, 'utf8') !== text) writeFileAtomically(path, text)
+  if (existsSync(path) && readFileSync(path, 'utf8') === text) return
+  // Among what batches leave when they die, so that the next one removes it.
+  const temporary = join(dir, `.writing-columns-${process.pid}`)
+  writeFileSync(temporary, text)
+  moveIntoPlace(temporary, path)
 }
 
 /**

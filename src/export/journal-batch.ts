@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
-import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
-import {dirname, join} from 'node:path'
+import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {AccountMapping} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import {
@@ -17,14 +17,15 @@ import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import type {IssuedLine, JournalLine, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
-import {moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
+import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {removeAbandoned} from './batch.ts'
+import {beginBatch} from './batch-folder.ts'
 import type {JournalProfile} from './journal.ts'
+import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
-import {planIssue} from './journal-plan.ts'
+import {planIssue, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import type {BatchFile, BatchManifest, BatchSource} from './manifest.ts'
+import {type BatchFile, type BatchManifest, type BatchSource, isFinishedBatch} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -32,7 +33,10 @@ export interface JournalTarget {
   period: string
   isComplete: boolean
   isClosed: boolean
+  /** Opening balances among them. */
   lines: readonly JournalLine[]
+  /** Whether opening balances are asked for. */
+  withOpening: boolean
   mapping: AccountMapping
   source: BatchSource
   /** The date an entry, or the reversal of one, gets. */
@@ -42,38 +46,62 @@ export interface JournalTarget {
 /**
  * Issues what is new between a journal and what was issued of it, in one transaction of the ledger that holds lines and
  * files: from then on it is issued, whatever happens to the process. {@link handOver} puts the files into their place.
+ * The files are written and proved before, so that nobody waits for the ledger meanwhile; where another export or a
+ * closing was faster, all of it is done again.
  *
  * @returns undefined when there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
  */
 export function issueJournal(
   ledger: Ledger,
-  {profile, target}: {profile: JournalProfile; target: JournalTarget},
+  issue: {profile: JournalProfile; target: JournalTarget},
   world: World,
 ): IssuedBatch | undefined {
-  const issued = inLedgerTransaction(ledger, () => {
-    requireSameState(ledger, target)
-    requireLatest(listBatches(ledger, profile.name, target.period), target)
-    const before = listIssuedLines(ledger, profile.name, target.period)
-    const lines = planIssue(target.lines, before, target)
-    if (lines.length === 0) return undefined
-    const batch = describeBatch(profile, target, lines)
-    const context = {batchId: batch.batch_id, mapping: target.mapping}
-    const files = writeJournalFiles(profile, groupEntries(lines), context)
-    proveJournalFiles(profile, files)
-    const supersedes = listSuperseded(lines, before)
-    const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, supersedes})
+  for (;;) {
+    const state = readState(ledger, issue)
+    const batch = prepareBatch(ledger, issue)
+    if (!batch) return undefined
     world.onStep('journal planned')
-    storeBatch(ledger, {
-      ...batch,
-      issued_at: new Date(world.realClock.now()).toISOString(),
-      lines,
-      files: [...files.map(({name, text}) => ({name, content: Buffer.from(text)})), manifest],
+    const isStored = inLedgerTransaction(ledger, () => {
+      if (readState(ledger, issue) !== state) return false
+      storeBatch(ledger, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
+      return true
     })
-    return batch
-  })
-  if (issued) world.onStep('journal issued')
-  return issued
+    if (!isStored) continue
+    world.onStep('journal issued')
+    const {profile, batch_id, period, known_at} = batch
+    return {profile, batch_id, period, known_at}
+  }
+}
+
+/** What a batch is made from beside the journal: another state, another batch. */
+function readState(
+  ledger: Ledger,
+  {profile, target: {period}}: {profile: JournalProfile; target: JournalTarget},
+): string {
+  const batches = listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)
+  return JSON.stringify([batches, listClosedPeriods(ledger)])
+}
+
+function prepareBatch(
+  ledger: Ledger,
+  {profile, target}: {profile: JournalProfile; target: JournalTarget},
+): (IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}) | undefined {
+  requireSameState(ledger, target)
+  requireLatest(listBatches(ledger, profile.name, target.period), target)
+  const before = listIssuedLines(ledger, profile.name, target.period)
+  const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
+  const lines = planIssue(wanted, before, target)
+  if (lines.length === 0) return undefined
+  const batch = describeBatch(profile, target, lines)
+  const context = {batchId: batch.batch_id, mapping: target.mapping}
+  const files = writeJournalFiles(profile, groupEntries(lines), context)
+  proveJournalFiles(profile, files)
+  const supersedes = listSuperseded(lines, before)
+  const bridge = bridgeJournal(wanted, leftOut, lines)
+  const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, bridge, supersedes})
+  const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
+  return {...batch, lines, files: [...contents, manifest]}
 }
 
 function requireSameState(ledger: Ledger, {period, isClosed}: JournalTarget): void {
@@ -116,18 +144,15 @@ function listSuperseded(
   return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
 }
 
-const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
-
 function writeManifest(batch: {
   profile: JournalProfile
   target: JournalTarget
   batchId: string
   files: readonly JournalFile[]
+  bridge: JournalBridge
   supersedes: string[]
 }): BatchContent {
   const {profile, target, files} = batch
-  const entries = files.flatMap((file) => file.entries)
-  const reversed = entries.filter(({lines}) => lines.some(isReversal)).length
   const manifest: BatchManifest = {
     schema_version: 1,
     generator: GENERATOR,
@@ -143,7 +168,7 @@ function writeManifest(batch: {
     files: files.map((file) => describeFile(profile, file)),
     source: target.source.source,
     supersedes: batch.supersedes,
-    entries: {booked: entries.length - reversed, reversed},
+    bridge: batch.bridge,
   }
   return {name: 'manifest.json', content: Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`)}
 }
@@ -164,7 +189,7 @@ function describeFile({columns}: JournalProfile, {name, text, entries}: JournalF
 }
 
 /** Where the files of a batch lie. */
-export function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
+function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
   return join(folder.exports, profile, batch_id)
 }
 
@@ -176,27 +201,43 @@ export function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): 
  */
 export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
-  removeAbandoned(dirname(final))
-  const temporary = join(dirname(final), `.writing-${batch.batch_id}-${process.pid}`)
+  const files = readBatchContent(ledger, batch).sort(manifestLast)
   markHandedOver(ledger, batch, false)
-  rmSync(temporary, {recursive: true, force: true})
-  mkdirSync(temporary, {recursive: true})
-  try {
-    for (const {name, content} of readBatchContent(ledger, batch).sort(manifestLast)) {
-      writeFileSync(join(temporary, name), content)
-      syncToDisk(join(temporary, name))
-    }
-    world.onStep('journal written')
-    rmSync(final, {recursive: true, force: true})
-    moveIntoPlace(temporary, final)
-  } catch (error) {
-    rmSync(temporary, {recursive: true, force: true})
-    throw error
+  using written = beginBatch(final)
+  for (const {name, content} of files) {
+    writeFileSync(join(written.dir, name), content)
+    syncToDisk(join(written.dir, name))
   }
+  world.onStep('journal written')
+  written.finish(() => isInPlace(final, files))
   world.onStep('journal in place')
   markHandedOver(ledger, batch, true)
   world.onStep('journal handed over')
   return final
+}
+
+/**
+ * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
+ *
+ * @returns where they lie
+ */
+export function requireHandedOver(
+  ledger: Ledger,
+  folder: DataFolder,
+  batch: IssuedBatch,
+  world: World,
+): string {
+  const dir = batchDir(folder, batch)
+  return isFinishedBatch(dir) ? dir : handOver(ledger, folder, batch, world)
+}
+
+/** Whether exactly these files lie in a folder, byte for byte. */
+function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
+  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
+  return files.every(({name, content}) => {
+    const path = join(dir, name)
+    return existsSync(path) && readFileSync(path).equals(content)
+  })
 }
 
 function manifestLast(a: BatchContent, b: BatchContent): number {

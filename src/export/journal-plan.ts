@@ -31,6 +31,22 @@ export function planIssue(
   return [...booked, ...reversed].flat().sort(compareLines)
 }
 
+/**
+ * Parts what is to be booked of a journal from opening balances that are not: those are booked when they are asked for,
+ * and from then on belong to the journal.
+ */
+export function splitOpening(
+  journal: readonly JournalLine[],
+  issued: readonly IssuedLine[],
+  withOpening: boolean,
+): {wanted: JournalLine[]; leftOut: JournalLine[]} {
+  const isBooked = withOpening || issued.some(({event}) => event === 'opening')
+  const {wanted = [], leftOut = []} = Object.groupBy(journal, ({event}) =>
+    event === 'opening' && !isBooked ? 'leftOut' : 'wanted',
+  )
+  return {wanted, leftOut}
+}
+
 interface Standing {
   issueNo: number
   isBooked: boolean

@@ -135,6 +135,6 @@ function proofError({name}: JournalFile, problem: string, row?: number): CheckEr
     code: 'JOURNAL_FILE',
     problem: `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
     kept: 'Nothing was issued or written.',
-    next: 'Account names, codes and dimensions come from accounting.json; docs/accounting.md lists the limits.',
+    next: 'Amounts come from the deals; account names, codes and dimensions from accounting.json: correct them there, then export again. docs/accounting.md lists the limits.',
   })
 }

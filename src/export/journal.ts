@@ -110,6 +110,12 @@ export function fitText(text: string, longest: number): string {
   return plain.length <= longest ? plain : `${plain.slice(0, longest - 3).trimEnd()}...`
 }
 
+/** A memo with the batch it came in, together at most `longest` characters: {@link fitText}. */
+export function fitMemo(memo: string, batchId: string, longest: number): string {
+  const mark = ` [${batchId}]`
+  return `${fitText(memo, longest - mark.length)}${mark}`
+}
+
 /** Printable ASCII and line ends: reads alike in every encoding an importer may assume. */
 export const PLAIN_TEXT: RegExp = /^[\x20-\x7e\n]*$/
 

@@ -2,6 +2,7 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
+import type {JournalBridge} from './journal-bridge.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
 /** One file of a batch; its control totals are for importers. */
@@ -29,8 +30,8 @@ export interface BatchManifest {
   source: SourceBridge
   /** Batches this one takes the place of, wholly or in part: those it reverses entries of. */
   supersedes: string[]
-  /** Of a journal: entries booked and entries reversed. */
-  entries?: {booked: number; reversed: number}
+  /** Of a journal: how it ties out to the journal of its month. */
+  bridge?: JournalBridge
   /** The texts that got a `'` in front; only where that was asked for. */
   neutralised?: NeutralisedCell[]
 }

@@ -1,4 +1,5 @@
 import {
+  fitMemo,
   fitText,
   formatUsDate,
   type JournalLimits,
@@ -51,7 +52,7 @@ export const netsuite: JournalProfile = {
       formatUsDate(date),
       mapping.subsidiary,
       mapping.currency,
-      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      fitMemo(memo, batchId, MEMO),
       account_name,
       debit ?? '',
       credit ?? '',

@@ -1,5 +1,5 @@
 import {
-  fitText,
+  fitMemo,
   formatUsDate,
   type JournalLimits,
   type JournalProfile,
@@ -45,7 +45,7 @@ export const quickbooks: JournalProfile = {
       account_name,
       debit ?? '',
       credit ?? '',
-      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      fitMemo(memo, batchId, MEMO),
       mapping.entity,
       mapping.class,
       mapping.location,

@@ -17,10 +17,8 @@ export async function verifyBatches(
   let count = 0
   for (const batch of batches) {
     const dir = join(folder.exports, batch)
-    const [profile = '', id] = batch.split('/')
-    const next = findJournalProfile(profile)
-      ? `Run \`loantape export --reissue ${id}\`: the files come out byte for byte the same.`
-      : `Remove the folder 'exports/${batch}' and export that release again: the files come out byte for byte the same.`
+    const [profile = '', id = ''] = batch.split('/')
+    const next = describeRepair(profile, id)
     const files = readBatchFiles(dir)
     if (!files) {
       const problem = `Batch '${batch}' has no manifest that can be read.`
@@ -37,6 +35,13 @@ export async function verifyBatches(
     }
   }
   return {batches: batches.length, files: count, faults}
+}
+
+/** What brings back a batch whose files are gone or damaged. */
+export function describeRepair(profile: string, batchId: string): string {
+  return findJournalProfile(profile)
+    ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
+    : `Remove the folder 'exports/${profile}/${batchId}' and export that release again: the files come out byte for byte the same.`
 }
 
 /** Folders under their final name; one that is being written begins with a dot. */

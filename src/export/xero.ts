@@ -1,4 +1,4 @@
-import {fitText, type JournalLimits, type JournalProfile, PRINTABLE_TEXT} from './journal.ts'
+import {fitMemo, fitText, type JournalLimits, type JournalProfile, PRINTABLE_TEXT} from './journal.ts'
 
 const HELP =
   'Xero, "Enter multiple manual journals using an import template", help.xero.com/nz/ManualJournalsImport'
@@ -51,7 +51,7 @@ export const xero: JournalProfile = {
     lines.map(({account_code, debit, credit}) => [
       fitText(`${number} ${memo}`, MEMO),
       formatDate(date),
-      `${fitText(memo, MEMO - 20)} [${batchId}]`,
+      fitMemo(memo, batchId, MEMO),
       account_code,
       mapping.tax_rate,
       debit ?? `-${credit}`,

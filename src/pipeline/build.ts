@@ -11,7 +11,8 @@ import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {findCurrentRelease, readRelease} from '../release/manifest.ts'
 import {type Moment, readSourceBridge, resolveMoment} from '../release/moment.ts'
-import {pruneReleases} from '../release/prune.ts'
+import {markPast, noteUse} from '../release/past.ts'
+import {pruneReleases, type ReleaseRetention} from '../release/prune.ts'
 import {
   createBuildFolder,
   discardBuild,
@@ -96,10 +97,13 @@ export async function buildRelease(
   const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
   const isCurrent = existing !== undefined && findCurrentRelease(folder)?.manifest.release_id === releaseId
   const release = existing ?? (await buildAnew(db, build, world))
+  noteUse(release.dir, isPlain, new Date(world.realClock.now()))
   if (isPlain && !isCurrent) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
-    const pruned = pruneReleases(folder, config.releasesKept, readNeededReleases(folder))
+  }
+  if (existing === undefined || (isPlain && !isCurrent)) {
+    const pruned = pruneReleases(folder, retentionOf(config), readNeededReleases(folder))
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
   if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
@@ -114,6 +118,11 @@ export async function buildRelease(
     checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
     models: release.manifest.models,
   }
+}
+
+/** How many releases the settings keep. */
+export function retentionOf({releasesKept, pastReleasesKept}: Config): ReleaseRetention {
+  return {kept: releasesKept, pastKept: pastReleasesKept}
 }
 
 function readNeededReleases(folder: DataFolder): Set<string> {
@@ -166,6 +175,7 @@ async function buildAnew(
       models: built.filter(({name}) => !dropped.includes(name)),
       tables,
     }
+    if (!build.isPlain && select === undefined) markPast(buildDir)
     const publish = select === undefined ? publishRelease : publishScratch
     const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')

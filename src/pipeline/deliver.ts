@@ -3,38 +3,77 @@ import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {type DeliverableBatch, type DeliveryResult, deliverBatch} from '../delivery/deliver.ts'
 import {readTargets} from '../delivery/target.ts'
-import {ConfigError} from '../errors.ts'
+import {CheckError, ConfigError, explainError} from '../errors.ts'
+import type {BatchResult} from '../export/batch.ts'
+import {requireHandedOver} from '../export/journal-batch.ts'
 import {readBatchFiles} from '../export/manifest.ts'
+import {describeRepair} from '../export/verify.ts'
 import {listDeliveries} from '../ledger/deliveries.ts'
-import {openLedger} from '../ledger/ledger.ts'
+import {findBatches, listBatches} from '../ledger/issued.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+
+/** A batch as exports name it. */
+type NamedBatch = Pick<BatchResult, 'profile' | 'batch_id' | 'dir'>
 
 /**
- * Delivers batches to targets. A target that fails does not keep the others from theirs; the first failure is thrown when
- * all have been tried.
+ * Delivers batches to targets; with a journal's every batch of its month that a target has not got, because only all of
+ * them are the journal. A target that fails does not keep the others from theirs; the first failure is thrown when all
+ * have been tried, the others are logged.
  */
 export async function deliverBatches(
   config: Config,
-  request: {
-    batches: readonly {profile: string; batch_id: string; dir: string}[]
-    targets: readonly string[]
-    isAgain?: boolean
-  },
+  request: {batches: readonly NamedBatch[]; targets: readonly string[]},
   world: World,
 ): Promise<DeliveryResult[]> {
-  const targets = readTargets(config.targetsFile, request.targets)
-  using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
+  const folder = dataFolderAt(config.dataDir)
+  using ledger = openLedger(folder.ledger)
+  const asked = request.batches.filter(({batch_id}) => batch_id !== '')
+  const batches = withWholeJournals(ledger, folder, asked, world)
+  const results = await sendBatches(config, ledger, {...request, batches, isAgain: false}, world)
+  const isAsked = ({profile, batch_id}: DeliveryResult) =>
+    asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
+  return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
+}
+
+/** A delivery that failed would otherwise be forgotten as soon as a month has its next batch. */
+function withWholeJournals(
+  ledger: Ledger,
+  folder: DataFolder,
+  asked: readonly NamedBatch[],
+  world: World,
+): NamedBatch[] {
+  const named = asked.flatMap((batch) => {
+    const issued = findBatches(ledger, batch.batch_id).find(({profile}) => profile === batch.profile)
+    if (!issued) return [batch]
+    return listBatches(ledger, issued.profile, issued.period).map((part) => ({
+      profile: part.profile,
+      batch_id: part.batch_id,
+      dir: requireHandedOver(ledger, folder, part, world),
+    }))
+  })
+  return [...new Map(named.map((batch) => [batch.dir, batch])).values()]
+}
+
+async function sendBatches(
+  config: Config,
+  ledger: Ledger,
+  request: {batches: readonly NamedBatch[]; targets: readonly string[]; isAgain: boolean},
+  world: World,
+): Promise<DeliveryResult[]> {
   const results: DeliveryResult[] = []
   const failures: unknown[] = []
-  for (const {name, target} of targets) {
+  for (const {name, target} of readTargets(config.targetsFile, request.targets)) {
     for (const batch of request.batches) {
-      const how = {name, target, secret: config.targetSecret, isAgain: request.isAgain ?? false}
+      const how = {name, target, secret: config.targetSecret, isAgain: request.isAgain}
       try {
         results.push(await deliverBatch(ledger, await readBatch(batch), how, world))
       } catch (error) {
         failures.push(error)
+        const {profile, batch_id} = batch
+        world.log.warn({code: explainError(error).code, profile, batch_id}, `delivery to '${name}' failed`)
       }
     }
   }
@@ -76,12 +115,21 @@ export async function redeliverBatch(
       next: 'Name targets with --deliver.',
     })
   }
-  return await deliverBatches(config, {batches, targets: named, isAgain: true}, world)
+  return await sendBatches(config, ledger, {batches, targets: named, isAgain: true}, world)
 }
 
-async function readBatch(batch: {profile: string; batch_id: string; dir: string}): Promise<DeliverableBatch> {
-  const path = join(batch.dir, 'manifest.json')
+async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {
+  const path = join(dir, 'manifest.json')
+  const repair = describeRepair(profile, batch_id)
+  const files = readBatchFiles(dir)
+  if (!files) {
+    throw new CheckError({
+      code: 'BATCH_DAMAGED',
+      problem: `Batch '${batch_id}' in '${dir}' has no manifest that can be read.`,
+      kept: 'Nothing of it was sent.',
+      next: repair,
+    })
+  }
   const manifest = {name: 'manifest.json', bytes: statSync(path).size, sha256: await digestFile(path)}
-  const files = (readBatchFiles(batch.dir) ?? []).map(({name, bytes, sha256}) => ({name, bytes, sha256}))
-  return {...batch, files: [...files, manifest]}
+  return {profile, batch_id, dir, repair, files: [...files, manifest]}
 }

@@ -2,20 +2,19 @@ import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
-import {batchDir, handOver, issueJournal, type JournalTarget} from '../export/journal-batch.ts'
+import {handOver, issueJournal, type JournalTarget, requireHandedOver} from '../export/journal-batch.ts'
 import {
   countIssuedLines,
   findBatches,
   type IssuedBatch,
   listBatches,
-  listIssuedLines,
   listUndelivered,
   readBatchContent,
 } from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod, findFirstOpen} from '../ledger/periods.ts'
 import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
-import type {JournalLine, World} from '../types.ts'
+import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
@@ -36,7 +35,7 @@ export interface JournalRequest {
  * period is issued as it was closed; what became known later follows as a batch of its own, dated in the open period.
  * What an earlier run issued and could not hand over is handed over first.
  *
- * @returns the batches handed over; the last one there is where nothing was new
+ * @returns the batches handed over, and the last one of the period where none of them is
  */
 export async function exportJournal(
   config: Config,
@@ -45,7 +44,7 @@ export async function exportJournal(
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const {profile, period} = request
+  const {profile, period, withOpening} = request
   using ledger = openLedger(folder.ledger)
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
@@ -56,7 +55,8 @@ export async function exportJournal(
       period,
       isClosed: true,
       isComplete: true,
-      lines: withoutOpening(ledger, request, closed.lines),
+      lines: closed.lines,
+      withOpening,
       mapping: closed.mapping,
       source: closed.release,
       dateOf: (date: string) => date,
@@ -65,35 +65,25 @@ export async function exportJournal(
   }
   const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
   const release = requireRelease(folder, built.release_id)
-  const lines = await readJournal(release, period)
+  const lines = await readJournal(release, period, {isClosed: closed !== undefined})
   const target = {
     period,
     isClosed: closed !== undefined,
     isComplete: span.isComplete,
-    lines: withoutOpening(ledger, request, lines),
+    lines,
+    withOpening,
     mapping: closed?.mapping ?? readAccountMapping(config),
     source: release.manifest,
     dateOf: (date: string) => (closed ? `${findFirstOpen(ledger)}-01` : date),
   }
   batches.push(...issueAndDeliver(ledger, folder, {profile, target}, world))
-  return batches.length > 0 ? batches : [describeStanding(ledger, folder, request)]
+  if (batches.some((batch) => batch.period === period)) return batches
+  return [...batches, describeStanding(ledger, folder, request, world)]
 }
 
 /** Whether something was issued that became known after a period was closed: then it was issued as closed before. */
 function hasLater(batches: readonly IssuedBatch[], knownAt: string): boolean {
   return batches.some((batch) => batch.known_at > knownAt)
-}
-
-/** Opening balances are booked when they are asked for, and from then on belong to the journal. */
-function withoutOpening(
-  ledger: Ledger,
-  request: JournalRequest,
-  lines: readonly JournalLine[],
-): JournalLine[] {
-  const isBooked = listIssuedLines(ledger, request.profile.name, request.period).some(
-    ({event}) => event === 'opening',
-  )
-  return lines.filter(({event}) => event !== 'opening' || isBooked || request.withOpening)
 }
 
 function issueAndDeliver(
@@ -128,9 +118,13 @@ function describeStanding(
   ledger: Ledger,
   folder: DataFolder,
   {profile, period}: JournalRequest,
+  world: World,
 ): BatchResult {
   const last = listBatches(ledger, profile.name, period).at(-1)
-  if (last) return {...measure(ledger, last), dir: batchDir(folder, last), outcome: 'unchanged'}
+  if (last) {
+    const dir = requireHandedOver(ledger, folder, last, world)
+    return {...measure(ledger, last), dir, outcome: 'unchanged'}
+  }
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
 

@@ -22,9 +22,14 @@ const lineRow = z.object({
 /**
  * The canonical journal of a period, opening balances among it (event `opening`).
  *
+ * @param isClosed whether the period keeps the accounts it was closed with
  * @throws ConfigError `ACCOUNT_UNMAPPED` naming the programs without an account
  */
-export async function readJournal(release: Release, period: string): Promise<JournalLine[]> {
+export async function readJournal(
+  release: Release,
+  period: string,
+  {isClosed = false}: {isClosed?: boolean} = {},
+): Promise<JournalLine[]> {
   await using db = await openRelease(release)
   const rows = await db.all(
     lineRow,
@@ -40,14 +45,23 @@ export async function readJournal(release: Release, period: string): Promise<Jou
     if (account_code === null || account_name === null) unmapped.add(line.loan_program ?? 'no program')
     else lines.push({...line, account_code, account_name})
   }
-  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), period)
+  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), period, isClosed)
   return lines
 }
 
-function describeUnmapped(programs: readonly string[], period: string): ConfigError {
+function describeUnmapped(programs: readonly string[], period: string, isClosed: boolean): ConfigError {
+  const problem = `Programs without an account in the journal of ${period}: ${programs.join(', ')}.`
+  if (isClosed) {
+    return new ConfigError({
+      code: 'ACCOUNT_UNMAPPED',
+      problem: `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
+      kept: 'What the period was closed with is issued; what became known later is not.',
+      next: `Reopen it with \`loantape period reopen ${period} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
+    })
+  }
   return new ConfigError({
     code: 'ACCOUNT_UNMAPPED',
-    problem: `Programs without an account in the journal of ${period}: ${programs.join(', ')}.`,
+    problem,
     kept: 'Nothing was issued or closed.',
     next: "Name a receivable account for each in accounting.json, or one for '*'; `loantape doctor` lists them, too.",
   })

@@ -1,6 +1,7 @@
-import {existsSync, rmSync} from 'node:fs'
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
+import {removeBatch} from '../export/batch-folder.ts'
 import {listSurplusBatches} from '../export/prune.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
@@ -11,6 +12,7 @@ import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openHistory, openWarehouse} from '../warehouse/warehouse.ts'
+import {retentionOf} from './build.ts'
 
 /** What was, or with a dry run would be, removed. */
 export interface PruneResult {
@@ -47,7 +49,7 @@ export async function pruneData(
     const needed = listNeededReleases(ledger)
     return {
       outcome: 'dry_run',
-      releases: listSurplusReleases(folder, config.releasesKept, needed).releases,
+      releases: listSurplusReleases(folder, retentionOf(config), needed).releases,
       batches: listSurplusBatches(folder, config.batchesKept, needed),
       quarantined: await countOldRecords(folder, before),
     }
@@ -55,8 +57,8 @@ export async function pruneData(
   return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
     const needed = listNeededReleases(ledger)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
-    for (const batch of batches) rmSync(join(folder.exports, batch), {recursive: true, force: true})
-    const releases = pruneReleases(folder, config.releasesKept, needed)
+    for (const batch of batches) removeBatch(join(folder.exports, batch))
+    const releases = pruneReleases(folder, retentionOf(config), needed)
     const quarantined = await removeOldRecords(folder, before, world)
     const isUnchanged = releases.length + batches.length + quarantined === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined}

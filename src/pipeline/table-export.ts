@@ -1,4 +1,6 @@
+import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
+import {DeferredError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -32,8 +34,25 @@ export async function exportTables(
   const batches: BatchResult[] = []
   const {tables, options, acceptsColumns = false} = request
   const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
-  for (const profile of request.profiles) batches.push(await writeBatch(folder, release, {profile, ...how}))
+  for (const profile of request.profiles) {
+    try {
+      batches.push(await writeBatch(folder, release, {profile, ...how}))
+    } catch (error) {
+      throw existsSync(release.dir) ? error : describePruned(release, error)
+    }
+  }
   return batches
+}
+
+/** Exports take no lock: a sync or `prune` may remove an old release while it is read. */
+function describePruned({manifest: {release_id}}: Release, cause: unknown): DeferredError {
+  return new DeferredError({
+    code: 'RELEASE_PRUNED',
+    problem: `Release '${release_id}' was removed by retention while it was exported.`,
+    kept: 'No part of the batch was written; those written before are kept.',
+    next: 'Export again with --as-of or --period, which build it anew, or raise LOANTAPE_RELEASES_KEPT.',
+    cause,
+  })
 }
 
 /** A closed period is read as it was known when it was closed. */

@@ -53,6 +53,16 @@ const refusals: [string, string[], string, string][] = [
   ],
   ['exported of nothing', ['export'], 'USAGE', 'expected a profile'],
   ['reissued and unknown', ['export', '--reissue', '2026-02-x'], 'BATCH_UNKNOWN', "'2026-02-x'"],
+  ['reissued of a month', ['export', '--reissue', 'x', '--period', '2026-02'], 'USAGE', 'no --period'],
+  [
+    'exported by table',
+    ['export', 'xero', '--period', '2026-02', '--table', 'core.deal'],
+    'USAGE',
+    '--table',
+  ],
+  ['exported with openings as csv', ['export', 'csv', '--with-opening'], 'USAGE', 'with quickbooks, xero'],
+  ['exported with line ends as parquet', ['export', 'parquet', '--line-ending', 'lf'], 'USAGE', 'with csv'],
+  ['exported as nothing known', ['export', 'constructor'], 'EXPORT_PROFILE', 'expected one of csv'],
   ['reissued with a profile', ['export', 'xero', '--reissue', 'x'], 'USAGE', 'no profile'],
 ]
 

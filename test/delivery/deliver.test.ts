@@ -1,6 +1,6 @@
 import {createHash} from 'node:crypto'
 import {once} from 'node:events'
-import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {chmodSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {createServer, type IncomingMessage, type Server} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
@@ -38,7 +38,7 @@ beforeEach(() => {
     writeFileSync(join(dir, name), content)
     return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
   })
-  batch = {profile: 'csv', batch_id: '2026-02-02-abc', dir, files}
+  batch = {profile: 'csv', batch_id: '2026-02-02-abc', dir, files, repair: 'Export it again.'}
   mkdirSync(join(root, 'target'))
 })
 
@@ -121,9 +121,15 @@ test('a path that cannot be written is refused and leaves no torn file', async (
   expect(readTarget()).toEqual({csv: 'a file where a folder must be'})
 })
 
-test('a batch that is damaged on disk is not sent', async () => {
-  writeFileSync(join(batch.dir, 'a.csv'), 'other')
-  expect(await failureOf(deliver(folder()))).toMatchObject({code: 'BATCH_DAMAGED', exitCode: 3})
+test.each([
+  ['damaged', () => writeFileSync(join(batch.dir, 'a.csv'), 'other'), 'has not the sha256 of its manifest'],
+  ['not whole', () => rmSync(join(batch.dir, 'a.csv')), 'is not there'],
+])('a batch that is %s on disk is not sent', async (_, spoil, words) => {
+  spoil()
+  const failure = await failureOf(deliver(folder()))
+  expect(failure).toMatchObject({code: 'BATCH_DAMAGED', exitCode: 3})
+  expect(failure.message).toContain(words)
+  expect(failure.message).toContain(batch.repair)
   expect(readTarget()).toEqual({})
 })
 

@@ -64,6 +64,15 @@ deal_3,,300.10,2026-01-07T00:00:00.000000Z,0.1,
   )
 })
 
+test('an option of another profile changes no batch', async () => {
+  const plain = await write('parquet')
+  const options = {lineEnding: 'crlf', isSpreadsheetSafe: true} as const
+  expect(await writeBatch(folder, release, {profile: 'parquet', options})).toMatchObject({
+    batch_id: plain.batch_id,
+    outcome: 'unchanged',
+  })
+})
+
 test('Parquet is the very bytes of the release', async () => {
   const {dir} = await write('parquet')
   for (const {file} of release.manifest.tables)

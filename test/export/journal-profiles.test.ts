@@ -48,6 +48,13 @@ describe.each(profiles)('%s', (name, profile) => {
     for (const lines of [issueFirst(journal), corrected]) proveJournalFiles(profile, write(profile, lines))
   })
 
+  test('cuts a memo of any length to what its importer takes', () => {
+    const memo = `Funding deal_1 (${'x'.repeat(5000)})`
+    const files = write(profile, issueFirst(anEntry(1, {memo})))
+    proveJournalFiles(profile, files)
+    expect(files[0]?.text).toContain(context.batchId)
+  })
+
   test('splits between entries at the limit of lines, and every part stands alone', () => {
     const limit = profile.limits.rows?.max ?? 1000
     const lines = issueFirst(Array.from({length: limit + 1}, (_, index) => anEntry(index + 1)).flat())

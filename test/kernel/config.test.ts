@@ -32,6 +32,7 @@ test('settings that are not given have their defaults', () => {
     timeZone: 'America/New_York',
     dayCutoff: '06:00',
     releasesKept: 7,
+    pastReleasesKept: 7,
     modelTimeoutSeconds: 1800,
     batchesKept: 400,
     quarantineDays: 365,

@@ -1,5 +1,7 @@
+import {spawnSync} from 'node:child_process'
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
@@ -10,6 +12,8 @@ import {exportRelease} from '../../src/pipeline.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/types.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 let begun: Books
 let closed: Books
@@ -89,7 +93,13 @@ test('the manifest says where a batch comes from, what it holds and whether the 
     files: [{rows: 2, sum_amount: null, sum_debit: '100.00', sum_credit: '100.00'}],
     source: {business_date: '2026-01-20', complete: true, present: {deals: 2, amount: '600.00'}},
     supersedes: [],
-    entries: {booked: 1, reversed: 0},
+    bridge: {
+      journal: {entries: 2, amount: '600.00'},
+      issued_before: {entries: 0, amount: '0.00'},
+      booked: {entries: 1, amount: '100.00'},
+      left_out: {opening: {entries: 1, amount: '500.00'}},
+      reversed: {entries: 0, amount: '0.00'},
+    },
   })
 })
 
@@ -108,7 +118,11 @@ test('another mapping of an open period reverses what was booked to the old acco
   const [second] = await books.export('xero', '2026-01', '2026-01-21')
   expect(manifestOf(second?.dir ?? '')).toMatchObject({
     supersedes: [first?.batch_id],
-    entries: {booked: 1, reversed: 1},
+    bridge: {
+      issued_before: {entries: 0},
+      booked: {entries: 1, amount: '100.00'},
+      reversed: {entries: 1, amount: '100.00'},
+    },
   })
   expect(books.sumBatches('xero', '2026-01')).toEqual({1300: 10_000n, 1090: -10_000n})
 })
@@ -177,6 +191,29 @@ test('a closed period keeps its mapping; balances move with remap only', async (
   expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
 })
 
+test('a program that becomes known in a closed period can be named when that is reopened', async () => {
+  books[Symbol.dispose]()
+  books = openBooks()
+  const mapped = {...DEFAULT_MAPPING, receivable: {bridge: {code: '1210', name: 'Bridge'}}}
+  books.map(mapped)
+  const deal = (status: string) => ({a: {loan_amount: 100, loan_program: 'bridge', status}})
+  await books.walk('2026-01-05', deal('draft'))
+  await books.walk('2026-01-20', deal('funded'))
+  await books.walk('2026-02-02', deal('funded'))
+  await closePeriod(books.config, '2026-01', books.at('2026-02-03'))
+  await books.learnLate('2026-01-22', '2026-02-04', 'a', '100.00', 'dscr')
+  const receivable = {...mapped.receivable, dscr: {code: '1220', name: 'DSCR'}}
+  books.map({...mapped, receivable})
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
+  expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED'})
+  expect(failure.message).toContain('journal of 2026-01: dscr.')
+  expect(failure.message).toContain('loantape period reopen 2026-01 --why')
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})
+  reopenPeriod(books.config, {period: '2026-01', why: 'dscr was not named'}, books.at('2026-02-05'))
+  await books.export('xero', '2026-01', '2026-02-05')
+  expect(books.sumBatches('xero', '2026-01')).toMatchObject({1220: 10_000n, 1090: -10_000n})
+})
+
 test('a reopened period is booked anew, and everything done to it is kept', async () => {
   openClosed()
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
@@ -224,6 +261,41 @@ test('what was known before something issued is not issued after it', async () =
   expect(await failureOf(books.export('xero', '2026-01', '2026-01-26'))).toMatchObject({
     code: 'JOURNAL_STALE',
   })
+})
+
+/** Exports January to Xero; does something as soon as the batch is planned for the first time. */
+function exportWhile(interfere: () => void) {
+  let isDone = false
+  const world = books.at('2026-02-05', (step) => {
+    if (step !== 'journal planned' || isDone) return
+    isDone = true
+    interfere()
+  })
+  return exportRelease(books.config, {profiles: ['xero'], period: '2026-01'}, world)
+}
+
+test.each([
+  ['', 10_000n],
+  [' with opening balances', 60_000n],
+])('what another export issues%s meanwhile is neither issued twice nor taken back', async (how, cents) => {
+  const env = {LOANTAPE_DATA_DIR: books.folder.root, LOANTAPE_NOW: '2026-01-21T17:00:00Z'}
+  const batches = await exportWhile(() => {
+    const args = [MAIN, 'export', 'xero', '--period', '2026-01', ...(how === '' ? [] : ['--with-opening'])]
+    const {status, stderr} = spawnSync(process.execPath, args, {env: {...process.env, ...env}})
+    expect(status, String(stderr)).toBe(0)
+  })
+  expect(batches).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: cents, 1090: -cents})
+})
+
+test('a journal whose period is reopened meanwhile is not issued', async () => {
+  openClosed()
+  await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
+  const exporting = exportWhile(() => {
+    reopenPeriod(books.config, {period: '2026-01', why: 'meanwhile'}, books.at('2026-02-05'))
+  })
+  expect(await failureOf(exporting)).toMatchObject({code: 'JOURNAL_STALE'})
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
 })
 
 /** Fails an export at a point of it. */

@@ -1,6 +1,7 @@
+import {readdirSync} from 'node:fs'
 import {mkdtempDisposable} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {addDays} from '../../src/clock.ts'
@@ -56,7 +57,8 @@ test('a release built for a past day is, table by table, the one made on that da
   }
   const world = lab.createWorld('2026-03-02T03:30:00Z')
   for (const [index, asOf] of days.entries()) {
-    const built = await buildRelease(lab.folder, lab.config, {asOf, knownAt: '2026-12-31 00:00:00'}, world)
+    const request = {asOf, knownAt: '2026-12-31 00:00:00'}
+    const built = await buildRelease(lab.folder, {...lab.config, pastReleasesKept: 2}, request, world)
     const dir = made[index] ?? ''
     expect(built.dir).not.toBe(dir)
     const differences = await compareReleases(built.dir, dir)
@@ -67,6 +69,9 @@ test('a release built for a past day is, table by table, the one made on that da
     ).toEqual([])
   }
   expect(await compareReleases(made[0] ?? '', made[1] ?? '')).not.toMatchObject({'core.deal': 0})
+  const left = readdirSync(lab.folder.releases)
+  expect(left).toHaveLength(made.length + 2)
+  expect(left).toEqual(expect.arrayContaining(made.map((dir) => basename(dir))))
 })
 
 test('tables and Parquet files are the same, byte by byte, however often and with how many threads they are built', async () => {

@@ -4,10 +4,11 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
+import {exportTables} from '../../src/pipeline/table-export.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 
 let lab: Lab
@@ -71,8 +72,18 @@ test('only records replayed long ago leave the quarantine', async () => {
 })
 
 test('what a closed period needs does not count against the releases kept', async () => {
-  pruneReleases(lab.folder, 1, new Set(['r_1']))
+  pruneReleases(lab.folder, {kept: 1, pastKept: 2}, new Set(['r_1']))
   expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
   rmSync(lab.folder.exports, {recursive: true})
   expect(await prune(true)).toMatchObject({batches: []})
+})
+
+test('a release that goes while it is exported is named, and no batch is left', async () => {
+  const {dir} = await publishTables(lab.folder, {release_id: 'r_5'})
+  const exporting = exportTables(lab.config, {profiles: ['parquet']}, lab.createWorld())
+  rmSync(dir, {recursive: true})
+  const failure = await failureOf(exporting)
+  expect(failure).toMatchObject({code: 'RELEASE_PRUNED', exitCode: 6})
+  expect(failure.message).toContain("'r_5'")
+  expect(readdirSync(join(lab.folder.exports, 'parquet'))).toEqual([])
 })

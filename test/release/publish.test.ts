@@ -12,6 +12,7 @@ import {
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
+import {markPast, noteUse} from '../../src/release/past.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
 import {
   createBuildFolder,
@@ -164,45 +165,60 @@ function someReleases(names: readonly string[]): void {
 
 test('pruning keeps the newest releases and says which it removed', () => {
   someReleases(['d', 'c', 'b', 'a'])
-  expect(pruneReleases(folder, 2)).toEqual(['b', 'a'])
+  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['b', 'a'])
   expect(readdirSync(folder.releases).sort()).toEqual(['c', 'd'])
 })
 
 test('pruning never removes the current release, however old', () => {
   someReleases(['d', 'c', 'b', 'a'])
   moveCurrent(folder, join(folder.releases, 'a'))
-  expect(pruneReleases(folder, 2)).toEqual(['c', 'b'])
+  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['c', 'b'])
   expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
+})
+
+test('releases of past dates are counted apart, those not used for longest go first', () => {
+  someReleases(['night_2', 'past_3', 'night_1', 'past_2', 'past_1'])
+  for (const name of ['past_1', 'past_2', 'past_3']) {
+    const dir = join(folder.releases, name)
+    const {mtime} = statSync(dir)
+    markPast(dir)
+    utimesSync(dir, mtime, mtime)
+  }
+  noteUse(join(folder.releases, 'past_1'), false, new Date())
+  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['past_2'])
+  expect(readdirSync(folder.releases).sort()).toEqual(['night_1', 'night_2', 'past_1', 'past_3'])
+  noteUse(join(folder.releases, 'past_3'), true, new Date())
+  expect(pruneReleases(folder, {kept: 3, pastKept: 1})).toEqual([])
 })
 
 test('pruning fewer releases than are kept removes nothing', () => {
   someReleases(['b', 'a'])
-  expect(pruneReleases(folder, 7)).toEqual([])
+  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
 })
 
 test('pruning before the first release is no error', () => {
-  expect(pruneReleases(folder, 7)).toEqual([])
+  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
 })
 
 test('builds that died are removed, one that goes on is not', () => {
   const dead = join(folder.releases, '.building-x-4194999')
   const alive = join(folder.releases, `.building-x-${process.pid}`)
   for (const dir of [dead, alive]) mkdirSync(dir, {recursive: true})
-  expect(pruneReleases(folder, 7)).toEqual([])
+  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
   expect([existsSync(dead), existsSync(alive)]).toEqual([false, true])
 })
 
 test('a published release can be pruned although its files are read-only', async () => {
   await publishTables(folder, {release_id: 'old'})
   await publishTables(folder, {release_id: 'new'})
-  expect(pruneReleases(folder, 1)).toEqual(['old'])
+  expect(pruneReleases(folder, {kept: 1, pastKept: 2})).toEqual(['old'])
 })
 
 test('who reads a release keeps reading it when it is pruned', async () => {
   const old = await publishTables(folder, {release_id: 'old'})
   await using db = await openRelease(old)
   await publishTables(folder, {release_id: 'new'})
-  pruneReleases(folder, 1)
+  pruneReleases(folder, {kept: 1, pastKept: 2})
   expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
 })
 

@@ -29,7 +29,7 @@ export interface Books extends Disposable {
   /** Walks at 23:30 UTC of a day: every deal as it is then. */
   walk(day: string, deals: Record<string, WireRecord>): Promise<void>
   /** Stores today what was observed on an earlier day at noon, as a replay does. */
-  learnLate(day: string, today: string, dealId: string, amount: string): Promise<void>
+  learnLate(day: string, today: string, dealId: string, amount: string, program?: string): Promise<void>
   /** Writes accounting.json. */
   map(mapping: AccountMapping): void
   /** A world at noon UTC of a day; `onStep` is told the points of an export. */
@@ -76,7 +76,7 @@ export function openBooks(copied?: Books): Books {
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
       await refreshHistory(db, folder)
     },
-    async learnLate(day, today, dealId, amount) {
+    async learnLate(day, today, dealId, amount, program) {
       await using db = await openWarehouse(folder)
       await db.run(
         `insert into warehouse.raw.deal_version by name
@@ -84,6 +84,7 @@ export function openBooks(copied?: Books): Books {
            (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
            'replay' as source,
            cast(${quoteLiteral(amount)} as decimal(18, 2)) as loan_amount,
+           ${program === undefined ? 'loan_program' : quoteLiteral(program)} as loan_program,
            cast(${quoteLiteral(`${day} 12:00:00`)} as timestamp) as observed_at,
            cast(${quoteLiteral(day)} as date) as business_date,
            greatest(

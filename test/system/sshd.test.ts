@@ -81,7 +81,7 @@ function makeBatch(batch_id: string): DeliverableBatch {
     writeFileSync(join(dir, name), content)
     return {name, bytes: content.length, sha256: createHash('sha256').update(content).digest('hex')}
   })
-  return {profile: 'csv', batch_id, dir, files}
+  return {profile: 'csv', batch_id, dir, files, repair: ''}
 }
 
 function deliver(batch: DeliverableBatch, fields: Partial<SftpTarget> = {}, isAgain = false) {

@@ -1,0 +1,112 @@
+import {mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {fileURLToPath} from 'node:url'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {aDeal, createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
+import {createPostgres, type PostgresServer} from '../support/postgres.ts'
+import {readJson} from './outcome.ts'
+
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const KILL_AT = fileURLToPath(new URL('./kill-at.ts', import.meta.url))
+const EXPORT = ['export', 'csv', 'parquet', '--table', 'core.deal', 'mart.portfolio_summary', '--json']
+
+let lab: Lab
+let inbox: string
+let env: Record<string, string>
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  inbox = join(lab.folder.root, '../inbox')
+  const targets = join(lab.folder.root, '../targets.json')
+  writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: inbox}}))
+  env = {...lab.env, LOANTAPE_TARGETS_FILE: targets}
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Every file below a folder with its content. */
+function readTree(dir: string): Record<string, string> {
+  const files = readdirSync(dir, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  return Object.fromEntries(
+    files.map(({parentPath, name}) => {
+      const path = join(parentPath, name)
+      return [path.slice(dir.length + 1), readFileSync(path, 'hex')]
+    }),
+  )
+}
+
+function emptyInbox(): void {
+  rmSync(inbox, {recursive: true, force: true})
+  mkdirSync(inbox)
+}
+
+test('an export that is killed anywhere leaves no torn file under a final name and is made good by the next', async () => {
+  const deliver = [...EXPORT, '--deliver', 'share']
+  const whole = lab.copyFolder('undisturbed')
+  emptyInbox()
+  readJson(await lab.run(deliver, {...env, LOANTAPE_DATA_DIR: whole.root}))
+  const expected = {exports: readTree(whole.exports), inbox: readTree(inbox)}
+  const isFinal = (path: string) => !path.includes('.writing-') && !path.endsWith('.part')
+  for (let nth = 1; ; nth += 5) {
+    const folder = lab.copyFolder(`killed-${nth}`)
+    emptyInbox()
+    const own = {...env, LOANTAPE_DATA_DIR: folder.root}
+    const command = [process.execPath, '--import', KILL_AT, MAIN, ...deliver]
+    const {signal, code, stderr} = await startProcess(command, {...own, KILL_AT: String(nth)}).ended
+    if (signal === null) {
+      expect(code, stderr).toBe(0)
+      expect(nth).toBeGreaterThan(30)
+      break
+    }
+    mkdirSync(folder.exports, {recursive: true})
+    for (const [dir, files] of [
+      [folder.exports, expected.exports] as const,
+      [inbox, expected.inbox] as const,
+    ]) {
+      for (const [path, content] of Object.entries(readTree(dir)).filter(([name]) => isFinal(name))) {
+        expect(content === files[path], `${path}, killed at ${nth}`).toBe(true)
+      }
+    }
+    readJson(await lab.run(deliver, own))
+    expect(readTree(folder.exports), `killed at ${nth}`).toEqual(expected.exports)
+    expect(readTree(inbox), `killed at ${nth}`).toEqual(expected.inbox)
+  }
+})
+
+test('a publication that is killed while it waits for a reader leaves the old release and nothing else', async () => {
+  await using server: PostgresServer = await createPostgres()
+  const postgres = {...env, LOANTAPE_POSTGRES_URL: server.urlOf('postgres')}
+  readJson(await lab.run(['publish', 'postgres', '--json'], postgres))
+  const before = lab.currentReleaseId()
+  lab.service.store.insert([aDeal(100)])
+  await lab.sync('2026-02-03T23:30:00-05:00')
+  const reader = await server.connect('postgres')
+  await reader.query('begin')
+  await reader.query('select release_id from loantape.release')
+  const command = [process.execPath, MAIN, 'publish', 'postgres', '--json']
+  using publishing = startProcess(command, postgres)
+  const isWaiting = async () => {
+    const waiting = await reader.query(`select from pg_locks where not granted and locktype = 'relation'`)
+    return waiting.rows.length > 0
+  }
+  while (!(await isWaiting())) expect(publishing.process.exitCode).toBeNull()
+  publishing.process.kill('SIGKILL')
+  await publishing.ended
+  await reader.query('commit')
+  await reader.end()
+  expect(await server.query('postgres', 'select release_id from loantape.release')).toEqual([
+    {release_id: before},
+  ])
+  // The server notices within moments that the connection is gone; until then the lock is held.
+  const readLocks = () => server.query('postgres', `select from pg_locks where locktype = 'advisory'`)
+  while ((await readLocks()).length > 0);
+  expect(
+    await server.query('postgres', `select nspname from pg_namespace where nspname like 'loantape\\_%'`),
+  ).toEqual([])
+  expect(readJson(await lab.run(['publish', 'postgres', '--json'], postgres))).toMatchObject({
+    outcome: 'published',
+    release_id: lab.currentReleaseId(),
+  })
+})
