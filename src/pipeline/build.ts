@@ -24,7 +24,7 @@ import {
 import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, requireOutFile} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 import {limitBuild} from './limits.ts'
@@ -76,7 +76,8 @@ interface Build {
  * `current`, and never behind what a sync has told meanwhile. A release that is there already is not built again. With
  * `select` the models named are built into the scratch release.
  *
- * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`
+ * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
+ * `OUT_FOLDER`, `OUT_FILE`
  */
 export async function buildRelease(
   folder: DataFolder,
@@ -84,6 +85,7 @@ export async function buildRelease(
   request: BuildRequest,
   world: World,
 ): Promise<BuildResult> {
+  const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   await using db = await openHistory(folder)
   const today = businessDateOf(world.clock.now(), config)
   const moment = await resolveMoment(db, request, today)
@@ -104,7 +106,7 @@ export async function buildRelease(
     const pruned = pruneReleases(folder, config.releasesKept, readNeededReleases(folder))
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
-  if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
+  if (out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), out)
   return {
     outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
     release_id: releaseId,

@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
@@ -63,6 +64,13 @@ const digestsOf = ({dir}: BuildResult) =>
     .filter((file) => file.endsWith('.parquet'))
     .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
 
+/** Every file below a folder, byte for byte. */
+const digestFolder = (root: string) =>
+  readdirSync(root, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map(({parentPath, name}) => [parentPath, name, hash('sha256', readFileSync(join(parentPath, name)))])
+    .toSorted()
+
 test('the release of a past date is the one that was current that night, and built again it has the same bytes', async () => {
   const first = await build(plain(), {asOf: '2026-02-03'})
   expect(first).toMatchObject({
@@ -127,6 +135,30 @@ test('a selection is built into the scratch release with what it needs left out,
   await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
   expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
   await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
+})
+
+test.each([
+  ['the warehouse', 'warehouse.duckdb', 'OUT_FILE'],
+  ['the ledger', 'ledger.sqlite', 'OUT_FILE'],
+  ['a file of a release', 'current/portfolio.duckdb', 'OUT_FILE'],
+  ['an export', 'exports/mine.duckdb', 'OUT_FILE'],
+  ['a folder', '../', 'OUT_FILE'],
+  ['a file in a folder that is not there', '../nowhere/portfolio.duckdb', 'OUT_FOLDER'],
+])('a build writes its file for somebody else, never over %s', async (_what, name, code) => {
+  const folder = lab.copyFolder('out')
+  mkdirSync(folder.exports, {recursive: true})
+  const before = digestFolder(folder.root)
+  const failure = await failureOf(build({folder, config: lab.config}, {out: join(folder.root, name)}))
+  expect(failure).toMatchObject({code, exitCode: 2})
+  expect(digestFolder(folder.root)).toEqual(before)
+  rmSync(folder.root, {recursive: true})
+})
+
+test("a build writes a file of one's own into the data folder, and over it again", async () => {
+  const out = join(lab.folder.root, 'for-audit.duckdb')
+  for (const asOf of ['2026-02-03', '2026-02-05']) await build(plain(), {asOf, out})
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
 })
 
 test('the checks of a selection are those that read it and nothing that is not built', async () => {
