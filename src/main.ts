@@ -1,10 +1,6 @@
 #!/usr/bin/env node
-import {existsSync, readFileSync} from 'node:fs'
-import {parseEnv} from 'node:util'
 import {createCli} from './cli/context.ts'
 import {createProgram, runProgram} from './cli/program.ts'
-
-const fileEnv = existsSync('.env') ? parseEnv(readFileSync('.env', 'utf8')) : {}
 
 // Whoever reads our output may have enough before its end: `loantape query … | head`.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -13,7 +9,8 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
 })
 
 const cli = createCli({
-  env: {...fileEnv, ...process.env},
+  env: process.env,
+  envFile: '.env',
   stdout: process.stdout,
   stderr: process.stderr,
   onStop(stop) {

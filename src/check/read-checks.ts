@@ -1,7 +1,8 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {CheckError} from '../errors.ts'
 import type {Check, CheckTag} from '../types.ts'
+import {readSqlFile} from '../warehouse/sql-file.ts'
 import {buildTagSql} from './tag-sql.ts'
 
 const KEPT = 'Nothing was released; current still points to the release before.'
@@ -24,7 +25,7 @@ export function readChecks(tags: readonly CheckTag[], folders: readonly string[]
   }
   for (const folder of folders.map((root) => join(root, 'checks')).filter((path) => existsSync(path))) {
     for (const file of readdirSync(folder).filter((name) => name.endsWith('.sql'))) {
-      const check = parseCheck(join(folder, file), readFileSync(join(folder, file), 'utf8'))
+      const check = parseCheck(join(folder, file), readSqlFile(join(folder, file)))
       checks.set(check.name, check)
     }
   }
@@ -52,10 +53,8 @@ function parseTag(tag: CheckTag): Check {
 
 function parseCheck(file: string, text: string): Check {
   const lines = text.split('\n')
-  const header = lines.slice(
-    0,
-    lines.findIndex((line) => !line.startsWith('--')),
-  )
+  const end = lines.findIndex((line) => !line.startsWith('--'))
+  const header = end === -1 ? lines : lines.slice(0, end)
   const severities = header.map((line) => /^-- severity: (error|warn)$/.exec(line)?.[1])
   const index = severities.findIndex((severity) => severity !== undefined)
   const description = header

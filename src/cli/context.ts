@@ -4,11 +4,14 @@ import {type Config, parseConfig} from '../config.ts'
 import {DeferredError, messageOf} from '../errors.ts'
 import {createLog, type Log} from '../log.ts'
 import type {Progress, RunStep, World} from '../types.ts'
+import {readEnvFile} from './env-file.ts'
 import {createProgressLine} from './progress.ts'
 
 /** Where a command's words go, and what they depend on; made once, in `main.ts`. */
 export interface Surroundings {
   env: Record<string, string | undefined>
+  /** A file of more settings; the environment goes before it. */
+  envFile?: string
   stdout: {write: (text: string) => unknown}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Registers what happens when the process is asked to stop. */
@@ -40,7 +43,7 @@ export interface Cli {
 
 /** Creates what commands are given. */
 export function createCli(surroundings: Surroundings): Cli {
-  const {env, stdout, stderr, onStop} = surroundings
+  const {envFile, stdout, stderr, onStop} = surroundings
   const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
   const print = (text: string) => {
     progressLine?.clear()
@@ -55,6 +58,7 @@ export function createCli(surroundings: Surroundings): Cli {
     exitCode: 0,
     complain,
     readConfig(options) {
+      const env = {...(envFile !== undefined && readEnvFile(envFile)), ...surroundings.env}
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
       return parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
     },

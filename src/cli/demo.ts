@@ -1,12 +1,13 @@
-import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {relative} from 'node:path'
 import type {Command} from 'commander'
 import {z} from 'zod'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError} from '../errors.ts'
+import {ConfigError, codeOf, LockedError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
+import {isProcessAlive} from '../process.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import {requireJob} from '../schedule/job.ts'
@@ -52,7 +53,7 @@ export function addDemo(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
       const folder = dataFolderAt(config.dataDir)
-      clearDemoFolder(folder)
+      using _claim = claimDemoFolder(folder)
       const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
         if (!options.json) cli.print(words)
       })
@@ -60,27 +61,44 @@ export function addDemo(program: Command, cli: Cli): void {
     })
 }
 
+const MARK = 'This folder belongs to `loantape demo`, which empties it when it runs again.\n'
+
 /**
- * Makes way for a demo: an empty folder, or one that a demo made.
+ * Makes way for a demo: an empty folder, or one that a demo made and none is using. It is this demo's until disposed.
  *
- * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else
+ * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `DEMO_RUNNING`
  */
-function clearDemoFolder(folder: DataFolder): void {
+function claimDemoFolder(folder: DataFolder): Disposable {
   requireWritable(folder)
-  if (existsSync(folder.demoMark)) rmSync(folder.root, {recursive: true, force: true})
-  else if (readdirSync(folder.root).length > 0) {
+  const {root, demoMark} = folder
+  if (existsSync(demoMark)) {
+    const pid = /^pid (\d+)$/m.exec(readFileSync(demoMark, 'utf8'))?.[1]
+    if (pid !== undefined && isProcessAlive(Number(pid))) throw describeRunning(root, pid)
+    rmSync(root, {recursive: true, force: true})
+  } else if (readdirSync(root).length > 0) {
     throw new ConfigError({
       code: 'DEMO_FOLDER',
-      problem: `Data folder '${folder.root}' is neither empty nor a demo's.`,
+      problem: `Data folder '${root}' is neither empty nor a demo's.`,
       kept: 'Nothing was changed.',
       next: 'Give the demo a folder of its own: `loantape demo --data demo-data`.',
     })
   }
-  mkdirSync(folder.root, {recursive: true})
-  writeFileSync(
-    folder.demoMark,
-    'This folder belongs to `loantape demo`, which empties it when it runs again.\n',
-  )
+  mkdirSync(root, {recursive: true})
+  try {
+    writeFileSync(demoMark, `${MARK}pid ${process.pid}\n`, {flag: 'wx'})
+  } catch (error) {
+    throw codeOf(error) === 'EEXIST' ? describeRunning(root, 'unknown') : error
+  }
+  return {[Symbol.dispose]: () => writeFileSync(demoMark, MARK)}
+}
+
+function describeRunning(root: string, pid: string): LockedError {
+  return new LockedError({
+    code: 'DEMO_RUNNING',
+    problem: `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
+    kept: 'Nothing was changed; that demo goes on.',
+    next: 'Wait for it to end, or give this one a folder of its own: `loantape demo --data demo-data`.',
+  })
 }
 
 async function runDemo(

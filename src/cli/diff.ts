@@ -1,6 +1,7 @@
 import type {Command} from 'commander'
 import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
 import {buildPortfolio} from '../pipeline.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
@@ -56,9 +57,20 @@ export function addDiff(program: Command, cli: Cli): void {
 async function findRelease(config: Config, name: string, world: World): Promise<Release> {
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)
-  if (!isCalendarDate(name)) return requireRelease(folder, name)
+  if (!isCalendarDate(name)) return requireDeals(requireRelease(folder, name), name)
   const {release_id} = await buildPortfolio(config, {asOf: name}, world)
   return requireRelease(folder, release_id)
+}
+
+/** The release of a selection may hold other tables only. */
+function requireDeals(release: Release, name: string): Release {
+  if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
+  throw new ConfigError({
+    code: 'DIFF_TABLE',
+    problem: `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
+    kept: 'Nothing was changed.',
+    next: 'Name a whole release, or build `--select core.deal`.',
+  })
 }
 
 function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['before'] {

@@ -1,14 +1,11 @@
-import {existsSync} from 'node:fs'
-import {dirname, resolve} from 'node:path'
 import type {Command} from 'commander'
 import {parseDateOption} from '../config.ts'
-import {ConfigError} from '../errors.ts'
 import {describeTables} from '../pipeline/dictionary.ts'
 import {reportPortfolio} from '../pipeline/report.ts'
 import {buildPortfolio} from '../pipeline.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
-import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {dataFolderAt, requireOutFile, requireWritable} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 interface PageOptions extends CommonOptions {
@@ -27,7 +24,8 @@ export function addDocs(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<PageOptions>()
       const config = cli.readConfig(options)
       const folder = dataFolderAt(config.dataDir)
-      const file = resolveOut(options.out, `${folder.root}/dictionary.html`)
+      const file =
+        options.out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, options.out)
       const page = await describeTables(folder, config)
       if (options.out === undefined) requireWritable(folder)
       writeFileAtomically(file, page)
@@ -47,6 +45,7 @@ export function addReport(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<PageOptions>()
       const config = cli.readConfig(options)
       const folder = dataFolderAt(config.dataDir)
+      const out = options.out === undefined ? undefined : requireOutFile(folder, options.out)
       const {asOf} = options
       const releaseId =
         asOf === undefined
@@ -55,24 +54,8 @@ export function addReport(program: Command, cli: Cli): void {
               .release_id
       const release = requireRelease(folder, releaseId)
       const {release_id} = release.manifest
-      const file = resolveOut(options.out, `${folder.root}/report-${release_id}.html`)
+      const file = out ?? `${folder.root}/report-${release_id}.html`
       writeFileAtomically(file, await reportPortfolio(release))
       cli.printResult(options, {file, release_id}, () => `The portfolio report: ${file}`)
     })
-}
-
-/**
- * Where a page is written.
- *
- * @throws ConfigError `OUT_FOLDER` when the folder of `--out` is not there
- */
-function resolveOut(out: string | undefined, fallback: string): string {
-  if (out === undefined) return fallback
-  const file = resolve(out)
-  if (existsSync(dirname(file))) return file
-  throw new ConfigError({
-    code: 'OUT_FOLDER',
-    problem: `File '${out}' in --out: expected a folder that is there.`,
-    kept: 'Nothing was written.',
-  })
 }

@@ -1,11 +1,13 @@
 import {z} from 'zod'
 import type {Check, Model} from '../types.ts'
 import {type Database, openDatabase} from '../warehouse/database.ts'
+import {IS_HISTORY} from '../warehouse/history.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {type BuildPlan, buildModels} from './build-models.ts'
 import {requireExactSums} from './exact-sums.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
+import {requireRepeatable} from './repeatable.ts'
 import type {Seed} from './seeds.ts'
 import {findTables} from './table-references.ts'
 
@@ -18,7 +20,7 @@ const columnRow = z.object({name: z.string(), type: z.string()})
  *
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
- * `MODEL_INEXACT_SUM`, `CHECK_SQL` or `SEED_…`, with file and line
+ * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(source: {
   models: readonly Model[]
@@ -35,7 +37,7 @@ export async function compileModels(source: {
   const rawTables = await db.all(
     nameRow,
     `select schema_name || '.' || table_name as name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw'`,
+     where database_name = 'history' and schema_name = 'raw' and ${IS_HISTORY}`,
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const {models, reads} = await orderModels(db, source.models, given)
@@ -46,6 +48,7 @@ export async function compileModels(source: {
     async around(model, build) {
       await build()
       await requireExactSums(db, model)
+      await requireRepeatable(db, model)
       columns.set(model.name, await listColumns(db, model.name))
     },
   })

@@ -1,6 +1,7 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import type {CheckTag, Model} from '../types.ts'
+import {readSqlFile} from '../warehouse/sql-file.ts'
 import {createModelError} from './model-error.ts'
 
 /** The models, seeds and checks that loantape ships. */
@@ -36,7 +37,7 @@ const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
 
 /**
  * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
- * earlier one of the same name.
+ * earlier one of the same name; one that lies in no schema's folder is refused.
  *
  * @returns models by name
  * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
@@ -44,6 +45,8 @@ const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
   for (const folder of folders) {
+    const [stray] = listSqlFiles(folder)
+    if (stray !== undefined) throw nameError(stray, `File '${basename(stray)}' has no schema`)
     for (const schema of listSchemas(folder)) {
       for (const file of listSqlFiles(join(folder, schema))) {
         const model = readModel(schema, file)
@@ -71,15 +74,14 @@ function listSqlFiles(folder: string): string[] {
 function readModel(schema: string, file: string): Model {
   const name = basename(file, '.sql')
   if (!namePattern.test(schema) || !namePattern.test(name) || RESERVED_SCHEMAS.has(schema)) {
-    throw createModelError(
-      'MODEL_NAME',
-      {file, line: 1},
-      {
-        problem: `Model name '${schema}.${name}': expected lower-case words in a schema that is not ${[...RESERVED_SCHEMAS].join(', ')},`,
-      },
-    )
+    throw nameError(file, `Model name '${schema}.${name}'`)
   }
-  return parseModel({schema, name: `${schema}.${name}`, file, text: readFileSync(file, 'utf8')})
+  return parseModel({schema, name: `${schema}.${name}`, file, text: readSqlFile(file)})
+}
+
+function nameError(file: string, problem: string): Error {
+  const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
+  return createModelError('MODEL_NAME', {file, line: 1}, {problem: `${problem}: ${expected}`})
 }
 
 /**

@@ -1,7 +1,8 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {readSqlFile} from '../warehouse/sql-file.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 
 /** One CSV of reference data that becomes the table `seed.<name>`. */
@@ -38,8 +39,8 @@ export function readSeeds(folders: readonly string[]): Seed[] {
 }
 
 function parseSeed(name: string, file: string): Seed {
-  const text = readFileSync(file, 'utf8')
-  const header = text.replace(/^\uFEFF/, '').split(/\r?\n/)[0] ?? ''
+  const text = readSqlFile(file)
+  const header = text.split('\n')[0] ?? ''
   const types: Record<string, string> = {}
   for (const field of header.split(',')) {
     const [column = '', type] = field

@@ -32,6 +32,11 @@ const functionCall = z.object({
   function_name: z.string(),
   query_location: z.number(),
 })
+const tableFunction = z.object({
+  type: z.literal('TABLE_FUNCTION'),
+  function: z.object({function_name: z.string()}),
+  query_location: z.number(),
+})
 const commonTableExpressions = z.object({map: z.array(z.object({key: z.string()}))})
 
 /**
@@ -57,6 +62,18 @@ export async function findTables(db: Database, source: SelectFile): Promise<Tabl
     }
   })
   return tables.filter(({name}) => !cteNames.has(name))
+}
+
+/** The table functions a SELECT reads from. */
+export async function findTableFunctions(db: Database, source: SelectFile): Promise<TableReference[]> {
+  const {statements, lineAt} = await parseSelect(db, source)
+  const found: TableReference[] = []
+  walkTree(statements, (node) => {
+    const call = tableFunction.safeParse(node).data
+    if (!call) return
+    found.push({name: call.function.function_name.toLowerCase(), line: lineAt(call.query_location)})
+  })
+  return found
 }
 
 /** The line of the first call of a function, as written; 1 where it is not called by this name. */

@@ -25,7 +25,7 @@ import {
 import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, requireOutFile} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 import {limitBuild} from './limits.ts'
@@ -74,10 +74,11 @@ interface Build {
 
 /**
  * Builds every model into a new release, checks it and only then gives it its name; only a plain build moves
- * `current`. A release that is there already is not built again. With `select` the models named are built into the
- * scratch release.
+ * `current`, and never behind what a sync has told meanwhile. A release that is there already is not built again. With
+ * `select` the models named are built into the scratch release.
  *
- * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`
+ * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
+ * `OUT_FOLDER`, `OUT_FILE`
  */
 export async function buildRelease(
   folder: DataFolder,
@@ -85,8 +86,10 @@ export async function buildRelease(
   request: BuildRequest,
   world: World,
 ): Promise<BuildResult> {
+  const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   await using db = await openHistory(folder)
-  const moment = await resolveMoment(db, request, businessDateOf(world.clock.now(), config))
+  const today = businessDateOf(world.clock.now(), config)
+  const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
@@ -95,25 +98,26 @@ export async function buildRelease(
   const build = {folder, config, sources, moment, releaseId, engine, isPlain, select: request.select}
 
   const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
-  const isCurrent = existing !== undefined && findCurrentRelease(folder)?.manifest.release_id === releaseId
   const release = existing ?? (await buildAnew(db, build, world))
   noteUse(release.dir, isPlain, new Date(world.realClock.now()))
-  if (isPlain && !isCurrent) {
+  const isMoved =
+    isPlain && !isCurrentRelease(folder, releaseId) && (await isLatestMoment(folder, moment, today))
+  if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
   }
-  if (existing === undefined || (isPlain && !isCurrent)) {
+  if (existing === undefined || isMoved) {
     const pruned = pruneReleases(folder, retentionOf(config), readNeededReleases(folder))
     world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
   }
-  if (request.out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), request.out)
+  if (out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), out)
   return {
-    outcome: existing === undefined || (isPlain && !isCurrent) ? 'released' : 'unchanged',
+    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
     release_id: releaseId,
     as_of: moment.asOf,
     known_at: release.manifest.known_at,
     dir: release.dir,
-    is_current: isPlain || isCurrent,
+    is_current: request.select === undefined && isCurrentRelease(folder, releaseId),
     is_scratch: request.select !== undefined,
     checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
     models: release.manifest.models,
@@ -123,6 +127,17 @@ export async function buildRelease(
 /** How many releases the settings keep. */
 export function retentionOf({releasesKept, pastReleasesKept}: Config): ReleaseRetention {
   return {kept: releasesKept, pastKept: pastReleasesKept}
+}
+
+function isCurrentRelease(folder: DataFolder, releaseId: string): boolean {
+  return findCurrentRelease(folder)?.manifest.release_id === releaseId
+}
+
+/** Whether no sync has told anything new since: then its own release is to be the current one, not an older. */
+async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
+  await using db = await openHistory(folder)
+  const {asOf, knownAt} = await resolveMoment(db, {}, today)
+  return asOf === moment.asOf && knownAt === moment.knownAt
 }
 
 function readNeededReleases(folder: DataFolder): Set<string> {
@@ -156,7 +171,7 @@ async function buildAnew(
     requirePassed(outcomes)
     world.onStep('checks passed')
     for (const name of dropped) await db.run(`drop table release.${name}`)
-    const tables = await writeParquetFiles(db, buildDir, releaseId)
+    const tables = await writeParquetFiles(db, buildDir, releaseId, limited)
     await db.run('use memory.main; checkpoint release; detach release')
     rmSync(spillDir, {recursive: true, force: true})
     world.onStep('tables written')

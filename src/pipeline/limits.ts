@@ -1,6 +1,7 @@
 import {availableParallelism} from 'node:os'
 import type {Config} from '../config.ts'
 import {CheckError, DeferredError} from '../errors.ts'
+import type {TableFile} from '../release/publish.ts'
 import type {Check, Model, World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
@@ -8,11 +9,14 @@ import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
 const THREAD_MB = 125
 
-/** Runs the work of one model or check within the limits of a build. */
-export type Limited = <T>(subject: Model | Check, work: () => Promise<T>) => Promise<T>
+/** What a build works on: the file of a model, of a check, or of a table that is written. */
+type Subject = Model | Check | TableFile
+
+/** Runs the work of one model, check or file within the limits of a build. */
+export type Limited = <T>(subject: Subject, work: () => Promise<T>) => Promise<T>
 
 /**
- * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model or check may take.
+ * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model, check or file may take.
  *
  * @param spillDir a folder of this build alone
  */
@@ -33,13 +37,18 @@ export async function limitBuild(
     withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
+function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {
+  if ('grain' in subject) return 'Model'
+  return 'severity' in subject ? 'Check' : 'Table'
+}
+
 function describeCut(
-  subject: Model | Check,
+  subject: Subject,
   config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
   cut: Cut,
   cause: unknown,
 ): Error {
-  const kind = 'grain' in subject ? 'Model' : 'Check'
+  const kind = kindOf(subject)
   const what = `${kind} '${subject.name}' in ${subject.file}`
   const kept = 'Nothing was released; current still points to the release before.'
   if (cut === 'stopped') {

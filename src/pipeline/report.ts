@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
 import type {Series} from '../page/area-chart.ts'
 import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
@@ -41,8 +42,33 @@ const cellsRow: z.ZodType<Cells> = z.record(
     .transform((value) => (value === null ? null : String(value))),
 )
 
-/** The portfolio report of a release. */
+/** Tables without which there is no report. */
+const NEEDED = [
+  'mart.portfolio_summary',
+  'mart.portfolio_breakdown',
+  'mart.position_daily',
+  'mart.data_quality',
+]
+
+/** The release of a selection may hold other tables only. */
+function requireTables({manifest: {release_id, tables}}: Release): void {
+  const missing = NEEDED.find((name) => !tables.some((table) => table.name === name))
+  if (missing === undefined) return
+  throw new ConfigError({
+    code: 'REPORT_TABLE',
+    problem: `Release '${release_id}' has no table '${missing}': expected one that holds ${NEEDED.join(', ')}.`,
+    kept: 'Nothing was written.',
+    next: 'Name a whole release, or leave --release out for the current one.',
+  })
+}
+
+/**
+ * The portfolio report of a release.
+ *
+ * @throws ConfigError `REPORT_TABLE`
+ */
 export async function reportPortfolio(release: Release): Promise<string> {
+  requireTables(release)
   await using db = await openRelease(release)
   const report: PortfolioReport = {
     ...release.manifest,

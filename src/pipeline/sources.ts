@@ -1,4 +1,4 @@
-import {existsSync} from 'node:fs'
+import {statSync} from 'node:fs'
 import {readChecks} from '../check/read-checks.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
@@ -23,10 +23,10 @@ export interface Sources {
  */
 export function readSources(config: Config, asOf?: string): Sources {
   const {sqlDir} = config
-  if (sqlDir !== undefined && !existsSync(sqlDir)) {
+  if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
     throw new ConfigError({
       code: 'SQL_DIR_MISSING',
-      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there.`,
+      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`,
       kept: 'Nothing was released; what was walked is stored, and current still points to the release before.',
       next: 'Correct the setting, then run `loantape build`.',
     })

@@ -41,20 +41,33 @@ async function listPublishedTables(db: Database): Promise<string[]> {
   return rows.map(({name}) => name)
 }
 
-/** Writes each published table as `<schema>.<table>.parquet` beside the database, the release id in its metadata. */
+/** A file of a release: `core.deal` as `core.deal.parquet`. */
+export interface TableFile {
+  name: string
+  file: string
+}
+
+/**
+ * Writes each published table as `<schema>.<table>.parquet` beside the database, the release id in its metadata.
+ *
+ * @param around runs the writing of each file: where limits are kept
+ */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
   releaseId: string,
+  around: (table: TableFile, write: () => Promise<void>) => Promise<void> = (_table, write) => write(),
 ): Promise<ReleaseTable[]> {
   const tables: ReleaseTable[] = []
   for (const name of await listPublishedTables(db)) {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    await db.run(
-      `copy release.${name} to ${quoteLiteral(path)}
-       (format parquet, compression zstd, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
-    )
+    const write = () =>
+      db.run(
+        `copy release.${name} to ${quoteLiteral(path)}
+         (format parquet, compression zstd, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
+      )
+    await around({name, file}, write)
     const {rows} = await db.one(
       z.object({rows: z.coerce.number()}),
       `select count(*) as rows from release.${name}`,

@@ -1,5 +1,5 @@
-import {accessSync, constants, existsSync, mkdirSync} from 'node:fs'
-import {dirname, join, resolve} from 'node:path'
+import {accessSync, constants, existsSync, mkdirSync, realpathSync, statSync} from 'node:fs'
+import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {ConfigError, codeOf} from '../errors.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
@@ -59,6 +59,41 @@ export function requireWritable(folder: DataFolder): void {
       cause: error,
     })
   }
+}
+
+/** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
+const KEPT_NAMES = /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports)$)/
+
+/**
+ * Where a file is written that `--out` names.
+ *
+ * @returns its absolute path
+ * @throws ConfigError `OUT_FOLDER` when its folder is not there, `OUT_FILE` when it is a folder or one of the files that
+ * loantape keeps
+ */
+export function requireOutFile(folder: DataFolder, out: string): string {
+  const file = resolve(out)
+  if (!existsSync(dirname(file))) throw outError('OUT_FOLDER', out, 'expected a folder that is there')
+  if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
+    throw outError('OUT_FILE', out, 'expected a file, not a folder')
+  }
+  if (existsSync(folder.root)) {
+    const place = relative(realpathSync(folder.root), join(realpathSync(dirname(file)), basename(file)))
+    const isWithin = !place.startsWith('..') && !isAbsolute(place)
+    if (isWithin && (place !== basename(file) || KEPT_NAMES.test(place))) {
+      throw outError('OUT_FILE', out, 'expected a file outside of what loantape keeps in its data folder')
+    }
+  }
+  return file
+}
+
+function outError(code: string, out: string, expected: string): ConfigError {
+  return new ConfigError({
+    code,
+    problem: `File '${out}' in --out: ${expected}.`,
+    kept: 'Nothing was written.',
+    next: 'Name another file.',
+  })
 }
 
 /** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */

@@ -68,13 +68,14 @@ async function withCopy(db: Database, path: string, copy: () => Promise<void>): 
 
 const tableRow = z.object({name: z.string()})
 
-/** What a walk is doing, and the cache of latest states, are the warehouse's own. */
+/** Which tables are history, as a condition in SQL: what a walk is doing and the latest states are the warehouse's own. */
+export const IS_HISTORY = `table_name <> 'page' and table_name not like 'staged\\_%' escape '\\' and table_name not like '%\\_head' escape '\\'`
+
 async function listCopiedTables(db: Database): Promise<string[]> {
   const rows = await db.all(
     tableRow,
     `select schema_name || '.' || table_name as name from duckdb_tables()
-     where database_name = 'warehouse'
-       and table_name <> 'page' and table_name not like 'staged\\_%' escape '\\' and table_name not like '%\\_head' escape '\\'
+     where database_name = 'warehouse' and ${IS_HISTORY}
      order by name`,
   )
   return rows.map(({name}) => name)

@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
 import {readdirSync, readFileSync} from 'node:fs'
-import {basename, join} from 'node:path'
+import {join} from 'node:path'
 import {z} from 'zod'
 import {UnexpectedError} from '../errors.ts'
 import {type Database, inTransaction} from './database.ts'
@@ -8,44 +8,80 @@ import {type Database, inTransaction} from './database.ts'
 /** The folder of the warehouse's own migrations. */
 export const MIGRATIONS_DIR: string = join(import.meta.dirname, '../../sql/migrations')
 
+const migrationRow = z.object({name: z.string(), sha256: z.string()})
+
+/** One file of `sql/migrations`. */
+interface Migration {
+  name: string
+  sql: string
+  sha256: string
+}
+
 /**
  * Brings an attached database to the newest schema: each file of `sql/migrations` once, in order, in a transaction of
  * its own.
  *
- * @throws UnexpectedError `WAREHOUSE_NEWER` when the database has migrations this version does not know
+ * @throws what {@link listPendingMigrations} does
  */
 export async function migrate(db: Database, catalog: string): Promise<void> {
   await db.run(
     `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
   )
-  const applied = await db.all(
-    z.object({name: z.string(), sha256: z.string()}),
-    `select name, sha256 from ${catalog}.main.migration order by name`,
-  )
-  const files = readdirSync(MIGRATIONS_DIR)
-    .filter((file) => file.endsWith('.sql'))
-    .sort()
-  const unknown = applied.find(({name}) => !files.includes(name))
-  if (unknown) {
-    throw new UnexpectedError({
-      code: 'WAREHOUSE_NEWER',
-      problem: `Migration '${unknown.name}' in the warehouse: this version of loantape does not know it.`,
-      kept: 'Nothing was changed.',
-      next: 'Run the version that wrote this warehouse, or a later one.',
-    })
-  }
-  const pending = files.filter((file) => !applied.some(({name}) => name === file))
-  for (const file of pending) {
-    const sql = readFileSync(join(MIGRATIONS_DIR, file), 'utf8')
+  const pending = await listPendingMigrations(db, catalog)
+  for (const {name, sql, sha256} of pending) {
     await db.run(`use ${catalog}.main`)
     await inTransaction(db, async () => {
       await db.run(sql)
-      await db.run(`insert into ${catalog}.main.migration values ($1, $2)`, [
-        basename(file),
-        hash('sha256', sql),
-      ])
+      await db.run(`insert into ${catalog}.main.migration values ($1, $2)`, [name, sha256])
     })
     await db.run('use memory.main')
   }
   if (pending.length > 0) await db.run(`checkpoint ${catalog}`)
+}
+
+/**
+ * The migrations an attached database has not had yet, in order.
+ *
+ * @throws UnexpectedError `WAREHOUSE_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
+ * has was another file then
+ */
+export async function listPendingMigrations(db: Database, catalog: string): Promise<Migration[]> {
+  const applied = await db.all(
+    migrationRow,
+    `select name, sha256 from ${catalog}.main.migration order by name`,
+  )
+  const known = new Map(readMigrations().map((migration) => [migration.name, migration]))
+  for (const {name, sha256} of applied) {
+    const migration = known.get(name)
+    if (!migration) throw describeUnknown(name)
+    if (migration.sha256 !== sha256) throw describeChanged(name)
+    known.delete(name)
+  }
+  return [...known.values()]
+}
+
+function readMigrations(): Migration[] {
+  const names = readdirSync(MIGRATIONS_DIR).filter((file) => file.endsWith('.sql'))
+  return names.sort().map((name) => {
+    const sql = readFileSync(join(MIGRATIONS_DIR, name), 'utf8')
+    return {name, sql, sha256: hash('sha256', sql)}
+  })
+}
+
+function describeUnknown(name: string): UnexpectedError {
+  return new UnexpectedError({
+    code: 'WAREHOUSE_NEWER',
+    problem: `Migration '${name}' in the warehouse: this version of loantape does not know it.`,
+    kept: 'Nothing was changed.',
+    next: 'Run the version that wrote this warehouse, or a later one.',
+  })
+}
+
+function describeChanged(name: string): UnexpectedError {
+  return new UnexpectedError({
+    code: 'MIGRATION_CHANGED',
+    problem: `Migration '${name}' in the warehouse: expected the file it was made with, whose sha256 it keeps; this installation's is another.`,
+    kept: 'Nothing was changed.',
+    next: `Bring back sql/migrations/${name} as it was released; what has to change goes into the next migration.`,
+  })
 }

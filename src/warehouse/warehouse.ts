@@ -1,9 +1,10 @@
-import {existsSync, renameSync, rmSync} from 'node:fs'
-import {LockedError, messageOf, UnexpectedError} from '../errors.ts'
+import {randomUUID} from 'node:crypto'
+import {constants, copyFileSync, existsSync, renameSync, rmSync} from 'node:fs'
+import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
-import {migrate} from './migrate.ts'
+import {listPendingMigrations, migrate} from './migrate.ts'
 
 /** What the engine may hold in memory while it loads; the rest spills. */
 const LOAD_MEMORY = '256MB'
@@ -70,7 +71,8 @@ export const HISTORY_NEXT =
   'Remove history.duckdb and run `loantape sync`, which copies it from the warehouse anew.'
 
 /**
- * Opens the last good copy of the warehouse, attached read-only as `history`.
+ * Opens the last good copy of the warehouse, attached read-only as `history`. One that an earlier version wrote is read
+ * through a copy brought up to date; the next sync renews the file itself.
  *
  * @throws UnexpectedError `HISTORY_MISSING` when no walk has been completed yet
  */
@@ -86,12 +88,51 @@ export async function openHistory(
       next: 'Run `loantape sync` first, or name another folder with --data.',
     })
   }
-  const attach = [{path: folder.history, alias: 'history', readOnly: true}, ...(options.attach ?? [])]
+  const open = (path: string) => openReadable(path, options)
   try {
-    return await openDatabase({...options, attach})
+    return (await open(folder.history)) ?? (await withMigratedCopy(folder.history, open))
   } catch (error) {
-    throw describeOpenFailure(folder.history, error, HISTORY_NEXT)
+    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.history, error, HISTORY_NEXT)
   }
+}
+
+/** The database attached as `history`; undefined when it has not had every migration. */
+async function openReadable(
+  path: string,
+  options: {attach?: {path: string; alias: string}[]; searchPath?: string; threads?: number},
+): Promise<Database | undefined> {
+  const attach = [{path, alias: 'history', readOnly: true}, ...(options.attach ?? [])]
+  const db = await openDatabase({...options, attach})
+  let isReadable = false
+  try {
+    isReadable = (await listPendingMigrations(db, 'history')).length === 0
+  } finally {
+    if (!isReadable) await db[Symbol.asyncDispose]()
+  }
+  return isReadable ? db : undefined
+}
+
+/** Opens a copy that has had every migration; the file itself may be swapped by a sync meanwhile. */
+async function withMigratedCopy(
+  path: string,
+  open: (path: string) => Promise<Database | undefined>,
+): Promise<Database> {
+  const copy = `${path}.migrated-${randomUUID()}`
+  try {
+    await migrateCopy(path, copy)
+    const db = await open(copy)
+    if (!db) throw new Error('a migrated copy lacks migrations')
+    return db
+  } finally {
+    // An open file lives on without its name: the copy is gone when it is closed, however that comes.
+    for (const file of [copy, `${copy}.wal`]) rmSync(file, {force: true})
+  }
+}
+
+async function migrateCopy(path: string, copy: string): Promise<void> {
+  copyFileSync(path, copy, constants.COPYFILE_FICLONE)
+  await using db = await openDatabase({attach: [{path: copy, alias: 'history'}]})
+  await migrate(db, 'history')
 }
 
 const WAREHOUSE_NEXT =

@@ -56,8 +56,14 @@ test.each([
   expect(() => readChecks([tested], [])).toThrow(/sql\/core\/deal\.sql:4\./)
 })
 
+test('a check of an editor that marks files and ends lines its own way is read', () => {
+  using folder = writeSqlFolder({'checks/odd.sql': '\uFEFF-- Demands.\r\n-- severity: warn\r\nselect 1\r\n'})
+  expect(readChecks([], [folder.path])).toMatchObject([{severity: 'warn', description: 'Demands.'}])
+})
+
 test.each([
   ['no severity', '-- Demands.\nselect 1', /no severity.*odd\.sql:1/],
+  ['no severity and no SELECT', '-- Demands.\n-- severity: odd', /no severity.*odd\.sql:2/],
   ['no description', '-- severity: error\nselect 1', /no description.*odd\.sql:1/],
 ])('refuses a check file with %s', (_, text, message) => {
   using folder = writeSqlFolder({'checks/odd.sql': text})

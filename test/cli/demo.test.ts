@@ -1,13 +1,13 @@
 import {existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test, vi} from 'vitest'
 import {z} from 'zod'
 import {groupThousands} from '../../src/money.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
-import {type Ended, runProgram} from '../support/lab.ts'
+import {type Ended, MAIN, runProgram, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 let root: string
@@ -71,4 +71,21 @@ test.concurrent('the demo refuses a folder that is neither empty nor its own', a
   expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
   expect(failure.message).toMatch(/is neither empty nor a demo's\. Nothing was changed\. .*--data demo-data/)
   expect(readFileSync(join(dataDir, 'thesis.txt'), 'utf8')).toBe('years of work')
+})
+
+test.concurrent('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {
+  const dataDir = join(root, 'shared')
+  using first = startProcess(
+    [process.execPath, MAIN, 'demo', '--data', dataDir, '--deals', '50', '--days', '300'],
+    {LOANTAPE_LOG_LEVEL: 'error'},
+    root,
+  )
+  await vi.waitFor(() => expect(first.printed().stdout).toMatch(/^A Deal/), {timeout: 20_000, interval: 20})
+  const failure = readFailure(await demo(dataDir, '--json'))
+  expect(failure).toMatchObject({code: 'DEMO_RUNNING', exitCode: 4})
+  expect(failure.message).toContain(`pid ${first.process.pid}`)
+  first.process.kill('SIGKILL')
+  await first.ended
+  expect((await demo(dataDir, '--days', '1')).code).toBe(0)
+  expect(readFileSync(join(dataDir, '.loantape-demo'), 'utf8')).not.toMatch(/pid/)
 })

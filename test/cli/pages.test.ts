@@ -39,3 +39,11 @@ test.concurrent('a file in a folder that is not there is refused, and so is an u
     code: 'RELEASE_UNKNOWN',
   })
 })
+
+test.concurrent('a release of some models has no report, and says which table is missing', async () => {
+  const env = {LOANTAPE_DATA_DIR: lab.copyFolder('report-scratch').root}
+  await lab.run(['build', '--select', 'mart.run'], env)
+  const failure = readFailure(await lab.run(['report', '--release', 'scratch', '--json'], env))
+  expect(failure).toMatchObject({code: 'REPORT_TABLE', exitCode: 2})
+  expect(failure.message).toMatch(/has no table 'mart\.portfolio_summary'.* Nothing was written\./)
+})

@@ -59,6 +59,11 @@ test.concurrent('quotes, commas and line ends in CSV are as RFC 4180 has them', 
   expect(stdout).toBe('a\n"2 ""Old"" Mill Rd,\nAustin, TX 78701"\n')
 })
 
+test.concurrent('a table shows control characters of a text, so that it can neither break a line nor steer a terminal', async () => {
+  const {stdout} = await lab.run(['query', `select 'a' || chr(27) || '[31m' || chr(10) || 'b' as a, 1 as b`])
+  expect(stdout.split('\n').slice(2)).toEqual(['a\\u001b[31m\\nb  1', ''])
+})
+
 const refused: [behaviour: string, sql: string, words: RegExp][] = [
   ['inserts', 'insert into core.deal select * from core.deal', /read-only/],
   ['creates a table', 'create table core.mine as select 1', /read-only/],

@@ -78,6 +78,14 @@ test.concurrent('nothing moves from a release to itself', async () => {
   expect((await diff(first, first)).stdout).toMatch(/: no total moved\.$/m)
 })
 
+test.concurrent('a release of some models is compared only where it holds the deals', async () => {
+  const env = {LOANTAPE_DATA_DIR: lab.copyFolder('diff-scratch').root, LOANTAPE_LOG_LEVEL: 'error'}
+  await lab.run(['build', '--select', 'mart.run'], env)
+  const failure = readFailure(await lab.run(['diff', 'scratch', 'current', '--json'], env))
+  expect(failure).toMatchObject({code: 'DIFF_TABLE', exitCode: 2})
+  expect(failure.message).toMatch(/'scratch'.*holds core\.deal.*`--select core\.deal`/)
+})
+
 test.concurrent('a release that is not there is refused', async () => {
   const failure = readFailure(await diff(first, '2026-02-03-000000000000', '--json'))
   expect(failure).toMatchObject({code: 'RELEASE_UNKNOWN', exitCode: 2})

@@ -1,7 +1,7 @@
-import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {mkdirSync, mkdtempSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, type Lab, runProgram, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 
 let lab: Lab
@@ -165,4 +165,20 @@ test.concurrent('an empty data folder has nothing to query and says how to begin
 test.concurrent('the version is the package version', async () => {
   const {version} = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'))
   expect(await lab.run(['--version'])).toMatchObject({code: 0, stdout: `${version}\n`})
+})
+
+test.concurrent('settings come from .env in the working folder, and the environment goes before it', async () => {
+  const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
+  writeFileSync(join(cwd, '.env'), 'LOANTAPE_PAGE_SIZE=7\nLOANTAPE_RETRIES=3\n')
+  const settings = readJson(await runProgram(['config', '--json'], {LOANTAPE_RETRIES: '4'}, cwd))
+  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_RETRIES: 4})
+})
+
+test.concurrent('a folder where .env should be is named, and help needs no settings', async () => {
+  const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
+  mkdirSync(join(cwd, '.env'))
+  const failure = readFailure(await runProgram(['config', '--json'], {}, cwd))
+  expect(failure).toMatchObject({code: 'ENV_FILE', exitCode: 2})
+  expect(failure.message).toMatch(/'\.env' .*\(EISDIR\): expected a text file\. Nothing was started\./)
+  expect((await runProgram(['--help'], {}, cwd)).code).toBe(0)
 })

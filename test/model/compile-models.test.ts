@@ -264,3 +264,69 @@ test('the fingerprint changes with a name or a content, and with nothing else', 
   const seeds = plan.seeds.map((seed) => ({...seed, text: `${seed.text}\n`}))
   expect(fingerprintModels(plan.models, checks, seeds)).not.toBe(fingerprint)
 })
+
+test.each([
+  ['the time', 'select now()::varchar as deal_id', /now\(\) of model .*deal\.sql:4\./],
+  ['the day', 'select current_date::varchar as deal_id', /current_date\(\) of model/],
+  ['the time through a macro', 'select ago(interval 1 day)::varchar as deal_id', /now|get_current_timestamp/],
+  [
+    'chance',
+    'select deal_id\nfrom raw.deal_version\nwhere random() < 0.5',
+    /random\(\) of model .*deal\.sql:6\./,
+  ],
+  [
+    'chance below a join',
+    'select a.deal_id from raw.deal_version as a join raw.walk as b on uuid()::varchar = b.walk_id',
+    /uuid/,
+  ],
+  [
+    'a file',
+    "select content as deal_id from read_text('/etc/hostname')",
+    /read_text\(\) of model .*deal\.sql:4\./,
+  ],
+  ['a file in a CTE', "with a as (from read_csv('/etc/hostname'))\nselect 'a' as deal_id from a", /read_csv/],
+])('refuses a model that asks for %s', async (_, sql, message) => {
+  await expect(compile({'core/deal.sql': `${HEADER}${sql}\n`})).rejects.toMatchObject({
+    code: 'MODEL_UNREPEATABLE',
+    exitCode: 3,
+    message: expect.stringMatching(message),
+  })
+})
+
+test('a model may make rows of its own and ask what it is built for', async () => {
+  const sql = `${HEADER}select (range + unnest([1]))::varchar || getvariable('as_of') as deal_id from range(3)\n`
+  expect(await compile({'core/deal.sql': sql})).toEqual(['core.deal'])
+})
+
+test.each(['raw.deal_head', 'raw.staged_deal', 'raw.page'])(
+  'refuses a model that reads %s, which is no history',
+  async (table) => {
+    const sql = `${HEADER}select '' as deal_id from ${table}\n`
+    await expect(compile({'core/deal.sql': sql})).rejects.toMatchObject({code: 'MODEL_UNKNOWN_TABLE'})
+  },
+)
+
+test('files of an editor that marks them and ends lines its own way are the same models and seeds', () => {
+  const files = {'core/deal.sql': DEAL, 'seeds/kind.csv': 'kind,rank:bigint\na,1\n'}
+  const read = (texts: Record<string, string>) => {
+    using folder = writeSqlFolder(texts)
+    return fingerprintModels(readModels([folder.path]), [], readSeeds([folder.path]))
+  }
+  const marked = Object.entries(files).map(([name, text]) => [name, `\uFEFF${text.replaceAll('\n', '\r\n')}`])
+  expect(read(Object.fromEntries(marked))).toBe(read(files))
+})
+
+test('a model that lies in no schema is refused instead of left out', async () => {
+  await expect(compile({'deal.sql': DEAL})).rejects.toMatchObject({
+    code: 'MODEL_NAME',
+    message: expect.stringMatching(/'deal\.sql' has no schema: expected <schema>\/<name>\.sql/),
+  })
+})
+
+test('a folder where a model should be is named', async () => {
+  await expect(compile({'core/deal.sql/readme': ''})).rejects.toMatchObject({
+    code: 'SQL_FILE',
+    exitCode: 3,
+    message: expect.stringMatching(/core\/deal\.sql' cannot be read \(EISDIR\)/),
+  })
+})

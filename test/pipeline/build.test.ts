@@ -1,11 +1,12 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {hash} from 'node:crypto'
+import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
 import {findLastChecking} from '../../src/ledger/checkings.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
-import {requireRelease} from '../../src/release/manifest.ts'
+import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import type {World} from '../../src/types.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
@@ -63,6 +64,13 @@ const digestsOf = ({dir}: BuildResult) =>
     .filter((file) => file.endsWith('.parquet'))
     .map((file) => [file, readFileSync(join(dir, file)).toString('base64')])
 
+/** Every file below a folder, byte for byte. */
+const digestFolder = (root: string) =>
+  readdirSync(root, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map(({parentPath, name}) => [parentPath, name, hash('sha256', readFileSync(join(parentPath, name)))])
+    .toSorted()
+
 test('the release of a past date is the one that was current that night, and built again it has the same bytes', async () => {
   const first = await build(plain(), {asOf: '2026-02-03'})
   expect(first).toMatchObject({
@@ -77,6 +85,25 @@ test('the release of a past date is the one that was current that night, and bui
   expect(again).toMatchObject({outcome: 'released', release_id: first.release_id})
   expect(digestsOf(again)).toEqual(digests)
   expect(lab.currentReleaseId()).toBe(nights.get('2026-02-05'))
+})
+
+test('a build that a sync overtakes leaves current where the sync put it', async () => {
+  const folder = lab.copyFolder('overtaken')
+  const latest = `${folder.history}.latest`
+  renameSync(folder.history, latest)
+  renameSync(folder.previousHistory, folder.history)
+  // A build asks for the time when it has opened the history: that is when the sync ends.
+  const now = () => {
+    renameSync(latest, folder.history)
+    return Date.parse('2026-02-05T23:40:00-05:00')
+  }
+  const result = await build({folder, config: lab.config}, {}, {clock: {now}})
+  expect(result).toMatchObject({
+    outcome: 'unchanged',
+    release_id: nights.get('2026-02-03'),
+    is_current: false,
+  })
+  expect(findCurrentRelease(folder)?.manifest.release_id).toBe(nights.get('2026-02-05'))
 })
 
 test('a day without a walk has the numbers of the day before under its own date', async () => {
@@ -108,6 +135,30 @@ test('a selection is built into the scratch release with what it needs left out,
   await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
   expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
   await expect(copy.run('from copy.core.deal')).rejects.toThrow(/does not exist/)
+})
+
+test.each([
+  ['the warehouse', 'warehouse.duckdb', 'OUT_FILE'],
+  ['the ledger', 'ledger.sqlite', 'OUT_FILE'],
+  ['a file of a release', 'current/portfolio.duckdb', 'OUT_FILE'],
+  ['an export', 'exports/mine.duckdb', 'OUT_FILE'],
+  ['a folder', '../', 'OUT_FILE'],
+  ['a file in a folder that is not there', '../nowhere/portfolio.duckdb', 'OUT_FOLDER'],
+])('a build writes its file for somebody else, never over %s', async (_what, name, code) => {
+  const folder = lab.copyFolder('out')
+  mkdirSync(folder.exports, {recursive: true})
+  const before = digestFolder(folder.root)
+  const failure = await failureOf(build({folder, config: lab.config}, {out: join(folder.root, name)}))
+  expect(failure).toMatchObject({code, exitCode: 2})
+  expect(digestFolder(folder.root)).toEqual(before)
+  rmSync(folder.root, {recursive: true})
+})
+
+test("a build writes a file of one's own into the data folder, and over it again", async () => {
+  const out = join(lab.folder.root, 'for-audit.duckdb')
+  for (const asOf of ['2026-02-03', '2026-02-05']) await build(plain(), {asOf, out})
+  await using copy = await openDatabase({attach: [{path: out, alias: 'copy', readOnly: true}]})
+  expect(await copy.one(anyRow, 'select deals from copy.mart.portfolio_summary')).toEqual({deals: '22'})
 })
 
 test('the checks of a selection are those that read it and nothing that is not built', async () => {
@@ -202,6 +253,21 @@ test('a build that is asked to stop ends at once and says how to go on', async (
   const failure = await failureOf(build(own, {}, {signal: stopping.signal, onStep}))
   expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
   expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
+  expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a build that is asked to stop while a file is written is cut short and leaves nothing', async () => {
+  const text = `${HEADER}select md5(range::varchar) as deal_id from range(1500000)\n`
+  const own = withSql('wide-file', {'mart/wide.sql': text})
+  const stopping = new AbortController()
+  const onStep = (step: string) => {
+    if (step === 'checks passed') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
+  }
+  const stopped = build(own, {select: 'mart.wide'}, {signal: stopping.signal, onStep})
+  expect(await failureOf(stopped)).toMatchObject({
+    code: 'BUILD_STOPPED',
+    message: expect.stringMatching(/table 'mart\.wide' was interrupted/),
+  })
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 

@@ -60,6 +60,19 @@ test('a warehouse of a later version is refused and left as it is', async () => 
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
 })
 
+test('a warehouse whose migration was another file is refused and left as it is', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await db.run(`update warehouse.main.migration set sha256 = 'of another file'`)
+    await db.run('checkpoint warehouse')
+  }
+  const before = readFileSync(data.folder.warehouse)
+  const refusal = await failureOf(openWarehouse(data.folder))
+  expect(refusal).toMatchObject({code: 'MIGRATION_CHANGED', exitCode: 1})
+  expect(refusal.message).toContain('sql/migrations/0001_warehouse.sql')
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+})
+
 const streamColumns = listColumns(dealStream).split(', ')
 const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
   [name, type],
@@ -97,6 +110,38 @@ test('reading the history before the first walk says what to do', async () => {
   expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
   expect(refusal.message).toContain('loantape sync')
   expect(existsSync(data.folder.history)).toBe(false)
+})
+
+/** A history as a version wrote it that knew no migration, the first one included. */
+async function writeEarlierHistory(rows: string): Promise<void> {
+  await using db = await openDatabase({attach: [{path: data.folder.history, alias: 'history'}]})
+  await db.run(
+    `create table history.main.migration (name varchar not null, sha256 varchar not null); ${rows}`,
+  )
+}
+
+test('a history that an earlier version wrote is read with the tables of this one, and stays as it is', async () => {
+  await writeEarlierHistory('create table history.main.kept as select 7 as value')
+  const before = readFileSync(data.folder.history)
+  await using history = await openHistory(data.folder)
+  expect(await history.all(anyRow, 'select count(*) as deals from history.raw.deal_version')).toEqual([
+    {deals: '0'},
+  ])
+  expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
+  expect(readFileSync(data.folder.history).equals(before)).toBe(true)
+  expect(readdirSync(data.folder.root)).toEqual(['history.duckdb'])
+})
+
+test('a history of a later version is refused by name', async () => {
+  await writeEarlierHistory(`insert into history.main.migration values ('9999_later.sql', '')`)
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_NEWER'})
+})
+
+test('a database that is no history is refused', async () => {
+  await using db = await openDatabase({attach: [{path: data.folder.history, alias: 'other'}]})
+  await db.run('create table other.main.thesis as select 1 as year')
+  await db[Symbol.asyncDispose]()
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })
 
 async function storeSetting(db: Database, value: string): Promise<void> {

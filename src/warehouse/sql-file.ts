@@ -1,0 +1,23 @@
+import {readFileSync} from 'node:fs'
+import {CheckError, codeOf} from '../errors.ts'
+
+/**
+ * Reads a model, check or seed, which people write with any editor: without a byte order mark, lines ending in LF.
+ *
+ * @throws CheckError `SQL_FILE` when it cannot be read
+ */
+export function readSqlFile(path: string): string {
+  try {
+    return readFileSync(path, 'utf8')
+      .replace(/^\uFEFF/, '')
+      .replaceAll('\r\n', '\n')
+  } catch (error) {
+    throw new CheckError({
+      code: 'SQL_FILE',
+      problem: `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
+      kept: 'Nothing was released; current still points to the release before.',
+      next: 'Mend or move it, then run `loantape build`.',
+      cause: error,
+    })
+  }
+}
