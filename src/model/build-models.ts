@@ -75,7 +75,7 @@ export async function buildModels(
 }
 
 /** The fully qualified table that a model becomes during a build. */
-function tableOf(model: Model): string {
+export function tableOf(model: Model): string {
   const catalog = model.isPublished ? 'release' : 'scratch'
   return [catalog, ...model.name.split('.').map(quoteName)].join('.')
 }
@@ -95,7 +95,7 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
     const place = {file: model.file, line: 1}
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
-  await requireDescribedColumns(db, model)
+  await requireDescribedColumns(db, model, table)
   if (model.isPublished) await commentOn(db, model)
   const count = await db.first(countRow, `select count(*) as rows from ${table}`)
   return {

@@ -1,18 +1,19 @@
 import {z} from 'zod'
 import type {Check, Model} from '../types.ts'
-import {type Database, openDatabase} from '../warehouse/database.ts'
+import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {IS_HISTORY} from '../warehouse/history.ts'
 import {migrate} from '../warehouse/migrate.ts'
-import {type BuildPlan, buildModels} from './build-models.ts'
+import {type BuildPlan, buildModels, tableOf} from './build-models.ts'
 import {requireExactSums} from './exact-sums.ts'
+import {listColumns, type TableColumn} from './model-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
-import {requireRepeatable} from './repeatable.ts'
+import {listChangingFunctions, requireRepeatable} from './repeatable.ts'
 import type {Seed} from './seeds.ts'
 import {findTables} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
-const columnRow = z.object({name: z.string(), type: z.string()})
+const planRow = z.object({json: z.string()})
 
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
@@ -41,18 +42,22 @@ export async function compileModels(source: {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const {models, reads} = await orderModels(db, source.models, given)
-  const columns = new Map<string, BuiltColumns>()
+  const columns = new Map<string, TableColumn[]>()
+  const changing = await listChangingFunctions(db)
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
   await buildModels(db, {models, seeds: source.seeds}, counted, {
     isDry: true,
     async around(model, build) {
       await build()
-      await requireExactSums(db, model)
-      await requireRepeatable(db, model)
-      columns.set(model.name, await listColumns(db, model.name))
+      const plan = await bindModel(db, model)
+      await requireExactSums(db, model, plan)
+      await requireRepeatable(db, model, {plan, changing})
+      columns.set(model.name, await listColumns(db, tableOf(model)))
     },
   })
-  for (const {name} of source.seeds) columns.set(`seed.${name}`, await listColumns(db, `seed.${name}`))
+  for (const {name} of source.seeds) {
+    columns.set(`seed.${name}`, await listColumns(db, `release.seed.${quoteName(name)}`))
+  }
   const checkReads = new Map<string, string[]>()
   for (const check of source.checks) {
     await bindCheck(db, check)
@@ -64,17 +69,12 @@ export async function compileModels(source: {
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }
 
-type BuiltColumns = {name: string; type: string}[]
-
-function listColumns(db: Database, table: string): Promise<BuiltColumns> {
-  return db.all(
-    columnRow,
-    `select column_name as name, data_type as type
-     from duckdb_columns()
-     where schema_name || '.' || table_name = $1 and database_name in ('release', 'scratch')
-     order by column_index`,
-    [table],
-  )
+/** The engine's bound plan of a model, which knows the types of what it calls; what the model reads must exist. */
+async function bindModel(db: Database, model: Model): Promise<unknown> {
+  const {json} = await db.one(planRow, 'select json_serialize_plan($1::varchar)::varchar as json', [
+    model.sql,
+  ])
+  return JSON.parse(json)
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {

@@ -7,7 +7,6 @@ import {findCall, walkTree} from './table-references.ts'
 /** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
 const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
 
-const planRow = z.object({json: z.string()})
 const boundSum = z.object({
   expression_class: z.enum(['BOUND_AGGREGATE', 'BOUND_WINDOW']),
   name: z.string(),
@@ -16,17 +15,15 @@ const boundSum = z.object({
 })
 
 /**
- * Holds that a model neither sums nor averages a DOUBLE or FLOAT, as aggregate or over a window: the types come from
- * the engine's bound plan. What the model reads must exist.
+ * Holds that a model neither sums nor averages a DOUBLE or FLOAT, as aggregate or over a window.
  *
+ * @param plan the engine's bound plan, which knows the types
  * @throws CheckError `MODEL_INEXACT_SUM`, with file and line
  */
-export async function requireExactSums(db: Database, model: Model): Promise<void> {
-  const {json} = await db.one(planRow, 'select json_serialize_plan($1::varchar)::varchar as json', [
-    model.sql,
-  ])
+export async function requireExactSums(db: Database, model: Model, plan: unknown): Promise<void> {
   const found: {name: string; of: string; type: string}[] = []
-  walkTree(JSON.parse(json), (node) => {
+  walkTree(plan, (node) => {
+    if (!('expression_class' in node)) return
     const sum = boundSum.safeParse(node).data
     const type = sum?.arguments[0]?.id
     if (sum && SUMS.includes(sum.name) && (type === 'DOUBLE' || type === 'FLOAT')) {

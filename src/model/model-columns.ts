@@ -6,21 +6,27 @@ import {createModelError} from './model-error.ts'
 /** Types that every tool reading a release understands. */
 const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
 
-const columnRow = z.object({name: z.string(), type: z.string()})
+/** A column of a table; `type` as DuckDB names it. */
+export interface TableColumn {
+  name: string
+  type: string
+}
+
+const columnRow: z.ZodType<TableColumn> = z.object({name: z.string(), type: z.string()})
+
+/** The columns of a table, in order. */
+export function listColumns(db: Database, table: string): Promise<TableColumn[]> {
+  return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
+}
 
 /**
- * Holds a built model against its header: every column is described, every description has its column, and published
- * types are plain.
+ * Holds a built model, whose table is `table`, against its header: every column is described, every description has its
+ * column, and published types are plain.
  *
  * @throws CheckError `MODEL_COLUMNS` or `MODEL_TYPE`, with file and line
  */
-export async function requireDescribedColumns(db: Database, model: Model): Promise<void> {
-  const columns = await db.all(
-    columnRow,
-    `select column_name as name, data_type as type from duckdb_columns()
-     where database_name = $1 and schema_name || '.' || table_name = $2 order by column_index`,
-    [model.isPublished ? 'release' : 'scratch', model.name],
-  )
+export async function requireDescribedColumns(db: Database, model: Model, table: string): Promise<void> {
+  const columns = await listColumns(db, table)
   const headerEnd = model.columns.at(-1)?.line ?? 1
   for (const {name, type} of columns) {
     const described = model.columns.find((column) => column.name === name)

@@ -15,36 +15,41 @@ const PURE_TABLE_FUNCTIONS = [
   'json_tree',
 ]
 
-const planRow = z.object({json: z.string()})
 const nameRow = z.object({name: z.string()})
 const boundCall = z.object({expression_class: z.literal('BOUND_FUNCTION'), name: z.string()})
 
+/** The functions whose result changes from one statement to the next. */
+export async function listChangingFunctions(db: Database): Promise<Set<string>> {
+  const rows = await db.all(
+    nameRow,
+    `select distinct function_name as name from duckdb_functions()
+     where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'`,
+  )
+  return new Set(rows.map(({name}) => name))
+}
+
 /**
  * Holds that a model is a function of what it reads: it asks neither for the time, nor for chance, nor for a file, so
- * that a release can be built again. What the model reads must exist.
+ * that a release can be built again.
  *
+ * @param bound the engine's bound plan, and what {@link listChangingFunctions} found
  * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
  */
-export async function requireRepeatable(db: Database, model: Model): Promise<void> {
+export async function requireRepeatable(
+  db: Database,
+  model: Model,
+  {plan, changing}: {plan: unknown; changing: ReadonlySet<string>},
+): Promise<void> {
   const table = (await findTableFunctions(db, model)).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
   if (table) throw describeCall(model, table.name, table.line)
-  const {json} = await db.one(planRow, 'select json_serialize_plan($1::varchar)::varchar as json', [
-    model.sql,
-  ])
   const called = new Set<string>()
-  walkTree(JSON.parse(json), (node) => {
+  walkTree(plan, (node) => {
+    if (!('expression_class' in node)) return
     const call = boundCall.safeParse(node).data
     if (call) called.add(call.name)
   })
-  const [changing] = await db.all(
-    nameRow,
-    `select distinct function_name as name from duckdb_functions()
-     where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'
-       and list_contains(from_json($1::varchar, '["varchar"]'), function_name)
-     order by name`,
-    [JSON.stringify([...called])],
-  )
-  if (changing) throw describeCall(model, changing.name, await findCall(db, model, changing.name))
+  const [name] = [...called].filter((function_) => changing.has(function_)).sort()
+  if (name !== undefined) throw describeCall(model, name, await findCall(db, model, name))
 }
 
 function describeCall(model: Model, name: string, line: number): Error {

@@ -49,8 +49,9 @@ export async function findTables(db: Database, source: SelectFile): Promise<Tabl
   const tables: TableReference[] = []
   const cteNames = new Set<string>()
   walkTree(statements, (node) => {
-    const table = baseTable.safeParse(node)
-    if (table.success) {
+    if ('table_name' in node) {
+      const table = baseTable.safeParse(node)
+      if (!table.success) return
       const {schema_name, table_name, query_location} = table.data
       tables.push({
         name: schema_name === '' ? table_name : `${schema_name}.${table_name}`,
@@ -69,6 +70,7 @@ export async function findTableFunctions(db: Database, source: SelectFile): Prom
   const {statements, lineAt} = await parseSelect(db, source)
   const found: TableReference[] = []
   walkTree(statements, (node) => {
+    if (!('function' in node)) return
     const call = tableFunction.safeParse(node).data
     if (!call) return
     found.push({name: call.function.function_name.toLowerCase(), line: lineAt(call.query_location)})
