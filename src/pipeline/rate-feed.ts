@@ -6,8 +6,8 @@ import {type FeedPage, parseFeedPage} from '../normalise/rate-feed.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 
-/** As much as the source may answer at once. */
-const LARGEST_FILE_BYTES = 64 * 1024 * 1024
+/** As much as the source may answer at once; all pages of a feed together, too. */
+const LARGEST_FEED_BYTES = 64 * 1024 * 1024
 /** A feed that goes on for ever ends here. */
 const MOST_PAGES = 10_000
 /** Nobody waits longer for the limits of a feed: the run holds the warehouse meanwhile. */
@@ -33,9 +33,14 @@ export async function readFeed(feed: RateFeed, config: Config, world: World): Pr
   )
   const pages: FeedPage[] = []
   const cursors = new Set<string>()
+  let bytes = 0
   for (let query = {}; ; ) {
     const {status, text} = await client.getText(url.pathname, query)
     if (status >= 400) throw createReadError(feed, 'RATES_ANSWER', `status ${status}: expected an answer`)
+    bytes += text.length
+    if (bytes > LARGEST_FEED_BYTES) {
+      throw createReadError(feed, 'RATES_FORMAT', 'its pages: expected at most 64 MiB')
+    }
     const page = parseFeedPage(feed, text, config.timeZone)
     pages.push(page)
     const cursor = page.nextCursor
@@ -67,9 +72,10 @@ function findKey(feed: RateFeed, url: URL, {baseUrl, apiKey}: Config): string | 
 
 function readText(feed: RateFeed, file: string): string {
   try {
-    const {size} = statSync(file)
-    if (size > LARGEST_FILE_BYTES) {
-      throw createReadError(feed, 'RATES_FORMAT', `file '${file}': expected at most 64 MiB`)
+    const stats = statSync(file)
+    // A pipe would never end.
+    if (!stats.isFile() || stats.size > LARGEST_FEED_BYTES) {
+      throw createReadError(feed, 'RATES_FORMAT', `file '${file}': expected a file of at most 64 MiB`)
     }
     return new TextDecoder().decode(readFileSync(file))
   } catch (cause) {

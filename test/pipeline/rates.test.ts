@@ -113,26 +113,23 @@ test('a deal applied after rates is recorded later than they are', async () => {
 
 test('a feed that fails and a row that cannot be read harm nothing else, and an alarm says so', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
-  await serve(
-    (_request, response) => response.writeHead(200).end('<html>'),
-    async (url) => {
-      const result = await ingest(
-        EVENING,
-        jsonFeed(url),
-        {...csvFeed(), name: 'gone', file: '/nowhere/x.csv'},
-        csvFeed(),
-      )
-      expect(result).toMatchObject({
-        outcome: 'appended',
-        faulty: 3,
-        feeds: [
-          {feed: 'json', outcome: 'failed', problems: [expect.stringContaining('[RATES_FORMAT]')]},
-          {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
-          {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
-        ],
-      })
-    },
-  )
+  await serve(endWith(200, '<html>'), async (url) => {
+    const result = await ingest(
+      EVENING,
+      jsonFeed(url),
+      {...csvFeed(), name: 'gone', file: '/nowhere/x.csv'},
+      csvFeed(),
+    )
+    expect(result).toMatchObject({
+      outcome: 'appended',
+      faulty: 3,
+      feeds: [
+        {feed: 'json', outcome: 'failed', problems: [expect.stringContaining('[RATES_FORMAT]')]},
+        {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
+        {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
+      ],
+    })
+  })
   using ledger = openLedger(lab.folder.ledger)
   const alarmOf = () => readConditions(ledger, lab.config, Date.now()).find(({name}) => name === 'rates')
   expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
@@ -141,17 +138,21 @@ test('a feed that fails and a row that cannot be read harm nothing else, and an 
   expect(alarmOf()).toMatchObject({state: 'ok'})
 })
 
+const endWith =
+  (status: number, body?: string): Handler =>
+  (_request, response) => {
+    response.writeHead(status).end(body)
+  }
+
+const hangUp: Handler = (_request, response) => {
+  response.destroy()
+}
+
 test.each<[string, Handler, RegExp]>([
-  ['is not there', (_request, response) => response.writeHead(404).end(), /RATES_ANSWER.*status 404/],
-  ['refuses the key', (_request, response) => response.writeHead(401).end(), /SOURCE_UNAUTHORIZED/],
-  ['fails', (_request, response) => response.writeHead(503).end(), /SOURCE_FAILING/],
-  [
-    'hangs up',
-    (_request, response) => {
-      response.destroy()
-    },
-    /SOURCE_UNREACHABLE/,
-  ],
+  ['is not there', endWith(404), /RATES_ANSWER.*status 404/],
+  ['refuses the key', endWith(401), /SOURCE_UNAUTHORIZED/],
+  ['fails', endWith(503), /SOURCE_FAILING/],
+  ['hangs up', hangUp, /SOURCE_UNREACHABLE/],
   [
     'never ends',
     (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
