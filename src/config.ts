@@ -50,6 +50,7 @@ export interface Config {
   postgresReader?: string | undefined
   targetsFile?: string | undefined
   targetSecret?: string | undefined
+  ratesFile?: string | undefined
   batchesKept: number
   quarantineDays: number
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
@@ -285,6 +286,11 @@ const configSchema = z.object({
   targetSecret: z.string().optional().meta({
     description: 'Password or token for targets that name no file of their own for it.',
     isSecret: true,
+  }),
+  ratesFile: z.string().optional().meta({
+    description:
+      'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
+    example: 'rates.json',
   }),
   batchesKept: integer(1, 1_000_000).prefault('400').meta({
     description:

@@ -100,6 +100,17 @@ export interface Observation {
   observedAt: bigint
 }
 
+/** One value of a reference rate as a feed showed it. */
+export interface RateObservation {
+  rate: string
+  /** `YYYY-MM-DD` */
+  rateDate: string
+  /** Microseconds since the epoch, where the feed gives one; orders the values of one day. */
+  instant: bigint
+  /** The value in units of 10⁻⁸. */
+  units: bigint
+}
+
 /** A record that failed normalisation, kept whole. */
 export interface Quarantined {
   /** Null when not even the id could be read. */

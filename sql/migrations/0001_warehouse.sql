@@ -85,6 +85,19 @@ create table raw.listing (
   unreadable_ids bigint not null
 );
 
+-- Every value of a reference rate that differed from the one before; no row is ever updated.
+create table raw.rate (
+  seq bigint not null,
+  feed varchar not null,
+  rate varchar not null,
+  rate_date date not null,
+  value decimal(18,8) not null,
+  -- business clock, when the feed began to be read
+  observed_at timestamp not null,
+  business_date date not null,
+  recorded_at timestamp not null
+);
+
 -- Records that failed normalisation, kept whole; of streams with personal data sealed.
 create table raw.quarantine (
   quarantine_id varchar not null,

@@ -19,6 +19,7 @@ export function readConditions(
     ...listLastAttempts(ledger).map(describeJob),
     ...describeFreshness(lastSync, findFirstWatch(ledger), config, now),
     ...describeQuarantine(lastSync, config),
+    ...describeRates(findLastSuccess(ledger, 'rates')),
   ]
 }
 
@@ -96,5 +97,30 @@ function describeQuarantine(
           words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
         }
       : {name: 'quarantine', state: 'ok', title: 'the quarantine is within its bounds', words: counted},
+  ]
+}
+
+const ratesSchema = z.object({
+  faulty: z.number(),
+  feeds: z.array(z.object({feed: z.string(), problems: z.array(z.string())})),
+})
+
+function describeRates(lastRates: Run | undefined): Condition[] {
+  const summary = ratesSchema.safeParse(JSON.parse(lastRates?.summary ?? 'null'))
+  if (!lastRates || !summary.success) return []
+  const {faulty, feeds} = summary.data
+  if (faulty === 0) {
+    return [
+      {name: 'rates', state: 'ok', title: 'all rates are read', words: `Run ${lastRates.run_id} read them.`},
+    ]
+  }
+  const named = feeds.flatMap(({feed, problems}) => problems.slice(0, 1).map((words) => `${feed}: ${words}`))
+  return [
+    {
+      name: 'rates',
+      state: 'faulty',
+      title: `${faulty} of ${feeds.length} rate feeds could not be read whole`,
+      words: `Run ${lastRates.run_id}: ${named.join(' ')} Everything else was stored. See docs/rates.md.`,
+    },
   ]
 }

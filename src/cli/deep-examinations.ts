@@ -9,7 +9,7 @@ import {RELEASE_NEXT, verifyReleaseTables} from '../release/verify.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {readEveryColumn} from '../warehouse/deep-read.ts'
-import {verifyHistory} from '../warehouse/verify-history.ts'
+import {verifyHistory, verifyRates} from '../warehouse/verify-history.ts'
 import {HISTORY_NEXT} from '../warehouse/warehouse.ts'
 import type {Examination} from './examinations.ts'
 
@@ -32,6 +32,7 @@ export const DEEP_EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (!existsSync(folder.history)) return 'none yet'
     const faults: Failure[] = []
     for (const stream of STREAMS) faults.push(...(await verifyHistory(folder, stream, HISTORY_NEXT)))
+    faults.push(...(await verifyRates(folder, HISTORY_NEXT)))
     return faults.length > 0 ? faults : 'versions and certificates tie out'
   },
   'release, every column': async (_config, folder) => {

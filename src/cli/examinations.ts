@@ -7,6 +7,7 @@ import {type Failure, UnexpectedError} from '../errors.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
+import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
@@ -46,6 +47,10 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },
   jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
+  rates: async (config) => {
+    const feeds = readRateFeeds(config)
+    return feeds.length > 0 ? feeds.map(({name}) => name).join(', ') : 'no feeds configured'
+  },
   source: async (config, _folder, world) => {
     const source = requireSource(config)
     await using client = createClient({...source, retries: 0}, world)

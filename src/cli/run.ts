@@ -1,4 +1,5 @@
 import type {Command} from 'commander'
+import type {RatesResult} from '../pipeline/rates.ts'
 import {requireJob} from '../schedule/job.ts'
 import {performJob} from '../schedule/perform-job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
@@ -32,7 +33,17 @@ function renderStep(step: StepResult): string {
     return outcome === 'not_due' ? `Period ${period}: not due today.` : `Period ${period}: ${outcome}.`
   }
   if (step.do === 'build') return `Release ${step.result.release_id}: ${step.result.outcome}.`
+  if (step.do === 'ingest_rates') return renderRates(step.result)
   if (step.do === 'deliver') return step.result.map(renderDelivery).join('\n')
   if (step.do === 'publish') return renderPublished(step.result)
   return [...step.result.map(renderBatch), ...(step.deliveries ?? []).map(renderDelivery)].join('\n')
+}
+
+function renderRates({outcome, feeds}: RatesResult): string {
+  if (outcome === 'not_configured') return 'Rates: no feeds in LOANTAPE_RATES_FILE; nothing was read.'
+  const lines = feeds.map(({feed, outcome, rows, appended, known, empty, rejected, problems}) => {
+    const counts = `${rows} rows, ${appended} new, ${known} known, ${empty} without a value, ${rejected} rejected`
+    return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')
+  })
+  return lines.join('\n')
 }

@@ -82,8 +82,13 @@ async function completeCertificate(
   await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
 }
 
-async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
-  const tables = [...STREAMS.map((stream) => tablesOf(stream).version), 'warehouse.raw.walk']
+/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
+export async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
+  const tables = [
+    ...STREAMS.map((stream) => tablesOf(stream).version),
+    'warehouse.raw.walk',
+    'warehouse.raw.rate',
+  ]
   const {last} = await db.one(
     z.object({last: z.coerce.bigint().nullable()}),
     `select epoch_us(greatest(

@@ -17,7 +17,7 @@ const knownRow = z.object({known_at: z.string().nullable()})
 
 /**
  * Completes what was asked for. By default `asOf` is the latest business date, and `knownAt` the last apply that told
- * something about the days up to `asOf`: that appended anything, read a list of a deal, or was the first of its date. So the release
+ * something about the days up to `asOf`: that appended anything, rates included, read a list of a deal, or was the first of its date. So the release
  * of a past date is the one that was current that night, whenever it is built.
  *
  * @param today the business date now; no release is made for a later one
@@ -51,7 +51,7 @@ export async function resolveMoment(
   return {asOf, knownAt}
 }
 
-/** When something about the days up to `asOf` was last told, by a version, a list or the first walk of a day. */
+/** When something about the days up to `asOf` was last told, by a version, a rate, a list or the first walk of a day. */
 async function findLastTold(db: Database, asOf: string): Promise<string | null> {
   const {known_at} = await db.one(
     knownRow,
@@ -62,6 +62,10 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
        where business_date <= cast($1 as date)
        union all`,
        ).join('\n       ')}
+       select max(recorded_at) as recorded_at
+       from history.raw.rate
+       where business_date <= cast($1 as date)
+       union all
        select min(recorded_at) as recorded_at
        from history.raw.walk
        where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date)

@@ -36,6 +36,8 @@ export type Step =
   | {do: 'sync'}
   /** Build and check a release without walking. */
   | {do: 'build'}
+  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing without. */
+  | {do: 'ingest_rates'}
   | ExportStep
   /** Close the month before on this business day of a month; on every other day the job ends here. */
   | {do: 'close_period'; businessDay: number; holidays?: 'us-federal' | undefined}
@@ -75,6 +77,7 @@ export interface Job {
 const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('sync')}),
   z.strictObject({do: z.literal('build')}),
+  z.strictObject({do: z.literal('ingest_rates')}),
   z.strictObject({
     do: z.literal('export'),
     profiles: z

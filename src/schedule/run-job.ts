@@ -5,6 +5,7 @@ import type {BatchResult} from '../export/batch.ts'
 import type {BuildResult} from '../pipeline/build.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
 import {publishRelease} from '../pipeline/publish.ts'
+import {ingestRates, type RatesResult} from '../pipeline/rates.ts'
 import {buildPortfolio, exportRelease, type SyncResult, syncDeals} from '../pipeline.ts'
 import type {PublishResult} from '../postgres/publish.ts'
 import type {World} from '../types.ts'
@@ -15,6 +16,7 @@ import type {ExportStep, Job, Step} from './job.ts'
 export type StepResult =
   | {do: 'sync'; result: SyncResult}
   | {do: 'build'; result: BuildResult}
+  | {do: 'ingest_rates'; result: RatesResult}
   | {do: 'export'; result: BatchResult[]; deliveries?: DeliveryResult[]}
   | {do: 'publish'; result: PublishResult}
   | {do: 'deliver'; result: DeliveryResult[]}
@@ -62,6 +64,8 @@ async function runStep(
       return {do: 'sync', result: await syncDeals(config, {}, world)}
     case 'build':
       return {do: 'build', result: await buildPortfolio(config, {}, world)}
+    case 'ingest_rates':
+      return {do: 'ingest_rates', result: await ingestRates(config, world)}
     case 'close_period':
       return {
         do: 'close_period',

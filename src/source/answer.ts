@@ -14,10 +14,16 @@ export interface JsonAnswer {
   receivedAt: number
 }
 
-/** One request and its whole answer. */
-export interface Exchange extends LimitedAnswer {
+/** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
+export interface TextAnswer {
+  status: number
   text: string
+  /** As of {@link JsonAnswer}. */
   observedAt: bigint
+}
+
+/** One request and its whole answer. */
+export interface Exchange extends LimitedAnswer, TextAnswer {
   receivedAt: number
 }
 
@@ -29,15 +35,24 @@ export interface Exchange extends LimitedAnswer {
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, observedAt, receivedAt} = exchange
-  if (status === 401 || status === 403) throw createUnauthorized(status, target)
-  if (status >= 500) throw createFailing(status)
-  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  requireServed(exchange, target, base)
   const body = parseBody(text)
   if (body instanceof SyntaxError) {
     if (status < 300) throw createNotJson(headers, body)
     return {status, body: null, observedAt, receivedAt}
   }
   return {status, body, observedAt, receivedAt}
+}
+
+/**
+ * Requires an answer that is no refusal, failure or redirect.
+ *
+ * @throws as {@link parseAnswer} does
+ */
+export function requireServed({status, headers}: Exchange, target: Target, base: URL): void {
+  if (status === 401 || status === 403) throw createUnauthorized(status, target)
+  if (status >= 500) throw createFailing(status)
+  if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
 }
 
 function parseBody(text: string): unknown {

@@ -3,21 +3,17 @@ import type {SourceConfig} from '../config.ts'
 import {DeferredError, LoantapeError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
-import {type Exchange, type JsonAnswer, parseAnswer} from './answer.ts'
+import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
 import {createRateLimiter} from './rate-limit.ts'
 import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts'
 
 /** The settings of a client. */
 export type ClientConfig = Pick<
   SourceConfig,
-  | 'baseUrl'
-  | 'apiKey'
-  | 'ratePerSecond'
-  | 'rateBurst'
-  | 'maxWaitMinutes'
-  | 'requestTimeoutSeconds'
-  | 'retries'
+  'baseUrl' | 'ratePerSecond' | 'rateBurst' | 'maxWaitMinutes' | 'requestTimeoutSeconds' | 'retries'
 > & {
+  /** Sent as Bearer token. */
+  apiKey?: string | undefined
   /** Requests a second that an earlier run had arrived at. */
   learntRate?: number | undefined
 }
@@ -50,6 +46,8 @@ export interface SourceClient extends AsyncDisposable {
    * `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
    */
   getJson(path: string, query?: Query, signal?: AbortSignal): Promise<JsonAnswer>
+  /** Asks for one resource that need not be JSON; throws as `getJson` does. */
+  getText(path: string, query?: Query): Promise<TextAnswer>
   readonly waitedMs: number
   readonly stats: ClientStats
 }
@@ -79,14 +77,17 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     world,
   )
   const headers = {
-    authorization: `Bearer ${config.apiKey}`,
-    accept: 'application/json',
+    ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
     'user-agent': `loantape/${VERSION}`,
   }
   let requests = 0
   const answers = new Map<number, number>()
 
-  async function exchange(target: Target, query: Query, signal: AbortSignal): Promise<Exchange> {
+  async function exchange(
+    target: Target,
+    {query, accept}: {query: Query; accept: string},
+    signal: AbortSignal,
+  ): Promise<Exchange> {
     requests += 1
     const overdue = new AbortController()
     const timer = setTimeout(() => overdue.abort(), timeoutMs * TIMEOUTS_PER_ANSWER)
@@ -96,7 +97,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
       const answer = await pool.request({
         method: 'GET',
         path: buildPath(base, target.path, query),
-        headers,
+        headers: {...headers, accept},
         signal: AbortSignal.any([signal, overdue.signal]),
       })
       answers.set(answer.statusCode, (answers.get(answer.statusCode) ?? 0) + 1)
@@ -109,6 +110,25 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
       throw classifyFault(error, target)
     } finally {
       clearTimeout(timer)
+    }
+  }
+
+  async function ask<T>(
+    request: {path: string; query: Query; accept: string; cancelled?: AbortSignal | undefined},
+    read: (answer: Exchange, target: Target, base: URL) => T,
+  ): Promise<T> {
+    const {path, cancelled} = request
+    const target = {host: base.host, path}
+    const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
+    try {
+      return await withRetries(
+        async () => read(await limiter.send(() => exchange(target, request, signal), signal), target, base),
+        {retries: config.retries, target},
+        {...world, signal},
+      )
+    } catch (error) {
+      if (!signal.aborted || error instanceof LoantapeError) throw error
+      throw world.signal.aborted ? createInterrupted(target, error) : signal.reason
     }
   }
 
@@ -125,22 +145,14 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
         ratePerSecond: limiter.ratePerSecond,
       }
     },
-    async getJson(path, query = {}, cancelled) {
-      const target = {host: base.host, path}
-      const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
-      try {
-        return await withRetries(
-          async () => {
-            const answer = await limiter.send(() => exchange(target, query, signal), signal)
-            return parseAnswer(answer, target, base)
-          },
-          {retries: config.retries, target},
-          {...world, signal},
-        )
-      } catch (error) {
-        if (!signal.aborted || error instanceof LoantapeError) throw error
-        throw world.signal.aborted ? createInterrupted(target, error) : signal.reason
-      }
+    getJson(path, query = {}, cancelled) {
+      return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
+    },
+    getText(path, query = {}) {
+      return ask({path, query, accept: 'application/json, text/csv, */*;q=0.1'}, (answer, target) => {
+        requireServed(answer, target, base)
+        return answer
+      })
     },
     async [Symbol.asyncDispose]() {
       await pool.destroy()
@@ -151,7 +163,9 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
 /** A path may hold what must be escaped, or a query of its own. */
 function buildPath(base: URL, path: string, query: Query): string {
   const url = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
-  for (const [name, value] of [...base.searchParams, ...Object.entries(query)]) {
+  for (const name of base.searchParams.keys()) url.searchParams.delete(name)
+  for (const [name, value] of base.searchParams) url.searchParams.append(name, value)
+  for (const [name, value] of Object.entries(query)) {
     if (value !== undefined) url.searchParams.set(name, String(value))
   }
   return `${url.pathname}${url.search}`

@@ -82,7 +82,7 @@ async function listCopiedTables(db: Database): Promise<string[]> {
 }
 
 function isAppendOnly(table: string): boolean {
-  return table.endsWith('_version')
+  return table.endsWith('_version') || table === 'raw.rate'
 }
 
 async function copyWhole(db: Database): Promise<void> {

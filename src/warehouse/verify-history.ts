@@ -18,6 +18,31 @@ export async function verifyHistory(folder: DataFolder, stream: Stream, next: st
   return await tryRules(db, listRules(stream), {file: basename(folder.history), next})
 }
 
+/** The same of the reference rates: every value stands once, and differs from the one before it. */
+export async function verifyRates(folder: DataFolder, next: string): Promise<Failure[]> {
+  await using db = await openHistory(folder, {searchPath: 'history.raw'})
+  return await tryRules(db, RATE_RULES, {file: basename(folder.history), next})
+}
+
+const RATE_RULES: readonly Rule[] = [
+  {
+    problem: `Numbers that are not 1, 2, … of table 'raw.rate'`,
+    sql: `
+      select seq, count(*) as copies from rate group by seq having count(*) > 1
+      union all
+      select max(seq), count(*) from rate having max(seq) <> count(distinct seq) or min(seq) <> 1
+      order by all`,
+  },
+  {
+    problem: `Values that stand twice in table 'raw.rate'`,
+    sql: `
+      select feed, rate, rate_date, value
+      from rate
+      qualify value = lag(value) over (partition by feed, rate, rate_date order by seq)
+      order by all`,
+  },
+]
+
 function listRules(stream: Stream): Rule[] {
   return [...listVersionRules(stream), ...listCertificateRules(stream)]
 }

@@ -126,6 +126,20 @@ export function aListing({day = '2026-03-02', ...row}: Row & {day?: string} = {}
   }
 }
 
+/** A row of `raw.rate`, read on a business day. */
+export function aRate({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
+  return {
+    feed: 'fed',
+    rate: 'SOFR',
+    rate_date: day,
+    value: '4.31',
+    observed_at: `${day} 22:00:00`,
+    business_date: day,
+    recorded_at: `${day} 22:01:00`,
+    ...row,
+  }
+}
+
 /** A row of `raw.drift`: what the walk of a business day found. */
 export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
   return {
@@ -147,6 +161,7 @@ export interface History {
   borrowers?: Row[]
   documents?: Row[]
   listings?: Row[]
+  rates?: Row[]
 }
 
 /** What a release counts; by default everything until the end of March 2026. */
@@ -185,6 +200,7 @@ async function openHistoryOf(history: History): Promise<Database> {
   await insertRows(db, 'deal_version', numbered(history.versions))
   await insertRows(db, 'borrower_version', numbered(history.borrowers))
   await insertRows(db, 'document_version', numbered(history.documents))
+  await insertRows(db, 'rate', numbered(history.rates))
   await insertRows(db, 'listing', history.listings ?? [])
   await insertRows(db, 'walk', history.walks ?? [])
   await insertRows(db, 'quarantine', history.quarantine ?? [])

@@ -13,6 +13,7 @@ import {
   aDrift,
   aListing,
   aQuarantine,
+  aRate,
   aVersion,
   aWalk,
   buildRelease,
@@ -33,6 +34,8 @@ interface Walk {
   /** Columns of `raw.walk`; `none` for what was observed between two walks. */
   certificate: 'none' | Row
   drift: Row[]
+  /** Rows of `raw.rate` appended that day. */
+  rates: Row[]
   /** What lists of borrowers and documents read in it showed that was new. */
   borrowers: Lists
   documents: Lists
@@ -62,13 +65,15 @@ const walk: z.ZodType<Walk> = z
   .object({
     certificate: z.union([z.literal('none'), record]).default({}),
     drift: z.array(record).default([]),
+    rates: z.array(record).default([]),
     borrowers: lists,
     documents: lists,
   })
   .catchall(shown)
-  .transform(({certificate, drift, borrowers, documents, ...deals}) => ({
+  .transform(({certificate, drift, rates, borrowers, documents, ...deals}) => ({
     certificate,
     drift,
+    rates,
     borrowers,
     documents,
     deals,
@@ -112,9 +117,10 @@ function toHistory({walks}: ModelCase): Required<History> {
     borrowers: [],
     documents: [],
     listings: [],
+    rates: [],
   }
   const lastSeen = new Map<string, Row>()
-  for (const [key, {certificate, drift, borrowers, documents, deals}] of Object.entries(walks)) {
+  for (const [key, {certificate, drift, rates, borrowers, documents, deals}] of Object.entries(walks)) {
     const {day, startedAt} = startOf(key)
     const walkId = `walk ${key}`
     const times = {started_at: timestamp(startedAt), ended_at: timestamp(startedAt + 10 * MINUTE)}
@@ -123,6 +129,7 @@ function toHistory({walks}: ModelCase): Required<History> {
       history.walks.push(aWalk({day, walk_id: walkId, ...times, recorded_at, ...certificate}))
     }
     history.drift.push(...drift.map((found) => aDrift({walk_id: walkId, ...found})))
+    history.rates.push(...rates.map((row) => aRate({day, ...row})))
     const observed_at = timestamp(startedAt + 5 * MINUTE)
     for (const [dealId, shown] of Object.entries(deals)) {
       if (shown === 'quarantined') {
