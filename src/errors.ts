@@ -90,9 +90,13 @@ export function codeOf(error: unknown): string {
   return 'UNEXPECTED'
 }
 
-/** Anything thrown, in our words: what the disk refuses is said plainly, what nobody planned for stays as it is. */
+/**
+ * Anything thrown, in our words: what the disk refuses is said plainly, what nobody planned for stays as it is. Where
+ * cleaning up failed as well, what was cleaned up after is what counts.
+ */
 export function explainError(error: unknown): LoantapeError {
   if (error instanceof LoantapeError) return error
+  if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
     return new UnexpectedError({

@@ -61,6 +61,12 @@ test.each(['disk I/O error', 'EIO: i/o error, fsync', 'EROFS: read-only file sys
   },
 )
 
+test('where cleaning up failed as well, the first error is explained', () => {
+  const full = new Error('ENOSPC: no space left on device, write')
+  const both = new SuppressedError(new Error('disk I/O error'), full)
+  expect(explainError(both)).toMatchObject({code: 'DISK_FULL', cause: full})
+})
+
 test('what is thrown without being an error still has a message and a code', () => {
   expect(messageOf('just text')).toBe('just text')
   expect(codeOf('just text')).toBe('UNEXPECTED')
