@@ -83,7 +83,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'RELEASE_UNKNOWN',
     /'\.\.\/current'/,
   ],
-  ['an unknown job', ['run', 'weekly'], 'JOB_UNKNOWN', /'weekly'.*nightly\. Nothing was started\./],
+  ['an unknown job', ['run', 'weekly'], 'JOB_UNKNOWN', /'weekly'.*nightly, rates\. Nothing was started\./],
 ]
 
 for (const [behaviour, args, code, words] of wrong) {
