@@ -93,7 +93,8 @@ test('a job that fails leaves the server running, and says why', async () => {
   await until(
     () =>
       readRuns(`select 1 from job_run where job = 'broken' and state = 'failed'`).length > 0 &&
-      readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0,
+      readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0 &&
+      readRuns('select 1 from alarm').length > 0,
   )
   expect(await stop(serve)).toBe(0)
   expect(readRuns(`select name, state from alarm`)).toEqual([
