@@ -1,0 +1,260 @@
+import {z} from 'zod'
+import {isTimeZone, parseInstant} from './clock.ts'
+import type {Config} from './config.ts'
+
+const number = (low: number, high: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d+(\.\d+)?$/, `expected a number from ${low} to ${high}`)
+    .transform(Number)
+    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+const integer = (low: number, high: number): z.ZodType<number> =>
+  z
+    .string()
+    .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
+    .transform(Number)
+    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+
+const secret = (least: number): z.ZodType<string | undefined, string | undefined> =>
+  z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
+    .min(least, `expected ${least} characters at least`)
+    .optional()
+
+const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
+  z
+    .string()
+    .regex(
+      /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
+      'expected whsec_ and at least 24 bytes in base64',
+    )
+    .optional()
+
+/** Every setting: its form, its default, and what the generated documents say of it, in their order. */
+export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
+  baseUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .transform((url) => url.replace(/\/+$/, ''))
+    .optional()
+    .meta({
+      description:
+        'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it.',
+      example: 'https://deals.example.com/v1',
+    }),
+  apiKey: z
+    .string()
+    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
+    .optional()
+    .meta({
+      description:
+        'API key sent as a Bearer token. Or name a file that holds it with `LOANTAPE_API_KEY_FILE`.',
+      example: 'sk_live_...',
+      isSecret: true,
+    }),
+  dataDir: z.string().prefault('./data').meta({description: 'Folder that holds everything loantape writes.'}),
+  ratePerSecond: number(0.01, 100_000)
+    .prefault('5')
+    .meta({description: 'Upper bound of requests per second to the source.'}),
+  rateBurst: integer(1, 100_000)
+    .prefault('5')
+    .meta({description: 'Requests that may follow each other at once after a pause.'}),
+  pageSize: integer(1, 100).prefault('100').meta({description: 'Records asked for per page, 1 to 100.'}),
+  detail: z.enum(['auto', 'on', 'off']).prefault('auto').meta({
+    description: 'Whether single deals are fetched for the fields list rows lack: `auto` asks once and sees.',
+  }),
+  detailPath: z
+    .string()
+    .regex(/^\/.*\{id\}/, 'expected a path with {id}')
+    .prefault('/deals/{id}')
+    .meta({description: 'Path of one deal, relative to the base URL.'}),
+  detailConcurrency: integer(1, 64).prefault('4').meta({description: 'Detail requests under way at once.'}),
+  detailBudgetMinutes: number(0, 1440).prefault('20').meta({
+    description:
+      'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+  }),
+  streams: z.string().prefault('deals').meta({
+    description:
+      'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/streams.md.',
+    example: 'deals,borrowers,documents',
+  }),
+  hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
+    description:
+      'Key under which e-mail addresses of borrowers are hashed. Made and kept in `hash.key` of the data folder where it is not set. Or name a file that holds it with `LOANTAPE_HASH_KEY_FILE`.',
+    isSecret: true,
+  }),
+  stage: z.string().optional().meta({
+    description:
+      'Walk only deals of this status. That is a part of the portfolio: use a data folder of its own.',
+    example: 'underwriting',
+  }),
+  stageParam: z
+    .string()
+    .regex(/^[\w-]+$/, 'expected a query parameter name')
+    .prefault('status')
+    .meta({description: 'Query parameter that carries `LOANTAPE_STAGE`.'}),
+  cursorTtlMinutes: number(0, 525_600).prefault('30').meta({
+    description: 'Age in minutes up to which an interrupted walk is continued from its cursor.',
+  }),
+  maxWaitMinutes: number(0, 1440).prefault('60').meta({
+    description: 'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
+  }),
+  requestTimeoutSeconds: number(0.05, 3600).prefault('30').meta({
+    description:
+      'Seconds without an answer, or between two parts of one, after which a request is tried again.',
+  }),
+  retries: integer(0, 100).prefault('5').meta({
+    description: 'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
+  }),
+  shrinkLimitPct: number(0, 100).prefault('5').meta({
+    description: 'Percentage of known deals that may be newly absent before the walk is refused.',
+  }),
+  changeLimitPct: number(0, 100).prefault('20').meta({
+    description: 'Percentage of known deals that may change amount or leave a funded status before refusal.',
+  }),
+  timeZone: z
+    .string()
+    .refine(isTimeZone, 'expected an IANA time zone')
+    .prefault('America/New_York')
+    .meta({description: 'Time zone of business dates.'}),
+  dayCutoff: z
+    .string()
+    .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
+    .prefault('06:00')
+    .meta({description: 'Local time before which a walk counts for the day before.'}),
+  releasesKept: integer(1, 10_000).prefault('7').meta({
+    description:
+      'Releases kept of those that were current once; older ones are removed, never the current one.',
+  }),
+  pastReleasesKept: integer(2, 10_000).prefault('7').meta({
+    description:
+      'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
+  }),
+  modelTimeoutSeconds: number(0.01, 86_400)
+    .prefault('1800')
+    .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
+  buildMemoryMb: integer(64, 16_777_216).optional().meta({
+    description:
+      'Megabytes the engine may hold while it builds a release; the rest spills to the disk. 80 % of the memory where it is not set.',
+    example: '2048',
+  }),
+  sqlDir: z.string().optional().meta({
+    description: 'A folder of your own models, checks and seeds, added to the built-in ones.',
+  }),
+  jobsDir: z
+    .string()
+    .optional()
+    .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
+  webHost: z
+    .string()
+    .regex(/^[\w.:-]+$/, 'expected a host name or address')
+    .prefault('127.0.0.1')
+    .meta({
+      description: 'Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.',
+    }),
+  webPort: integer(0, 65_535)
+    .prefault('8321')
+    .meta({description: 'Port of the web side; 0 takes a free one.'}),
+  webToken: secret(16).meta({
+    description:
+      'Token that dashboard and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
+    isSecret: true,
+  }),
+  webhookSecret: webhookSecret().meta({
+    description: 'Secret the service signs its webhooks with (Standard Webhooks); without it none is taken.',
+    example: 'whsec_...',
+    isSecret: true,
+  }),
+  webhookSecretPrevious: webhookSecret().meta({
+    description: 'The secret before, taken as well while secrets are rotated.',
+    isSecret: true,
+  }),
+  alarmWebhookUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .optional()
+    .meta({
+      description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
+      example: 'https://hooks.slack.com/services/...',
+      isSecret: true,
+    }),
+  alarmEmailTo: z.string().optional().meta({
+    description: 'Who gets alarms by e-mail, comma-separated; needs LOANTAPE_SMTP_URL.',
+    example: 'data-team@example.com',
+  }),
+  alarmEmailFrom: z.string().prefault('loantape@localhost').meta({description: 'Sender of those e-mails.'}),
+  smtpUrl: z
+    .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
+    .optional()
+    .meta({
+      description: 'Mail server, user and password included.',
+      example: 'smtps://user:password@mail.example.com:465',
+      isSecret: true,
+    }),
+  alarmMaxAgeHours: number(0.01, 8760)
+    .prefault('26')
+    .meta({description: 'Hours without a successful sync after which an alarm is raised.'}),
+  alarmQuarantine: integer(0, 10_000_000)
+    .prefault('10')
+    .meta({description: 'Records a walk may put into quarantine before an alarm is raised.'}),
+  deadManUrl: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .optional()
+    .meta({
+      description:
+        'URL asked for after each successful job that syncs, for a service that notices its absence.',
+      example: 'https://hc-ping.com/...',
+      isSecret: true,
+    }),
+  accountingFile: z.string().optional().meta({
+    description:
+      'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
+    example: './accounting.json',
+  }),
+  postgresUrl: z
+    .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
+    .optional()
+    .meta({
+      description:
+        'PostgreSQL database that `loantape publish postgres` fills. Or name a file that holds the URL with `LOANTAPE_POSTGRES_URL_FILE`.',
+      example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
+      isSecret: true,
+    }),
+  postgresReader: z.string().optional().meta({
+    description: 'Role that may read what is published in PostgreSQL.',
+    example: 'reporting',
+  }),
+  targetsFile: z.string().optional().meta({
+    description:
+      'JSON file of the targets that `loantape export --deliver` sends batches to: docs/exports.md.',
+    example: 'targets.json',
+  }),
+  targetSecret: z.string().optional().meta({
+    description: 'Password or token for targets that name no file of their own for it.',
+    isSecret: true,
+  }),
+  ratesFile: z.string().optional().meta({
+    description:
+      'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
+    example: 'rates.json',
+  }),
+  batchesKept: integer(1, 1_000_000).prefault('400').meta({
+    description:
+      'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
+  }),
+  quarantineDays: integer(1, 36_500).prefault('365').meta({
+    description: 'Days after which `loantape prune` removes replayed quarantined records.',
+  }),
+  logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
+    description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
+    example: 'debug',
+  }),
+  now: z
+    .string()
+    .refine((text) => parseInstant(text) !== null, 'expected an ISO 8601 instant with an offset')
+    .optional()
+    .meta({
+      description: 'An instant that freezes the business clock, for rehearsals and tests.',
+      example: '2026-01-31T23:00:00Z',
+    }),
+}
