@@ -3,7 +3,6 @@ import {z} from 'zod'
 import {LoantapeError} from '../errors.ts'
 import type {Check, Model} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {requireDescribedColumns} from './model-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed, type Seed} from './seeds.ts'
@@ -45,7 +44,7 @@ const countRow = z.object({rows: z.coerce.number()})
  *
  * @param counted `asOf` as `YYYY-MM-DD`, `knownAt` as `YYYY-MM-DD HH:MM:SS[.ssssss]` in UTC
  * @returns the published models in the order they were built
- * @throws CheckError `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE` or `SEED_…`, with file and line
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line
  */
 export async function buildModels(
   db: Database,
@@ -95,7 +94,6 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
     const place = {file: model.file, line: 1}
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
-  await requireDescribedColumns(db, model, table)
   if (model.isPublished) await commentOn(db, model)
   const count = await db.first(countRow, `select count(*) as rows from ${table}`)
   return {

@@ -3,9 +3,9 @@ import type {Check, Model} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {IS_HISTORY} from '../warehouse/history.ts'
 import {migrate} from '../warehouse/migrate.ts'
-import {type BuildPlan, buildModels, tableOf} from './build-models.ts'
+import {type BuildPlan, buildModels, fingerprintModels, tableOf} from './build-models.ts'
 import {requireExactSums} from './exact-sums.ts'
-import {listColumns, type TableColumn} from './model-columns.ts'
+import {listColumns, requireDescribedColumns, type TableColumn} from './model-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {listChangingFunctions, requireRepeatable} from './repeatable.ts'
@@ -15,6 +15,16 @@ import {findTables} from './table-references.ts'
 const nameRow = z.object({name: z.string()})
 const planRow = z.object({json: z.string()})
 
+/** What a build is compiled from. */
+interface ModelSource {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+  checks: readonly Check[]
+}
+
+/** The plan compiled last, for the build after it: the same source compiles to the same plan. */
+let last: {fingerprint: string; plan: BuildPlan} | undefined
+
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
@@ -23,11 +33,13 @@ const planRow = z.object({json: z.string()})
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
  */
-export async function compileModels(source: {
-  models: readonly Model[]
-  seeds: readonly Seed[]
-  checks: readonly Check[]
-}): Promise<BuildPlan> {
+export async function compileModels(source: ModelSource): Promise<BuildPlan> {
+  const fingerprint = fingerprintModels(source.models, source.checks, source.seeds)
+  if (last?.fingerprint !== fingerprint) last = {fingerprint, plan: await compileAnew(source)}
+  return last.plan
+}
+
+async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
     attach: [
       {path: ':memory:', alias: 'release'},
@@ -49,10 +61,12 @@ export async function compileModels(source: {
     isDry: true,
     async around(model, build) {
       await build()
+      const described = await listColumns(db, tableOf(model))
+      requireDescribedColumns(model, described)
+      columns.set(model.name, described)
       const plan = await bindModel(db, model)
       await requireExactSums(db, model, plan)
       await requireRepeatable(db, model, {plan, changing})
-      columns.set(model.name, await listColumns(db, tableOf(model)))
     },
   })
   for (const {name} of source.seeds) {

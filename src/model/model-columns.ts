@@ -20,13 +20,12 @@ export function listColumns(db: Database, table: string): Promise<TableColumn[]>
 }
 
 /**
- * Holds a built model, whose table is `table`, against its header: every column is described, every description has its
+ * Holds the columns that a model came to against its header: every column is described, every description has its
  * column, and published types are plain.
  *
  * @throws CheckError `MODEL_COLUMNS` or `MODEL_TYPE`, with file and line
  */
-export async function requireDescribedColumns(db: Database, model: Model, table: string): Promise<void> {
-  const columns = await listColumns(db, table)
+export function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
   const headerEnd = model.columns.at(-1)?.line ?? 1
   for (const {name, type} of columns) {
     const described = model.columns.find((column) => column.name === name)
