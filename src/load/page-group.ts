@@ -1,7 +1,8 @@
 import {BIGINT, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
 import type {ColumnValue, NormalisedPage, Page} from '../types.ts'
-import {appendRows, type Database} from '../warehouse/database.ts'
+import type {Database} from '../warehouse/database.ts'
+import {appendRows} from '../warehouse/row-buffer.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
 import {createStagedRows} from './stream-tables.ts'
 

@@ -1,7 +1,8 @@
 import {DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {RateObservation} from '../types.ts'
-import {appendRows, type Database, inTransaction} from '../warehouse/database.ts'
+import {type Database, inTransaction} from '../warehouse/database.ts'
+import {appendRows} from '../warehouse/row-buffer.ts'
 import {nextRecordedAt} from './apply.ts'
 
 /** What one reading of a feed showed; instants are microseconds since the epoch. */

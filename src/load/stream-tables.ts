@@ -1,7 +1,8 @@
 import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
-import {appendColumns, type Database, quoteLiteral} from '../warehouse/database.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {type AppendTarget, createRowBuffer} from '../warehouse/row-buffer.ts'
 
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
 export type StagedSource = 'list' | 'detail' | 'gone' | 'replay' | 'webhook'
@@ -58,13 +59,13 @@ export interface StagedPlace {
   position: number
 }
 
-/** Observations on their way into a staged table, column by column. */
+/** Observations on their way into a staged table. */
 export interface StagedRows {
   push(observation: Observation, place: StagedPlace): void
   /** Notes that a record's own page says it is gone. */
   pushGone(gone: {id: string; observedAt: bigint}): void
   /** Appends them to the staged table of the stream, or to another of its form. */
-  append(db: Database, table?: {catalog: string; schema: string; table: string}): Promise<void>
+  append(db: Database, target?: AppendTarget): Promise<void>
 }
 
 /** Creates an empty batch of staged rows. */
@@ -73,23 +74,18 @@ export function createStagedRows(stream: Stream): StagedRows {
   for (const {type, mayBeAbsent} of stream.columns)
     types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
   types.push(VARCHAR)
-  const columns: ColumnValue[][] = types.map(() => [])
+  const rows = createRowBuffer(types)
   const optional = optionalColumnsOf(stream)
 
   function push({observedAt, id, values, present, payload}: Observation, place: StagedPlace): void {
-    let next = 0
-    const add = (value: ColumnValue) => columns[next++]?.push(value)
-    add(place.source)
-    add(BigInt(place.pageNo))
-    add(BigInt(place.position))
-    add(observedAt)
-    add(id)
+    const row: ColumnValue[] = [place.source, BigInt(place.pageNo), BigInt(place.position), observedAt, id]
     let flag = 0
     stream.columns.forEach((column, index) => {
-      add(values[index] ?? null)
-      if (column.mayBeAbsent) add(present[flag++] ?? false)
+      row.push(values[index] ?? null)
+      if (column.mayBeAbsent) row.push(present[flag++] ?? false)
     })
-    add(payload)
+    row.push(payload)
+    rows.push(row)
   }
 
   return {
@@ -104,8 +100,8 @@ export function createStagedRows(stream: Stream): StagedRows {
       }
       push(nothing, {source: 'gone', pageNo: 0, position: 0})
     },
-    append(db, table = {catalog: 'warehouse', schema: 'raw', table: `staged_${stream.name}`}) {
-      return appendColumns(db, {...table, types}, columns)
+    append(db, target = {catalog: 'warehouse', schema: 'raw', table: `staged_${stream.name}`}) {
+      return rows.append(db, target)
     },
   }
 }

@@ -3,13 +3,13 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
 import type {ColumnValue} from '../../src/types.ts'
 import {
-  appendRows,
   type Database,
   inTransaction,
   openDatabase,
   quoteLiteral,
   quoteName,
 } from '../../src/warehouse/database.ts'
+import {appendRows} from '../../src/warehouse/row-buffer.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 
 let data: TestFolder
