@@ -104,8 +104,7 @@ export function isCalendarDate(text: string): boolean {
   return parseDay(text) !== null
 }
 
-const isoInstant =
-  /^(\d{4})-(\d{2})-(\d{2})[Tt ](\d{2}):(\d{2})(?::(\d{2})(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
+const isoInstant = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/
 
 /**
  * Reads an ISO 8601 instant with an offset into microseconds since the epoch; digits beyond microseconds are cut.
@@ -115,14 +114,23 @@ const isoInstant =
 export function parseInstant(text: string): bigint | null {
   const match = isoInstant.exec(text)
   if (!match) return null
-  const [, year, month, day, hours = '', minutes = '', seconds = '00', fraction, offset = ''] = match
-  const midnight = midnightOf(Number(year), Number(month), Number(day))
-  if (midnight === null || Number(hours) > 23 || Number(minutes) > 59 || Number(seconds) > 59) return null
+  const [, time, fraction, offset = ''] = match
+  const midnight = midnightOf(readDigits(text, 0, 4), readDigits(text, 5, 2), readDigits(text, 8, 2))
+  const [hours, minutes] = [readDigits(text, 11, 2), readDigits(text, 14, 2)]
+  const seconds = time === undefined ? 0 : readDigits(text, 17, 2)
+  if (midnight === null || hours > 23 || minutes > 59 || seconds > 59) return null
   const offsetMinutes = parseOffset(offset)
   if (offsetMinutes === null) return null
-  const local = midnight + ((Number(hours) * 60 + Number(minutes)) * 60 + Number(seconds)) * 1000
+  const utc = midnight + ((hours * 60 + minutes - offsetMinutes) * 60 + seconds) * 1000
   const micros = fraction === undefined ? 0 : Number(fraction.slice(0, 6).padEnd(6, '0'))
-  return BigInt(local - offsetMinutes * 60_000) * 1000n + BigInt(micros)
+  return BigInt(utc) * 1000n + BigInt(micros)
+}
+
+/** The number that stands at a place of a text, digits only: a tenth of what cutting the text out would cost. */
+function readDigits(text: string, start: number, length: number): number {
+  let number = 0
+  for (let index = start; index < start + length; index++) number = number * 10 + text.charCodeAt(index) - 48
+  return number
 }
 
 /** Minutes east of UTC of `Z`, `+05:30` or `-0500`. */

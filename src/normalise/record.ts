@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../types.ts'
 import {createSealer} from './seal.ts'
@@ -47,8 +48,9 @@ function createRecordNormaliser(
   const columns = stream.columns.map((column) => column.name)
   const optional = optionalColumnsOf(stream).map((column) => column.name)
   const known = new Set(stream.wireFields)
+  const schema = z.compile(stream.schema)
   return (record, observedAt) => {
-    const parsed = stream.schema.safeParse(record)
+    const parsed = schema.safeParse(record)
     if (!parsed.success) {
       const issue = parsed.error.issues[0]
       return {
