@@ -39,7 +39,7 @@ const countRow = z.object({rows: z.coerce.number()})
 /**
  * Builds every model into the empty database attached as `release`, from the one attached as `history`. Tables are
  * written ordered by their grain, with comments on tables and columns. Models of the schema `work` live in memory, in no
- * order, while the others are built. Afterwards the search path is `release.main,history.raw`. Not to be called within a
+ * order, as long as others are to read them. Afterwards the search path is `release.main,history.raw`. Not to be called within a
  * transaction.
  *
  * @param counted `asOf` as `YYYY-MM-DD`, `knownAt` as `YYYY-MM-DD HH:MM:SS[.ssssss]` in UTC
@@ -48,7 +48,7 @@ const countRow = z.object({rows: z.coerce.number()})
  */
 export async function buildModels(
   db: Database,
-  plan: Pick<BuildPlan, 'models' | 'seeds'>,
+  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
   counted: {asOf: string; knownAt: string},
   options: BuildOptions = {},
 ): Promise<BuiltModel[]> {
@@ -62,15 +62,28 @@ export async function buildModels(
   try {
     await db.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
     const built: BuiltModel[] = []
-    for (const model of plan.models) {
+    for (const [index, model] of plan.models.entries()) {
       const result = await buildModel(db, model, options)
       if (model.isPublished) built.push(result)
+      for (const served of listServed(plan, index)) await db.run(`drop table ${tableOf(served)}`)
     }
     return built
   } finally {
     await db.run(`set search_path = 'release.main,history.raw'`)
     await db.run('detach scratch')
   }
+}
+
+/** The work models that the model at `index` was the last to read. */
+function listServed({models, reads}: Pick<BuildPlan, 'models' | 'reads'>, index: number): Model[] {
+  const isReadBy = (work: Model, reader: Model | undefined) =>
+    reader !== undefined && (reads.get(reader.name)?.includes(work.name) ?? false)
+  return models.filter(
+    (work) =>
+      !work.isPublished &&
+      isReadBy(work, models[index]) &&
+      !models.slice(index + 1).some((later) => isReadBy(work, later)),
+  )
 }
 
 /** The fully qualified table that a model becomes during a build. */

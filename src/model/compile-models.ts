@@ -57,7 +57,7 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
-  await buildModels(db, {models, seeds: source.seeds}, counted, {
+  await buildModels(db, {models, reads, seeds: source.seeds}, counted, {
     isDry: true,
     async around(model, build) {
       await build()

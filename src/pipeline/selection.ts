@@ -4,7 +4,7 @@ import type {Check} from '../types.ts'
 
 /** What is built for a selection. */
 interface SelectionPlan {
-  plan: Pick<BuildPlan, 'models' | 'seeds'>
+  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>
   /** The checks of the selected models that can be run on what is built. */
   checks: Check[]
   /** Tables that are built for the selected ones and not kept. */
@@ -23,7 +23,7 @@ export function planSelection(whole: BuildPlan, checks: readonly Check[], select
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
   const models = whole.models.filter(({name}) => needed.has(name))
   return {
-    plan: {models, seeds: whole.seeds},
+    plan: {models, seeds: whole.seeds, reads: whole.reads},
     checks: checks.filter(({name}) => {
       const tables = whole.checkReads.get(name) ?? []
       return tables.some((table) => selected.has(table)) && tables.every(isBuilt)

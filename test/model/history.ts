@@ -212,7 +212,7 @@ async function openHistoryOf(history: History): Promise<Database> {
 export async function buildRelease(
   history: History,
   {asOf = '2026-03-31', knownAt = '2026-12-31 00:00:00'}: Counted = {},
-  plan?: Pick<BuildPlan, 'models' | 'seeds'>,
+  plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
 ): Promise<Database> {
   const db = await openHistoryOf(history)
   await buildModels(db, plan ?? (await builtInPlan()).plan, {asOf, knownAt})

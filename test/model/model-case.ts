@@ -197,6 +197,7 @@ export async function runModelCase(table: string, tested: ModelCase, plan: Build
     {...(asOf !== undefined && {asOf}), ...(tested.known_at !== undefined && {knownAt: tested.known_at})},
     {
       models: selectModel(plan, table),
+      reads: plan.reads,
       seeds: plan.seeds.map((seed) => replaced.get(seed.name) ?? seed),
     },
   )
