@@ -23,7 +23,7 @@ export interface BuildPlan {
 export interface BuildOptions {
   /** Runs the building of each model; what it throws of ours goes on as it is. */
   around?: (model: Model, build: () => Promise<void>) => Promise<void>
-  /** Bind every model, but run none: tables stay empty. */
+  /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
   isDry?: boolean
 }
 
@@ -107,13 +107,9 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
     const place = {file: model.file, line: 1}
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
-  if (model.isPublished) await commentOn(db, model)
-  const count = await db.first(countRow, `select count(*) as rows from ${table}`)
-  return {
-    name: model.name,
-    rows: count?.rows ?? 0,
-    duration_ms: Math.round(performance.now() - startedAt),
-  }
+  const {rows} = options.isDry ? {rows: 0} : await db.one(countRow, `select count(*) as rows from ${table}`)
+  if (model.isPublished && !options.isDry) await commentOn(db, model)
+  return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}
 }
 
 async function commentOn(db: Database, model: Model): Promise<void> {
