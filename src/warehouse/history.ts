@@ -55,14 +55,14 @@ async function extendCopy(db: Database, history: string, temporary: string): Pro
 
 /** Attaches the copy while `copy` fills it, and compares it with the warehouse; returns a table that differs, or null. */
 async function withCopy(db: Database, path: string, copy: () => Promise<void>): Promise<string | null> {
-  await db.run(`attach ${quoteLiteral(path)} as history_copy`)
+  await db.run(`attach ${quoteLiteral(path)} as history_copy; set disabled_compression_methods = ''`)
   try {
     await copy()
     const difference = await findDifference(db)
     await db.run('checkpoint history_copy')
     return difference
   } finally {
-    await db.run('detach history_copy')
+    await db.run(`detach history_copy; set disabled_compression_methods = 'fsst'`)
   }
 }
 

@@ -23,10 +23,11 @@ export async function openWarehouse(
   const db = await attachWarehouse(folder, world)
   try {
     rmSync(folder.spill, {recursive: true, force: true})
+    // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
     // The default threshold would write what a walk stages twice: into the log, and every 16 MB from there into the file.
     await db.run(
       `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${LOAD_MEMORY}';
-       set checkpoint_threshold = '1GB'`,
+       set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
     )
     await migrate(db, 'warehouse')
     return db
