@@ -19,37 +19,31 @@
 -- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends
 -- month: of business_date, YYYY-MM
 with
-versions as (
+-- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
+steps as (
   select
     deal_id,
     version,
     change,
     valid_from as observed_at,
     business_date as seen_on,
-    min(business_date) over (
-      partition by deal_id order by version rows between current row and unbounded following
-    ) as business_date,
+    min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
     status_class,
-    change <> 'vanished' and status_class = 'funded' as is_funded
-  from core.deal_history
-  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
-),
-
--- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
-steps as (
-  select
-    *,
+    change <> 'vanished' and status_class = 'funded' as is_funded,
+    coalesce(lag(change <> 'vanished' and status_class = 'funded') over earlier, false) as was_funded,
     lag(status_class) over earlier as class_before,
-    coalesce(lag(is_funded) over earlier, false) as was_funded,
     lag(loan_amount) over earlier as amount_before,
     lag(loan_program) over earlier as program_before,
     case
       when status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' then version
     end as spell_start
-  from versions
-  window earlier as (partition by deal_id order by version)
+  from core.deal_history
+  where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
+  window
+    earlier as (partition by deal_id order by version),
+    onward as (partition by deal_id order by version rows between current row and unbounded following)
 ),
 
 spells as (
@@ -60,6 +54,7 @@ spells as (
     last_value(case when spell_start is not null then seen_on end ignore nulls)
       over (partition by deal_id order by version) as began_on
   from steps
+  where is_funded or was_funded or spell_start is not null
 ),
 
 unseen_before as (

@@ -15,15 +15,6 @@
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
 with
-addresses as (
-  select
-    deal_id,
-    version,
-    trim(regexp_replace(property_address, '\s+', ' ', 'g')) as address,
-    left(array_to_string(string_split(address, ',')[:2], ','), 60) as short_address
-  from core.deal_history
-),
-
 entries as (
   select
     movement.period,
@@ -48,10 +39,11 @@ entries as (
       when 'ended' then 'End of loan'
       when 'reclass' then 'Reclass from ' || coalesce(movement.previous_loan_program, 'no program')
     end as label,
-    addresses.short_address
+    trim(regexp_replace(version.property_address, '\s+', ' ', 'g')) as address,
+    left(array_to_string(string_split(address, ',')[:2], ','), 60) as short_address
   from work.booked_movement as movement
-  inner join addresses on addresses.deal_id = movement.deal_id and addresses.version = movement.version
-  union all
+  inner join core.deal_history as version on version.deal_id = movement.deal_id and version.version = movement.version
+  union all by name
   select
     period,
     cast(period || '-01' as date) as entry_date,

@@ -59,7 +59,7 @@ async function writeMonths(
     mkdirSync(dirname(join(dir, name)), {recursive: true})
     await db.run(
       `copy (select * from release.${table} where ${where}) to ${quoteLiteral(join(dir, name))}
-       (format parquet, compression zstd, kv_metadata {release_id: ${quoteLiteral(source.manifest.release_id)}})`,
+       (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(source.manifest.release_id)}})`,
     )
     files.push({name, ...(await readControlTotals(db, table, where))})
   }

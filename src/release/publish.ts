@@ -65,7 +65,7 @@ export async function writeParquetFiles(
     const write = () =>
       db.run(
         `copy release.${name} to ${quoteLiteral(path)}
-         (format parquet, compression zstd, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
+         (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
       )
     await around({name, file}, write)
     const {rows} = await db.one(
