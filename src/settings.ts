@@ -136,7 +136,7 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
   buildMemoryMb: integer(64, 16_777_216).optional().meta({
     description:
-      'Megabytes the engine may hold while it builds a release; the rest spills to the disk. 80 % of the memory where it is not set.',
+      'Megabytes the engine may hold while it builds a release; the rest spills to the disk. Where it is not set, 3000 or 80 % of the memory, whichever is less.',
     example: '2048',
   }),
   sqlDir: z.string().optional().meta({

@@ -1,4 +1,4 @@
-import {availableParallelism} from 'node:os'
+import {availableParallelism, totalmem} from 'node:os'
 import type {Config} from '../config.ts'
 import {CheckError, DeferredError} from '../errors.ts'
 import type {TableFile} from '../release/publish.ts'
@@ -8,6 +8,9 @@ import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
 const THREAD_MB = 125
+
+/** Enough for a million deals; with more the engine takes more, and is no faster for it. */
+const ENOUGH_MB = 3000
 
 /** What a build works on: the file of a model, of a check, or of a table that is written. */
 type Subject = Model | Check | TableFile
@@ -27,14 +30,18 @@ export async function limitBuild(
   world: World,
 ): Promise<Limited> {
   await db.run(`set temp_directory = '${spillDir.replaceAll("'", "''")}'`)
-  const {buildMemoryMb: memoryMb} = config
-  if (memoryMb !== undefined) {
-    const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
-    await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
-  }
+  const memoryMb = memoryFor(config)
+  const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
   return (subject, work) =>
     withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+}
+
+/** Megabytes a build may hold: as set, or enough, or most of what this machine has or its container may use. */
+function memoryFor({buildMemoryMb}: Pick<Config, 'buildMemoryMb'>): number {
+  const available = Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY)
+  return buildMemoryMb ?? Math.floor(Math.min(ENOUGH_MB, (available * 0.8) / 1e6))
 }
 
 function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {
@@ -69,10 +76,9 @@ function describeCut(
       cause,
     })
   }
-  const limit = config.buildMemoryMb === undefined ? 'this machine gives' : `${config.buildMemoryMb} MB allow`
   return new CheckError({
     code: `${kind.toUpperCase()}_MEMORY`,
-    problem: `${what} needs more memory than ${limit}, spilling included: expected it to fit into LOANTAPE_BUILD_MEMORY_MB.`,
+    problem: `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_BUILD_MEMORY_MB.`,
     kept,
     next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
     cause,
