@@ -17,6 +17,7 @@ import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
 import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
+import {createWebhookWatch} from './pipeline/webhook-watch.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
@@ -109,7 +110,8 @@ async function walkAndApply(
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    const tools = {db, stream, folder, client, config, accepted, runId: run.runId}
+    const webhooks = createWebhookWatch(run.ledger, config, world)
+    const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks}
     const walk = await readToEnd(tools, world)
     await pinSource(db, walk)
     const certificate = await certifyWalk(db, stream, walk)
@@ -124,7 +126,7 @@ async function walkAndApply(
     const streams: ChildResult[] = []
     for (const child of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const childTools = {...tools, stream: child, hashKey}
+      const childTools = {...tools, stream: child, hashKey, webhooks: undefined}
       streams.push(await syncChildren(childTools, {businessDate: walk.businessDate, budgetMs}, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}

@@ -1,5 +1,6 @@
 import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
+import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError} from '../errors.ts'
 import {type Alarm, listAlarms} from '../ledger/alarms.ts'
@@ -8,6 +9,7 @@ import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
 import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage.ts'
 import {type DriftFinding, listLastDrift} from '../load/drift.ts'
 import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
@@ -36,6 +38,8 @@ interface Status {
   drift: DriftFinding[]
   /** Records that wait in quarantine. */
   quarantine_waiting: number
+  /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
+  webhooks: WebhookCoverage | null
   learnt_rate_per_second: number | null
   /** Alarms that are raised. */
   alarms: Alarm[]
@@ -79,7 +83,7 @@ function parseHours(text: string): number {
 }
 
 async function readStatus(
-  config: {dataDir: string; baseUrl?: string | undefined},
+  config: Pick<Config, 'dataDir' | 'baseUrl' | 'webhookSecret'>,
   maxAgeHours: number,
   world: World,
 ): Promise<Omit<Status, 'next_slots'>> {
@@ -93,6 +97,7 @@ async function readStatus(
     release: release ?? null,
     checking: null,
     ...(await readHistoryStatus(folder)),
+    webhooks: null,
     learnt_rate_per_second: null,
     alarms: [],
     runs: [],
@@ -112,6 +117,7 @@ async function readStatus(
         : null,
     running: findLockHolder(ledger, world) ?? null,
     checking: findLastChecking(ledger) ?? null,
+    webhooks: config.webhookSecret === undefined ? null : (findLastCoverage(ledger) ?? null),
     learnt_rate_per_second:
       config.baseUrl === undefined ? null : (findLearntRate(ledger, config.baseUrl, world) ?? null),
     alarms: listAlarms(ledger),
@@ -188,6 +194,10 @@ function renderStatus(status: Status): string {
   for (const {kind, path, value, records} of status.drift) {
     const what = value === null ? path : `${path} '${value}'`
     lines.push(`Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`)
+  }
+  if (status.webhooks) {
+    const {changes, missed, walk_id} = status.webhooks
+    lines.push(`Webhooks: missed ${missed} of the ${changes} changes of walk ${walk_id}.`)
   }
   for (const {name, state, since} of status.alarms) lines.push(`Alarm: ${name}, ${state}, since ${since}.`)
   const [next] = status.next_slots

@@ -178,6 +178,14 @@ const MIGRATIONS = [
      sent_at text,
      error text
    ) strict;`,
+  // Instants of the real clock; `settled_at` is null while the walk goes on, `changes` and `missed` where nothing was compared.
+  `create table webhook_coverage (
+     walk_id text primary key,
+     began_at text not null,
+     settled_at text,
+     changes integer,
+     missed integer
+   ) strict;`,
 ]
 
 /** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */

@@ -17,7 +17,7 @@ const eventRow: z.ZodType<WaitingEvent> = z.object({
   deal_id: z.string(),
 })
 
-/** An event is known by its id for this long: longer than any sender tries again. */
+/** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
 const KEPT_DAYS = 4
 
 /**
@@ -61,16 +61,12 @@ export function settleEvents(
       )
       .run(new Date(now).toISOString(), outcome, JSON.stringify(eventIds))
     ledger.db
-      .prepare('delete from webhook_event where settled_at is not null and received_at < ?')
+      .prepare(
+        `delete from webhook_event
+         where settled_at is not null and received_at < min(
+           ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)
+         )`,
+      )
       .run(new Date(now - KEPT_DAYS * 86_400_000).toISOString())
   })
-}
-
-/** Whether any event was received before an instant, ms since the epoch. */
-export function hasEventsBefore({db}: Ledger, instant: number): boolean {
-  return (
-    db
-      .prepare('select 1 from webhook_event where received_at < ? limit 1')
-      .get(new Date(instant).toISOString()) !== undefined
-  )
 }

@@ -9,6 +9,7 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {requireBoundedQuarantine} from './quarantine.ts'
+import type {WebhookWatch} from './webhook-watch.ts'
 
 /** What settling a walk works with. */
 export interface SettleTools {
@@ -17,6 +18,8 @@ export interface SettleTools {
   folder: DataFolder
   config: GuardLimits
   accepted: ReadonlySet<Acceptance>
+  /** Compares the walks of deals with what webhooks had told of. */
+  webhooks?: WebhookWatch | undefined
 }
 
 /**
@@ -26,7 +29,7 @@ export interface SettleTools {
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError
  */
 export async function settleWalk(
-  {db, stream, folder, config, accepted}: SettleTools,
+  {db, stream, folder, config, accepted, webhooks}: SettleTools,
   walk: OpenWalk,
   details: {fetched: number; failed: number},
   world: World,
@@ -42,6 +45,7 @@ export async function settleWalk(
     throw refusal
   }
   await recordDrift(db, stream, walk)
+  await webhooks?.settle(db, walk.walkId)
   await applyObservations(db, stream, walk, {plan, now: BigInt(world.clock.now()) * 1000n, details})
   world.onStep('changes applied')
   await refreshHistory(db, folder)

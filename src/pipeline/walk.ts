@@ -121,7 +121,7 @@ function requestOf(config: SourceConfig): WalkRequest {
   return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
 }
 
-async function startAnew({db, stream, config, runId}: WalkTools, world: World): Promise<OpenWalk> {
+async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world: World): Promise<OpenWalk> {
   const past = await findPast(db, stream)
   const now = world.clock.now()
   const startedAt = BigInt(now) * 1000n
@@ -137,6 +137,7 @@ async function startAnew({db, stream, config, runId}: WalkTools, world: World): 
   const businessDate = past && past.businessDate > today ? past.businessDate : today
   const attempt = Math.floor(world.random() * 0x1000000)
   const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
+  webhooks?.begin(walkId)
   const walk = await startWalk(db, stream, {...requestOf(config), walkId, businessDate, startedAt})
   world.onStep('walk begun')
   return walk

@@ -27,7 +27,7 @@ ${release && renderRelease(release)}
   return renderPage({title: alarms.length === 0 ? 'loantape' : `loantape (${alarms.length})`, body})
 }
 
-function renderFigures({now, lastSync, missedByWebhooks, release}: Overview): Html {
+function renderFigures({now, lastSync, coverage, release}: Overview): Html {
   const figures: [name: string, value: string, note: string][] = [
     lastSync
       ? [
@@ -46,7 +46,7 @@ function renderFigures({now, lastSync, missedByWebhooks, release}: Overview): Ht
     [
       'Changes',
       count(sumChanges(lastSync?.changes)),
-      `${describeChanges(lastSync?.changes)}${missedByWebhooks === null ? '' : ', none of them told by a webhook'}`,
+      `${describeChanges(lastSync?.changes)}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
     ],
     release
       ? ['Release', release.as_of, `${release.checks.passed} checks passed, ${release.checks.warned} warned`]

@@ -55,6 +55,8 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
   function collect(): void {
     const overview = readOverview(tools, world)
     const {now, lastSync, release} = overview
+    // A gauge without labels says 0 by itself: what is not known is left out instead.
+    for (const one of [lastSuccessAge, releaseAge, missed]) one.remove()
     for (const one of [changes, releaseRows, slotLag, exportBytes, jobRuns, alarms]) one.reset()
     if (lastSync) {
       lastSuccessAge.set((now - lastSync.endedAt) / 1000)
@@ -81,7 +83,7 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
       slotLag.set({job}, lag_seconds)
       exportBytes.set({job}, bytes)
     }
-    if (overview.missedByWebhooks !== null) missed.set(overview.missedByWebhooks)
+    if (overview.coverage) missed.set(overview.coverage.missed)
     queued.set(overview.queued.length)
     for (const {name, state} of overview.alarms) alarms.set({name, state}, 1)
     ledgerBytes.set(statSync(tools.folder.ledger).size)

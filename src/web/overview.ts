@@ -4,7 +4,7 @@ import {type JobRun, listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts
 import type {Ledger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
 import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
-import {hasEventsBefore} from '../ledger/webhook-events.ts'
+import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
@@ -21,8 +21,8 @@ export interface Overview {
   jobRuns: JobRun[]
   runs: Run[]
   lastSync: LastSync | undefined
-  /** Changes the last walk found that no webhook had told of; null while none is received. */
-  missedByWebhooks: number | null
+  /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
+  coverage: WebhookCoverage | undefined
   release: ReleaseManifest | undefined
   next: {job: Job; slot: number}[]
 }
@@ -56,10 +56,12 @@ export interface WebTools {
   ledger: Ledger
   folder: DataFolder
   jobs: readonly Job[]
+  /** Whether webhooks are taken. */
+  takesWebhooks: boolean
 }
 
 /** Reads everything that is shown: the ledger and the manifest of the current release, never the warehouse. */
-export function readOverview({ledger, folder, jobs}: WebTools, world: World): Overview {
+export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, world: World): Overview {
   const now = world.realClock.now()
   const lastSync = readLastSync(ledger)
   return {
@@ -70,8 +72,7 @@ export function readOverview({ledger, folder, jobs}: WebTools, world: World): Ov
     jobRuns: listLatestJobRuns(ledger, 20),
     runs: listRuns(ledger, 10),
     lastSync,
-    missedByWebhooks:
-      lastSync && hasEventsBefore(ledger, lastSync.endedAt) ? sumChanges(lastSync.changes) : null,
+    coverage: takesWebhooks ? findLastCoverage(ledger) : undefined,
     release: findCurrentRelease(folder)?.manifest,
     next: jobs
       .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))

@@ -25,8 +25,13 @@ const BODY_LIMIT = 64 * 1024
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */
-export async function startWeb(config: Config, tools: WebTools, world: World): Promise<WebSide> {
+export async function startWeb(
+  config: Config,
+  given: Omit<WebTools, 'takesWebhooks'>,
+  world: World,
+): Promise<WebSide> {
   requireSafeAddress(config)
+  const tools: WebTools = {...given, takesWebhooks: config.webhookSecret !== undefined}
   const server = fastify({
     bodyLimit: BODY_LIMIT,
     requestTimeout: 15_000,

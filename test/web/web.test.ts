@@ -1,7 +1,9 @@
+import {mkdirSync, writeFileSync} from 'node:fs'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {beginRun, endRun} from '../../src/ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {noteWalkBegun, settleWalkCoverage} from '../../src/ledger/webhook-coverage.ts'
 import {listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {startWeb, type WebSide} from '../../src/web/server.ts'
@@ -97,6 +99,31 @@ test('metrics tell of the last walk, the release, and answers', async () => {
   expect(text).toMatch(/loantape_last_success_age_seconds \d/)
   expect(text).toContain('loantape_web_answers_total{status="200"}')
   expect(text).toContain('loantape_process_resident_memory_bytes')
+})
+
+test('what webhooks missed is shown once a walk was compared, and never where none are taken', async () => {
+  const tools = {ledger, folder: lab.folder, jobs: []}
+  await using deaf = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  const read = async (side: WebSide, path: string) => (await fetch(side.url + path)).text()
+  const VALUE = /^loantape_webhook_missed_changes \d+$/m
+  expect(await read(open, '/metrics')).not.toMatch(VALUE)
+  noteWalkBegun(ledger, 'w_1', Date.now())
+  settleWalkCoverage(ledger, 'w_1', {changes: 5, missed: 2}, Date.now())
+  expect(await read(open, '/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
+  expect(await read(open, '/')).toContain('no webhook told of 2')
+  expect(await read(deaf, '/metrics')).not.toMatch(VALUE)
+  expect(await read(deaf, '/')).not.toContain('no webhook')
+})
+
+test('what is not known yet has no value among the metrics', async () => {
+  await using empty = await createLab()
+  using own = openLedger(':memory:')
+  mkdirSync(empty.folder.root)
+  writeFileSync(empty.folder.ledger, '')
+  const tools = {ledger: own, folder: empty.folder, jobs: []}
+  await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
+  const text = await (await fetch(`${side.url}/metrics`)).text()
+  expect(text).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
 })
 
 /** Sends an event as the service would; `fields` say what is wrong with it. */

@@ -1,0 +1,71 @@
+import {z} from 'zod'
+import type {Ledger} from './ledger.ts'
+
+/** How much of what a complete walk found webhooks had told of. */
+export interface WebhookCoverage {
+  walk_id: string
+  /** ISO 8601, real clock. */
+  settled_at: string
+  /** Deals the walk found created, updated, restored or newly absent. */
+  changes: number
+  /** Those of them that no event since the begin of the walk before had named. */
+  missed: number
+}
+
+const coverageRow: z.ZodType<WebhookCoverage> = z.object({
+  walk_id: z.string(),
+  settled_at: z.string(),
+  changes: z.number(),
+  missed: z.number(),
+})
+const dealRow = z.object({deal_id: z.string()})
+
+const isoOf = (now: number) => new Date(now).toISOString()
+
+/** Notes that a walk begins: what is received from now on may be of deals it has read already. */
+export function noteWalkBegun({db}: Ledger, walkId: string, now: number): void {
+  db.prepare('insert into webhook_coverage (walk_id, began_at) values (?, ?)').run(walkId, isoOf(now))
+}
+
+/** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
+export function findDealsToldSince({db}: Ledger, walkId: string): Set<string> | undefined {
+  const began = db
+    .prepare('select began_at from webhook_coverage where walk_id = ? and settled_at is not null')
+    .get(walkId)
+  if (!began) return undefined
+  const rows = db
+    .prepare('select distinct deal_id from webhook_event where received_at >= ?')
+    .all(String(began.began_at))
+  return new Set(rows.map((row) => dealRow.parse(row).deal_id))
+}
+
+/**
+ * Notes what a walk that was noted when it began came to, and forgets those that came to nothing.
+ *
+ * @param found null where there is nothing to compare with
+ */
+export function settleWalkCoverage(
+  {db}: Ledger,
+  walkId: string,
+  found: {changes: number; missed: number} | null,
+  now: number,
+): void {
+  db.prepare('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?').run(
+    isoOf(now),
+    found?.changes ?? null,
+    found?.missed ?? null,
+    walkId,
+  )
+  db.prepare('delete from webhook_coverage where settled_at is null').run()
+}
+
+/** What webhooks had told of the last walk; undefined where it could not be compared. */
+export function findLastCoverage({db}: Ledger): WebhookCoverage | undefined {
+  const row = db
+    .prepare(
+      `select walk_id, settled_at, changes, missed from webhook_coverage
+       where settled_at is not null order by settled_at desc, rowid desc limit 1`,
+    )
+    .get()
+  return row && row.missed !== null ? coverageRow.parse(row) : undefined
+}
