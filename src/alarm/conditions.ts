@@ -38,7 +38,10 @@ function describeJob(run: JobRun): Condition {
   if (run.exit_code === 0) {
     return {name, state: 'ok', title: `job ${run.job} is done`, words: `${which}, ended ${run.ended_at}.`}
   }
-  const problem = TITLES[run.exit_code ?? 1] ?? 'failed'
+  const problem =
+    run.error_code === 'JOB_TIMEOUT'
+      ? 'took too long and was ended'
+      : (TITLES[run.exit_code ?? 1] ?? 'failed')
   const again =
     run.state === 'queued'
       ? `It is tried again at ${new Date(run.not_before).toISOString()}.`

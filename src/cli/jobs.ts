@@ -2,6 +2,7 @@ import type {Command} from 'commander'
 import {describeClockChanges, listNextSlots} from '../schedule/cron.ts'
 import {type Job, readJobs} from '../schedule/job.ts'
 import {formatLocal} from '../schedule/local-time.ts'
+import {timeoutMinutesOf} from '../schedule/time-limit.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 
@@ -11,6 +12,7 @@ interface JobListing {
   time_zone: string
   catch_up: Job['catchUp']
   grace_minutes: number
+  timeout_minutes: number
   steps: string[]
   /** The next five: the wall clock of the job's time zone, and UTC. */
   next_slots: {local: string; utc: string}[]
@@ -41,6 +43,7 @@ function describeJob(job: Job, now: number): JobListing {
     time_zone: job.timeZone,
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
+    timeout_minutes: timeoutMinutesOf(job),
     steps: job.steps.map((step) => step.do),
     next_slots: listNextSlots(job, now, 5).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
@@ -52,7 +55,7 @@ function describeJob(job: Job, now: number): JobListing {
 
 function renderJob(job: JobListing): string {
   return [
-    `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes`,
+    `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,
     renderTable(
       [{title: '  next, local'}, {title: 'UTC'}],

@@ -2,6 +2,7 @@ import type {Command} from 'commander'
 import {tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
+import {adoptRun} from '../ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
@@ -38,7 +39,10 @@ export function addServe(program: Command, cli: Cli): void {
           jobs,
           startRun: (run) => {
             const command = run.job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', run.job]
-            return startJobProcess(run, [...command, '--data', folder.root], world)
+            const onStarted = (pid: number) => {
+              adoptRun(ledger, {jobRunId: run.job_run_id, attempt: run.attempt, pid}, world.realClock.now())
+            }
+            return startJobProcess(run, {args: [...command, '--data', folder.root], onStarted}, world)
           },
         },
         world,

@@ -162,16 +162,17 @@ export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
 }
 
 /**
- * Makes this process the one that carries out a claimed run.
+ * Makes a process the one that carries out a claimed run.
  *
+ * @param asked the run, and the process unless it is this one
  * @returns undefined when that attempt was meanwhile given to another
  */
 export function adoptRun(
   ledger: Ledger,
-  asked: {jobRunId: number; attempt: number},
+  asked: {jobRunId: number; attempt: number; pid?: number},
   now: number,
 ): JobRun | undefined {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now)
+  const {pid, host, process_started, heartbeat_at} = markHolder(now, asked.pid)
   const {changes} = ledger.db
     .prepare(
       `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
@@ -220,10 +221,17 @@ export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number
     )
 }
 
+/** Runs under way, and the process that carries each out. */
+export function listRunning(ledger: Ledger): {run: JobRun; holder: Holder}[] {
+  const rows = ledger.db.prepare(`select * from job_run where state = 'running'`).all()
+  return rows.map((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
+}
+
 /** Runs whose process is gone without a word: a killed process, a machine that went down. */
 export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
-  const rows = ledger.db.prepare(`select * from job_run where state = 'running'`).all()
-  return rows.filter((row) => !isHolderAlive(holderRow.parse(row), now)).map((row) => jobRunRow.parse(row))
+  return listRunning(ledger)
+    .filter(({holder}) => !isHolderAlive(holder, now))
+    .map(({run}) => run)
 }
 
 /**

@@ -1,12 +1,13 @@
 import type {Config} from '../config.ts'
 import {ConfigError, explainError} from '../errors.ts'
-import {adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
+import {type AttemptEnd, adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Job} from './job.ts'
 import {decideRetry} from './retry.ts'
+import {describeTimeout, isOverdue} from './time-limit.ts'
 
 /** A run the scheduler has claimed for this process. */
 export interface Claim {
@@ -41,17 +42,17 @@ export async function executeRun<T>(
     )
     return result
   } catch (error) {
-    const {code, exitCode, message} = explainError(error)
     const now = world.realClock.now()
-    const retryAt = decideRetry(job, run, {exitCode, errorCode: code}, now)
-    endRun(
-      ledger,
-      run,
-      {exitCode, errorCode: code, error: scrubSecrets(message), summary: null, retryAt},
-      now,
-    )
+    const wasEnded = world.signal.aborted && isOverdue(job, run, now)
+    endRun(ledger, run, wasEnded ? describeTimeout(job) : describeFailure(error, {job, run, now}), now)
     throw error
   }
+}
+
+function describeFailure(error: unknown, {job, run, now}: {job: Job; run: JobRun; now: number}): AttemptEnd {
+  const {code, exitCode, message} = explainError(error)
+  const retryAt = decideRetry(job, run, {exitCode, errorCode: code}, now)
+  return {exitCode, errorCode: code, error: scrubSecrets(message), summary: null, retryAt}
 }
 
 function requireClaim(ledger: Ledger, claim: Claim, world: World): JobRun {

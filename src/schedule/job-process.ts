@@ -11,10 +11,11 @@ const PATIENCE_MS = 8_000
  * goes; when the world's signal aborts it is asked to stop, and stopped if it does not.
  *
  * @param args the words of the command line before the claim
+ * @param onStarted is told the process at once
  */
 export async function startJobProcess(
   run: JobRun,
-  args: readonly string[],
+  {args, onStarted}: {args: readonly string[]; onStarted: (pid: number) => void},
   world: World,
 ): Promise<ProcessEnd> {
   const claim = ['--claim', `${run.job_run_id}.${run.attempt}`]
@@ -30,7 +31,11 @@ export async function startJobProcess(
   if (world.signal.aborted) stop()
   world.signal.addEventListener('abort', stop)
   try {
+    if (child.pid !== undefined) onStarted(child.pid)
     return await ended
+  } catch (error) {
+    child.kill('SIGKILL')
+    throw error
   } finally {
     world.signal.removeEventListener('abort', stop)
   }

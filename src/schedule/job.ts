@@ -71,6 +71,8 @@ export interface Job {
   catchUp: 'latest' | 'each' | 'none'
   /** How late a slot may still start. */
   graceMinutes: number
+  /** How long one attempt may take before it is ended; 240 by default. */
+  timeoutMinutes?: number | undefined
   steps: Step[]
 }
 
@@ -113,6 +115,7 @@ const jobSchema: z.ZodType<Job> = z
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
     catchUp: z.enum(['latest', 'each', 'none']),
     graceMinutes: z.number().nonnegative(),
+    timeoutMinutes: z.number().positive().optional(),
     steps: z.array(stepSchema).min(1),
   })
   .refine((job) => job.catchUp !== 'each' || job.steps.every((step) => step.do !== 'sync'), {

@@ -6,6 +6,7 @@ import {findJob, type Job} from './job.ts'
 import {planEvents} from './plan-events.ts'
 import {describeCrash, planSlots, recoverRuns} from './plan-slots.ts'
 import {decideRetry} from './retry.ts'
+import {createTimeLimit, describeTimeout, isOverdue} from './time-limit.ts'
 
 /** How the process that carried out a run ended; it records the outcome itself when it comes to it. */
 export interface ProcessEnd {
@@ -37,6 +38,7 @@ export interface Scheduler {
 export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world: World): Scheduler {
   let current: JobRun | undefined
   let underWay: Promise<void> = Promise.resolve()
+  const limit = createTimeLimit({ledger, jobs}, world)
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
@@ -54,7 +56,8 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
     const job = findJob(jobs, run.job)
     const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
     // Without effect where the process has recorded its end itself.
-    endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
+    if (job && isOverdue(job, run, now)) endRun(ledger, run, describeTimeout(job), now)
+    else endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
     current = undefined
   }
 
@@ -66,6 +69,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
       planSlots(ledger, jobs, now)
       planEvents(ledger, now)
       recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
+      limit.enforce(now)
       if (current) {
         beatRun(ledger, current, now)
         return

@@ -2,6 +2,7 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {type Handler, startTestServer} from '../source/test-server.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -102,6 +103,41 @@ test('a job that fails leaves the server running, and says why', async () => {
   ])
 })
 
+test.each<[string, Handler]>([
+  ['never answers', () => undefined],
+  [
+    'answers without end',
+    (_request, response) => {
+      response.writeHead(200, {'content-type': 'application/json'})
+      const drip = setInterval(() => response.write(' '), 20)
+      response.on('close', () => clearInterval(drip))
+    },
+  ],
+])(
+  'a run whose source %s is ended after its timeout, told, and the next slot runs',
+  async (_name, handler) => {
+    await using source = await startTestServer(handler)
+    writeJob('each-second', {schedule: '* * * * * *', catchUp: 'latest', timeoutMinutes: 0.04})
+    const serve = lab.start(['serve', '--no-web'], {
+      ...env,
+      LOANTAPE_BASE_URL: source.url,
+      LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600',
+    })
+    await until(
+      () =>
+        source.requests.length >= 2 &&
+        readRuns(`select 1 from job_run where error_code = 'JOB_TIMEOUT'`).length >= 2 &&
+        readRuns('select 1 from alarm').length > 0,
+    )
+    const ended = readRuns(`select state, attempt from job_run where error_code = 'JOB_TIMEOUT'`)
+    expect(new Set(ended.map(({state, attempt}) => `${state} ${attempt}`))).toEqual(new Set(['failed 1']))
+    expect(readRuns('select name, state from alarm')).toEqual([
+      {name: 'job each-second', state: 'JOB_TIMEOUT'},
+    ])
+    expect(await stop(serve)).toBe(0)
+  },
+)
+
 test('a bad job file is refused at start-up, by file and field', async () => {
   writeJob('bad', {schedule: '0 7 1 * *', catchUp: 'each'})
   const failure = readFailure(await lab.run(['serve', '--json'], env))
@@ -115,13 +151,15 @@ test('an open address without a token is refused at start-up', async () => {
 })
 
 test('jobs list shows the next five slots of each job in local time and UTC', async () => {
-  writeJob('early', {schedule: '30 2 * * *', timeZone: 'America/New_York', catchUp: 'none'})
+  const early = {schedule: '30 2 * * *', timeZone: 'America/New_York', catchUp: 'none', timeoutMinutes: 45}
+  writeJob('early', early)
   const {jobs} = readJson(
     await lab.run(['jobs', 'list', '--json'], {...env, LOANTAPE_NOW: '2027-03-12T12:00:00Z'}),
   )
   expect(jobs).toContainEqual(
     expect.objectContaining({
       name: 'early',
+      timeout_minutes: 45,
       next_slots: expect.arrayContaining([{local: '2027-03-14 03:00:00', utc: '2027-03-14T07:00:00.000Z'}]),
       clock_changes: ['2027-03-14: the clock skips 02:30: due at 03:00 instead'],
     }),

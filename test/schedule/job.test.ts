@@ -70,6 +70,7 @@ test.each<[string, Record<string, unknown>]>([
   ['timeZone', {timeZone: 'Mars/Base'}],
   ['catchUp', {catchUp: 'sometimes'}],
   ['graceMinutes', {graceMinutes: -1}],
+  ['timeoutMinutes', {timeoutMinutes: 0}],
   ['steps', {steps: []}],
   ['steps.0.do', {steps: [{do: 'delete'}]}],
   ['steps.1.profiles', {steps: [{do: 'sync'}, {do: 'export', profiles: []}]}],

@@ -1,8 +1,11 @@
+import {spawn} from 'node:child_process'
 import {mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {endRun, type JobRun, listLatestJobRuns} from '../../src/ledger/job-runs.ts'
+import {readConditions} from '../../src/alarm/conditions.ts'
+import {adoptRun, endRun, type JobRun, listLatestJobRuns} from '../../src/ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
 import {createSilentLog} from '../../src/log.ts'
 import {listSlots} from '../../src/schedule/cron.ts'
@@ -230,6 +233,88 @@ test('a job of another schedule has slots from now on, one that is gone none', (
   now = START + 8 * HOUR
   second.tick()
   expect(second.started).toEqual(['nightly 2026-06-01T07:00:00.000Z'])
+})
+
+/** A process that hangs and takes no notice of being asked to stop. */
+async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; ended: Promise<ProcessEnd>}> {
+  const code = `process.on('SIGTERM', () => console.log('asked')); setInterval(() => {}, 1000); console.log('up')`
+  const child = spawn(process.execPath, ['-e', code], {stdio: ['ignore', 'pipe', 'inherit']})
+  const ended = new Promise<ProcessEnd>((resolve) => {
+    child.once('exit', (code, signal) => resolve({code, signal}))
+  })
+  const said = createInterface({input: child.stdout})[Symbol.asyncIterator]()
+  expect((await said.next()).value).toBe('up')
+  return {pid: child.pid ?? 0, said, ended}
+}
+
+const lastRun = (ledger: Ledger) => listLatestJobRuns(ledger, 1)[0]
+
+test('a run that hangs is asked to stop after its timeout and killed ten seconds later; the slot has failed, the next runs', async () => {
+  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  scheduler.tick()
+  const {pid, said, ended} = await startDeaf()
+  adoptRun(scheduler.ledger, {jobRunId: 1, attempt: 1, pid}, now)
+  now += 30 * MINUTE - 1
+  scheduler.tick()
+  now += 1
+  for (let tick = 0; tick < 10; tick += 1) {
+    scheduler.tick()
+    now += 1000
+  }
+  // The first word after `up`: nothing was said to it before its time, and nothing killed it before the ten seconds.
+  expect((await said.next()).value).toBe('asked')
+  expect(lastRun(scheduler.ledger)).toMatchObject({state: 'running'})
+  scheduler.tick()
+  const end = await ended
+  expect(end).toEqual({code: null, signal: 'SIGKILL'})
+  await scheduler.crash(end)
+  expect(lastRun(scheduler.ledger)).toMatchObject({
+    state: 'failed',
+    attempt: 1,
+    error_code: 'JOB_TIMEOUT',
+    error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
+  })
+  const told = readConditions(scheduler.ledger, {alarmMaxAgeHours: 26, alarmQuarantine: 10}, now)
+  expect(told).toContainEqual(
+    expect.objectContaining({
+      name: 'job nightly',
+      state: 'JOB_TIMEOUT',
+      title: 'Job nightly took too long and was ended [JOB_TIMEOUT]',
+    }),
+  )
+  now += DAY
+  scheduler.tick()
+  expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z', 'nightly 2026-06-02T06:30:00.000Z'])
+})
+
+test('a run that hangs is ended also when the server that started it is gone', async () => {
+  const jobs = [aJob({timeoutMinutes: 30})]
+  const gone = aScheduler(jobs)
+  gone.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  gone.tick()
+  const {pid, said, ended} = await startDeaf()
+  adoptRun(gone.ledger, {jobRunId: 1, attempt: 1, pid}, now)
+  const next = aScheduler(jobs)
+  now += 30 * MINUTE
+  next.tick()
+  expect((await said.next()).value).toBe('asked')
+  now += 10_000
+  next.tick()
+  expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
+  expect(lastRun(next.ledger)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+})
+
+test('a run that ends by itself after it was asked to stop is no crash', async () => {
+  const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  scheduler.tick()
+  now += 31 * MINUTE
+  await scheduler.crash({code: null, signal: 'SIGTERM'})
+  expect(lastRun(scheduler.ledger)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
 const ZONES = [
