@@ -1,8 +1,12 @@
+import {once} from 'node:events'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {type Handler, startTestServer} from '../source/test-server.ts'
+import {findWatch, storeWatch} from '../../src/ledger/job-watch.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {listSlots} from '../../src/schedule/cron.ts'
+import {createGate, type Handler, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -67,25 +71,109 @@ test('serve runs jobs when they are due, in processes of their own, and ends wel
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
-test('a server killed with its run under way leaves the slot to the next, which runs it once more', async () => {
-  const killed = lab.start(['serve', '--no-web'], env)
-  const running = `select job_run_id, pid from job_run where state = 'running' and pid <> ${killed.process.pid}`
-  await until(() => readRuns(running).length === 1)
-  const [run] = readRuns(running)
-  killed.process.kill('SIGKILL')
-  process.kill(Number(run?.pid), 'SIGKILL')
-  await killed.ended
-  const next = lab.start(['serve', '--no-web'], env)
-  await until(
-    () =>
-      readRuns(
-        `select 1 from job_run where job_run_id = ${run?.job_run_id} and attempt = 2 and state = 'done'`,
-      ).length === 1 || readRuns(`select 1 from job_run where state = 'done'`).length > 0,
-  )
+/** A source of two deals that answers no list before its gate is opened. */
+async function startHeldSource(): Promise<TestServer & {open: () => void}> {
+  const gate = createGate()
+  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
+  const data = ['deal_1', 'deal_2'].map((id) => ({
+    ...record,
+    id,
+    loan_amount: 350_000,
+    created_at: '2026-01-05T15:00:00Z',
+  }))
+  const server = await startTestServer(async ({path}, response) => {
+    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
+    await gate.opened
+    sendJson(response, {data, has_more: false, next_cursor: null})
+  })
+  return {...server, open: gate.open}
+}
+
+/** A job that was due once, five minutes ago, and will not be again this year. */
+function writeOnceDue(): void {
+  const due = new Date(Date.now() - 5 * 60_000)
+  const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
+  writeJob('once', {schedule, catchUp: 'latest'})
+  mkdirSync(lab.folder.root)
+  using ledger = openLedger(lab.folder.ledger)
+  const anHourAgo = Date.now() - 3_600_000
+  storeWatch(ledger, 'once', {schedule, timeZone: 'UTC', watchedFrom: anHourAgo, seenUntil: anHourAgo})
+}
+
+/** Starts a server and kills it, and nothing else, as soon as the run of `once` waits for the source. */
+async function killServerDuringRun(source: TestServer, settings: Record<string, string>): Promise<number> {
+  const server = lab.start(['serve', '--no-web'], settings)
+  await until(() => source.requests.length > 0)
+  server.process.kill('SIGKILL')
+  // Not its end: the run, which goes on, has its output open still.
+  await once(server.process, 'exit')
+  const [run] = readRuns(`select pid from job_run where job = 'once' and state = 'running'`)
+  expect(run?.pid).not.toBe(server.process.pid)
+  return Number(run?.pid)
+}
+
+const onceRuns = () => readRuns(`select state, attempt, exit_code from job_run where job = 'once'`)
+const syncRuns = () => readRuns(`select pid, outcome from run where command = 'sync' order by started_at`)
+
+test('a server killed together with its run leaves slot and lock to the next, which runs that slot to its end once', async () => {
+  await using source = await startHeldSource()
+  const settings = {...env, LOANTAPE_BASE_URL: source.url}
+  writeJob('each-second', {schedule: '* * * * * *', catchUp: 'none', steps: [{do: 'build'}]})
+  writeOnceDue()
+  const pid = await killServerDuringRun(source, settings)
+  process.kill(pid, 'SIGKILL')
+  expect(readRuns('select pid from lock')).toEqual([{pid}])
+  source.open()
+  const next = lab.start(['serve', '--no-web'], settings)
+  await until(() => readRuns(`select 1 from job_run where job = 'once' and state = 'done'`).length > 0)
   expect(await stop(next)).toBe(0)
-  const slots = readRuns('select slot, state from job_run')
-  expect(new Set(slots.map(({slot}) => slot)).size).toBe(slots.length)
-  expect(slots.filter(({state}) => state === 'running')).toEqual([])
+  expect(onceRuns()).toEqual([{state: 'done', attempt: 2, exit_code: 0}])
+  expect(syncRuns()).toEqual([
+    {pid, outcome: null},
+    {pid: expect.any(Number), outcome: 'released'},
+  ])
+  expect(readRuns('select * from lock')).toEqual([])
+  const applied = `select count(*) as walks from walk where state = 'applied'`
+  expect(await lab.queryHistory(applied)).toEqual([{walks: '1'}])
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
+
+  using ledger = openLedger(lab.folder.ledger)
+  const watch = findWatch(ledger, 'each-second')
+  const due = listSlots(
+    {schedule: '* * * * * *', timeZone: 'UTC'},
+    watch?.watchedFrom ?? 0,
+    watch?.seenUntil ?? 0,
+  )
+  const slots = readRuns(`select slot from job_run where job = 'each-second' order by slot`)
+  expect(slots.map(({slot}) => Date.parse(String(slot)))).toEqual(due)
+})
+
+test('a run whose server was killed goes on alone: the next server starts nothing beside it, and its slot is done once', async () => {
+  await using source = await startHeldSource()
+  const settings = {...env, LOANTAPE_BASE_URL: source.url}
+  writeJob('each-second', {schedule: '* * * * * *', catchUp: 'latest'})
+  writeOnceDue()
+  const pid = await killServerDuringRun(source, settings)
+  const next = lab.start(['serve', '--no-web'], settings)
+  await until(() => /scheduler begins/.test(next.printed().stderr))
+  const seen = new Set<unknown>()
+  await until(() => {
+    for (const {seen_until} of readRuns(`select seen_until from job_watch where job = 'each-second'`)) {
+      seen.add(seen_until)
+    }
+    return seen.size > 3
+  })
+  expect(readRuns(`select job, attempt, pid from job_run where state = 'running'`)).toEqual([
+    {job: 'once', attempt: 1, pid},
+  ])
+  expect(syncRuns()).toEqual([{pid, outcome: null}])
+  expect(readRuns(`select 1 from job_run where job = 'each-second' and state = 'queued'`)).not.toEqual([])
+  source.open()
+  await until(() => readRuns(`select 1 from job_run where job = 'each-second' and state = 'done'`).length > 0)
+  expect(await stop(next)).toBe(0)
+  expect(onceRuns()).toEqual([{state: 'done', attempt: 1, exit_code: 0}])
+  expect(syncRuns()[0]).toEqual({pid, outcome: 'released'})
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
 })
 
 test('a job that fails leaves the server running, and says why', async () => {
