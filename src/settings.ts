@@ -136,7 +136,7 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
   buildMemoryMb: integer(64, 16_777_216).optional().meta({
     description:
-      'Megabytes the engine may hold while it builds a release; the rest spills to the disk. Where it is not set, 3000 or 80 % of the memory, whichever is less.',
+      'Megabytes the engine may hold while it builds a release or answers `query`; the rest spills to the disk. Where it is not set, 80 % of the memory, for a build at most 3000.',
     example: '2048',
   }),
   sqlDir: z.string().optional().meta({

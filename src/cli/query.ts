@@ -49,7 +49,7 @@ export function addQuery(program: Command, cli: Cli): void {
                 cli.createWorld(config),
               )
             ).release_id
-      await using db = await openRelease(requireRelease(folder, releaseId))
+      await using db = await openRelease(requireRelease(folder, releaseId), config.buildMemoryMb)
       const result = await runQuery(db.connection, sql)
       cli.print(renderResult(result, options.json ? 'json' : options.format))
     })
@@ -67,6 +67,7 @@ async function runQuery(connection: Connection, sql: string): Promise<QueryResul
       .map((name, index) => ({name, type: String(types[index])}))
     return {columns, rows: reader.getRowsJson()}
   } catch (error) {
+    if (/^Out of Memory Error/i.test(messageOf(error))) throw describeTooLarge(error)
     throw new ConfigError({
       code: 'QUERY_FAILED',
       problem: `Query refused: ${messageOf(error)}`,
@@ -75,6 +76,16 @@ async function runQuery(connection: Connection, sql: string): Promise<QueryResul
       cause: error,
     })
   }
+}
+
+function describeTooLarge(cause: unknown): ConfigError {
+  return new ConfigError({
+    code: 'QUERY_MEMORY',
+    problem: 'Query stopped: it needs more memory than this machine or LOANTAPE_BUILD_MEMORY_MB gives.',
+    kept: 'The release is read-only; nothing was changed.',
+    next: 'Filter or aggregate more, look for a join without a condition, or raise the setting.',
+    cause,
+  })
 }
 
 async function requireOneStatement(connection: Connection, sql: string): Promise<void> {

@@ -1,10 +1,11 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {beginRun, endRun} from '../../src/ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
 import {noteWalkBegun, settleWalkCoverage} from '../../src/ledger/webhook-coverage.ts'
 import {listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {startWeb, type WebSide} from '../../src/web/server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -54,6 +55,30 @@ test('not ready without a release', async () => {
   await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
   expect(await statusOf('/readyz', {}, side)).toBe(503)
   expect(await statusOf('/', {}, side)).toBe(200)
+})
+
+test('a release that is damaged under the server is not ready, and is again when it is mended', async () => {
+  const {database} = requireRelease(lab.folder)
+  const whole = readFileSync(database)
+  const world = lab.createWorld()
+  let now = Date.now()
+  const tools = {ledger, folder: lab.folder, jobs: []}
+  await using side = await startWeb({...lab.config, webPort: 0}, tools, {
+    ...world,
+    realClock: {...world.realClock, now: () => now},
+  })
+  const ready = async () => {
+    now += 60_000
+    const answer = await fetch(`${side.url}/readyz`)
+    return [answer.status, await answer.text()]
+  }
+  expect(await ready()).toEqual([200, 'ready\n'])
+  chmodSync(database, 0o644)
+  truncateSync(database, 20_000)
+  expect(await ready()).toEqual([503, expect.stringMatching(/^not ready: .+/)])
+  expect(await statusOf('/healthz', {}, side)).toBe(200)
+  writeFileSync(database, whole)
+  expect(await ready()).toEqual([200, 'ready\n'])
 })
 
 test('dashboard and metrics ask for the token, as Bearer or as a password', async () => {

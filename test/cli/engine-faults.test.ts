@@ -1,0 +1,115 @@
+import {execFileSync} from 'node:child_process'
+import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+let lab: Lab
+let settings: Record<string, string>
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(300))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  const jobsDir = join(lab.folder.root, '../jobs')
+  mkdirSync(jobsDir)
+  const job = {
+    name: 'each-second',
+    schedule: '* * * * * *',
+    timeZone: 'UTC',
+    catchUp: 'latest',
+    graceMinutes: 1,
+  }
+  writeFileSync(join(jobsDir, 'job.mjs'), `export default ${JSON.stringify({...job, steps: [{do: 'sync'}]})}`)
+  settings = {...lab.env, LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0', LOANTAPE_SQL_DIR: sqlDir()}
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** A folder of the user's own models, empty. */
+function sqlDir(): string {
+  const dir = join(lab.folder.root, '../sql')
+  mkdirSync(join(dir, 'mart'), {recursive: true})
+  return dir
+}
+
+/** A model that the memory of a build does not hold. */
+const BIG = `-- Too much.
+-- grain: deal_id
+-- deal_id: All of them.
+select list(n order by n)::varchar as deal_id
+from (select r.range || deal.deal_id as n from core.deal as deal, range(100000) as r)
+`
+
+function readRuns(where: string): Record<string, unknown>[] {
+  const db = new DatabaseSync(lab.folder.ledger, {readOnly: true})
+  try {
+    return db.prepare(`select * from job_run where ${where} order by job_run_id`).all()
+  } finally {
+    db.close()
+  }
+}
+
+const untilRun = (where: string) =>
+  expect.poll(() => readRuns(where).length, {timeout: 50_000, interval: 100}).toBeGreaterThan(0)
+
+/** What the probes of a server answer. */
+async function probe({printed}: Started): Promise<Record<string, string>> {
+  const url = /"url":"(http:[^"]+)","msg":"web side listens"/.exec(printed().stderr)?.[1]
+  const ask = async (path: string) => (await fetch(url + path)).text()
+  return {health: await ask('/healthz'), ready: await ask('/readyz')}
+}
+
+const WELL = {health: 'ok\n', ready: 'ready\n'}
+
+test('a run whose engine has too little memory fails by name, the server goes on, and the next slot succeeds', async () => {
+  const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
+  writeFileSync(model, BIG)
+  const serve = lab.start(['serve'], {...settings, LOANTAPE_BUILD_MEMORY_MB: '150'})
+  await untilRun(`state = 'failed'`)
+  const [failed] = readRuns(`state = 'failed'`)
+  expect(failed).toMatchObject({exit_code: 3, error_code: 'MODEL_MEMORY', attempt: 1})
+  expect(failed?.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
+  expect(await probe(serve)).toEqual(WELL)
+  rmSync(model)
+  await untilRun(`state = 'done'`)
+  expect(await probe(serve)).toEqual(WELL)
+})
+
+test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
+  lab.service.store.insert(someDeals(1200).slice(300))
+  // Writing on fails as on a full disk; the limit can be lifted again.
+  const script = `trap '' XFSZ; ulimit -S -f ${1600 * 2}; exec "$0" "$@"`
+  using serve = startProcess(['sh', '-c', script, process.execPath, MAIN, 'serve'], {
+    ...settings,
+    NODE_COMPILE_CACHE: '',
+  })
+  await untilRun(`state = 'failed'`)
+  const [failed] = readRuns(`state = 'failed'`)
+  expect(failed).toMatchObject({exit_code: 1, error_code: 'DISK_FULL'})
+  expect(failed?.error).toMatch(/invalidated/)
+  expect(await probe(serve)).toEqual(WELL)
+  execFileSync('prlimit', ['--pid', String(serve.process.pid), '--fsize=unlimited'])
+  await untilRun(`state = 'done'`)
+  expect(await probe(serve)).toEqual(WELL)
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '1200'}])
+  serve.process.kill('SIGTERM')
+  expect((await serve.ended).code).toBe(0)
+})
+
+test('a query or build that needs too much memory ends with its exit code and says what to do', async () => {
+  const env = {...settings, LOANTAPE_BUILD_MEMORY_MB: '150'}
+  const sql = 'select list(range order by -range) from range(20000000)'
+  const query = readFailure(await lab.run(['query', sql, '--json'], env))
+  expect(query).toMatchObject({code: 'QUERY_MEMORY', exitCode: 2})
+  expect(query.message).toMatch(/needs more memory .*nothing was changed\. Filter or aggregate more/)
+  const release = lab.currentReleaseId()
+  writeFileSync(join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql'), BIG)
+  const build = readFailure(await lab.run(['build', '--json'], env))
+  expect(build).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
+  expect(lab.currentReleaseId()).toBe(release)
+  const answer = readJson(await lab.run(['query', 'select deals from mart.portfolio_summary', '--json'], env))
+  expect(answer).toEqual({rows: [{deals: 300}]})
+})
