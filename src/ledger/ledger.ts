@@ -1,4 +1,5 @@
 import {DatabaseSync} from 'node:sqlite'
+import {UnexpectedError} from '../errors.ts'
 
 /** The run ledger: a SQLite file that stays readable while a run holds the warehouse. */
 export interface Ledger extends Disposable {
@@ -188,7 +189,11 @@ const MIGRATIONS = [
    ) strict;`,
 ]
 
-/** Opens the ledger and brings its tables up to date; waits up to five seconds for another writer. */
+/**
+ * Opens the ledger and brings its tables up to date; waits up to five seconds for another writer.
+ *
+ * @throws UnexpectedError `LEDGER_NEWER` when a later version of loantape has written it
+ */
 export function openLedger(path: string): Ledger {
   const db = new DatabaseSync(path, {timeout: 5000})
   const ledger = {db, [Symbol.dispose]: () => db.close()}
@@ -219,7 +224,17 @@ function migrateLedger(ledger: Ledger): void {
   inLedgerTransaction(ledger, () => {
     const {db} = ledger
     const version = Number(db.prepare('pragma user_version').get()?.user_version ?? 0)
+    if (version > MIGRATIONS.length) throw describeNewer(version)
     for (const sql of MIGRATIONS.slice(version)) db.exec(sql)
     db.exec(`pragma user_version = ${MIGRATIONS.length}`)
+  })
+}
+
+function describeNewer(version: number): UnexpectedError {
+  return new UnexpectedError({
+    code: 'LEDGER_NEWER',
+    problem: `Version '${version}' of the ledger: this version of loantape knows ${MIGRATIONS.length}.`,
+    kept: 'Nothing was changed.',
+    next: 'Run the version that wrote this data folder, or a later one.',
   })
 }
