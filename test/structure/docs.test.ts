@@ -67,6 +67,16 @@ test('every npm script that a page names exists', () => {
   expect(named.filter((name) => !scripts.includes(name))).toEqual([])
 })
 
+test('what the image is made of is there, and is not kept from it', () => {
+  const copied = [...readPage('Dockerfile').matchAll(/^COPY (.+) \S+$/gm)].flatMap(([, names = '']) =>
+    names.split(' '),
+  )
+  const [all, ...letIn] = readPage('.dockerignore').trim().split('\n')
+  expect(all).toBe('*')
+  expect(letIn.sort()).toEqual(copied.map((name) => `!${name}`).sort())
+  expect(copied.filter((name) => !existsSync(join(ROOT, name)))).toEqual([])
+})
+
 test('the README stays under 120 lines', () => {
   expect(readPage('README.md').split('\n').length).toBeLessThanOrEqual(120)
 })

@@ -1,0 +1,128 @@
+import {chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {type Cli, createCli} from '../../src/cli/context.ts'
+import {createProgram, runProgram} from '../../src/cli/program.ts'
+import * as errors from '../../src/errors.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {listRuns} from '../../src/ledger/runs.ts'
+import {requireJob} from '../../src/schedule/job.ts'
+import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+const page = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8')
+
+/** The text under a heading. */
+const sectionOf = (heading: string) => page.split(/^## /m).find((text) => text.startsWith(heading)) ?? ''
+
+/** The fenced blocks of a language in a text. */
+const blocksOf = (text: string, language: string) =>
+  [...text.matchAll(new RegExp(`^\`\`\`${language}\\n(.*?)^\`\`\``, 'gms'))].map(([, block = '']) => block)
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** Runs one command line in this process. */
+async function run(words: string): Promise<{code: number; stdout: string; stderr: string}> {
+  const printed = {stdout: '', stderr: ''}
+  const collect = (name: keyof typeof printed) => ({
+    write: (text: string) => {
+      printed[name] += text
+    },
+  })
+  const surroundings = {
+    env: lab.env,
+    stdout: collect('stdout'),
+    stderr: collect('stderr'),
+    onStop: () => undefined,
+  }
+  const cli: Cli = createCli(surroundings)
+  return {code: await runProgram(createProgram(cli), cli, words.split(' ')), ...printed}
+}
+
+/** Every command line the page names, but those that do not end and those that are no whole one. */
+const commands = new Set(
+  [...page.matchAll(/`npx loantape ([^`]+)`/g)]
+    .map(([, words = '']) => words)
+    .filter((words) => !['serve', 'run', 'restore'].includes(words)),
+)
+
+test.each([...commands])('npx loantape %s runs as it is written', async (words) => {
+  expect(await run(words)).toMatchObject({code: 0})
+})
+
+test('what the page says to save brings everything back as it says', async () => {
+  const [save, bringBack] = blocksOf(sectionOf('Backup and restore'), 'sh')
+  const root = join(lab.folder.root, '..')
+  const bin = join(root, 'bin')
+  mkdirSync(bin)
+  const npx = `command=$1; shift; [ "$command" = node ] || set -- "${MAIN}" "$@"; exec "${process.execPath}" "$@"`
+  writeFileSync(join(bin, 'npx'), `#!/bin/sh\n${npx}\n`)
+  chmodSync(join(bin, 'npx'), 0o755)
+  const {LOANTAPE_DATA_DIR: _default, ...env} = lab.env
+  const runBlock = async (block = '') => {
+    const shell = startProcess(['sh', '-ec', block], {...env, PATH: `${bin}:${process.env.PATH}`}, root)
+    expect(await shell.ended).toMatchObject({code: 0})
+  }
+  const summary = 'select * from mart.portfolio_summary'
+  const before = await lab.query(summary)
+  const readRunIds = () => {
+    using ledger = openLedger(lab.folder.ledger)
+    return listRuns(ledger, 1000).map(({run_id}) => run_id)
+  }
+  const runIds = readRunIds()
+  await runBlock(save)
+  renameSync(lab.folder.root, `${lab.folder.root}.lost`)
+  await runBlock(bringBack)
+  expect(await lab.query(summary)).toEqual(before)
+  expect(readRunIds()).toEqual(expect.arrayContaining(runIds))
+  const {walk, changes} = await lab.sync(new Date().toISOString())
+  expect([walk.records, changes.unchanged]).toEqual([20, 20])
+})
+
+test('the job on the page is the shipped one, its default timeout written out', async () => {
+  const jobsDir = join(lab.folder.root, '../jobs')
+  mkdirSync(jobsDir)
+  writeFileSync(join(jobsDir, 'nightly.ts'), blocksOf(page, 'ts')[0] ?? '')
+  const shipped = await requireJob(lab.config, 'nightly')
+  const {timeoutMinutes, ...job} = await requireJob({...lab.config, jobsDir}, 'nightly')
+  expect(job).toEqual(shipped)
+  expect((await run('jobs list')).stdout).toContain(`ended after ${timeoutMinutes}`)
+})
+
+test('each exit code has its row', () => {
+  const failure = {code: 'X', problem: 'x'}
+  const codes = new Set<number>()
+  for (const one of Object.values(errors)) {
+    if (typeof one !== 'function' || !(one.prototype instanceof errors.LoantapeError)) continue
+    const made: unknown = Reflect.construct(one, [failure])
+    if (made instanceof errors.LoantapeError) codes.add(made.exitCode)
+  }
+  const rows = [...sectionOf('It is 3 a.m.').matchAll(/^\| (\d) \|/gm)].map(([, code]) => Number(code))
+  expect(rows).toEqual([...codes].sort())
+})
+
+test('the command of the systemd unit starts a server that ends well on SIGTERM', async () => {
+  const [unit = ''] = blocksOf(page, 'ini')
+  const readSetting = (name: string) => new RegExp(`^${name}=(.+)$`, 'm').exec(unit)?.[1] ?? ''
+  const place = (text: string) =>
+    text.replaceAll('/opt/loantape', ROOT).replaceAll('/var/lib/loantape', lab.folder.root)
+  const command = place(readSetting('ExecStart')).split(' ')
+  const {LOANTAPE_DATA_DIR: _given, ...env} = lab.env
+  using server = startProcess(
+    command,
+    {...env, LOANTAPE_WEB_PORT: '0'},
+    place(readSetting('WorkingDirectory')),
+  )
+  const printed = () => server.printed().stderr
+  await expect.poll(printed, {timeout: 50_000}).toContain('scheduler begins')
+  server.process.kill('SIGTERM')
+  expect((await server.ended).code).toBe(0)
+})
