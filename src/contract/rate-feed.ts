@@ -20,7 +20,8 @@ export interface RateFeed {
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
-const feedSchema: z.ZodType<RateFeed> = z
+/** The schema of {@link RateFeed}. */
+export const rateFeedSchema: z.ZodType<RateFeed> = z
   .strictObject({
     name: z
       .string()
@@ -84,7 +85,7 @@ function requireOne(
 }
 
 const feedsSchema = z.strictObject({
-  feeds: z.array(feedSchema).superRefine((feeds, context) => {
+  feeds: z.array(rateFeedSchema).superRefine((feeds, context) => {
     feeds.forEach(({name}, index) => {
       if (feeds.findIndex((other) => other.name === name) < index) {
         context.addIssue({

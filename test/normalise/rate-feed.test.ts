@@ -1,7 +1,8 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {parseRateFeeds, type RateFeed} from '../../src/contract/rate-feed.ts'
+import {z} from 'zod'
+import {parseRateFeeds, type RateFeed, rateFeedSchema} from '../../src/contract/rate-feed.ts'
 import {parseFeedPage} from '../../src/normalise/rate-feed.ts'
 
 const SOFR = {name: 'sofr', file: 'x', format: 'csv', date: 'date', rate_name: 'SOFR', value: 'value'}
@@ -112,4 +113,18 @@ test('the feeds that docs/rates.md shows can be read', () => {
     'treasury-10y',
     'pricing',
   ])
+})
+
+test('the table of docs/rates.md is what the schema of a feed says', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/rates.md'), 'utf8')
+  const {properties = {}} = z.toJSONSchema(rateFeedSchema, {io: 'input'})
+  const rows = Object.entries(properties).map(([name, field]) => {
+    const {default: preset = '', description} = z
+      .object({default: z.unknown().optional(), description: z.string()})
+      .parse(field)
+    const shown = typeof preset === 'string' ? preset : JSON.stringify(preset).replace(',', ', ')
+    return `| \`${name}\` | ${shown && `\`${shown}\``} | ${description} |`
+  })
+  const table = ['| field | default | meaning |', '|---|---|---|', ...rows].join('\n')
+  expect(/^\| field \|.*?(?=\n\n)/ms.exec(page)?.[0]).toBe(table)
 })
