@@ -10,7 +10,7 @@ import type {World} from '../types.ts'
 const LARGEST_FEED_BYTES = 64 * 1024 * 1024
 /** A feed that goes on for ever ends here. */
 const MOST_PAGES = 10_000
-/** Nobody waits longer for the limits of a feed: the run holds the warehouse meanwhile. */
+/** Nobody waits longer for the limits of a feed: other runs wait for their turn meanwhile. */
 const LONGEST_WAIT_MINUTES = 2
 
 /**

@@ -53,10 +53,13 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   if (feeds.length === 0) return {run_id: null, outcome: 'not_configured', faulty: 0, feeds: []}
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
+  // Before the warehouse is taken: a feed that hangs holds up nobody.
+  const readings: Reading[] = []
+  for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
   return withRun(folder.ledger, 'rates', world, async ({runId}) => {
     await using db = await openWarehouse(folder, world)
     const results: RateFeedResult[] = []
-    for (const feed of feeds) results.push(await ingestFeed(db, feed, config, world))
+    for (const reading of readings) results.push(await storeReading(db, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)
     if (isChanged) await refreshHistory(db, folder)
     return {
@@ -84,36 +87,42 @@ export function readRateFeeds({ratesFile}: Config): RateFeed[] {
   return parseRateFeeds(content, ratesFile)
 }
 
-async function ingestFeed(
+/** What one feed showed; without pages it failed. */
+interface Reading {
+  feed: string
+  startedAt: number
+  pages: FeedPage[] | null
+  problems: string[]
+}
+
+async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
+  const reading = {feed: feed.name, startedAt: world.clock.now()}
+  try {
+    const pages = await readFeed(feed, config, world)
+    return {...reading, pages, problems: pages.flatMap((page) => page.rejected)}
+  } catch (error) {
+    if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
+    world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
+    return {...reading, pages: null, problems: [`[${error.code}] ${error.problem}`]}
+  }
+}
+
+async function storeReading(
   db: Database,
-  feed: RateFeed,
+  {feed, startedAt, pages, problems}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
-  const result: RateFeedResult = {
-    feed: feed.name,
-    outcome: 'failed',
-    rows: 0,
-    appended: 0,
-    known: 0,
-    empty: 0,
-    rejected: 0,
-    problems: [],
+  const shown = problems.slice(0, PROBLEMS_SHOWN)
+  if (pages === null) {
+    const nothing = {rows: 0, appended: 0, known: 0, empty: 0, rejected: 0}
+    return {feed, outcome: 'failed', ...nothing, problems: shown}
   }
-  const startedAt = world.clock.now()
-  const pages = await readFeed(feed, config, world).catch((error: unknown) => {
-    if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
-    world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    result.problems.push(`[${error.code}] ${error.problem}`)
-    return null
-  })
-  if (pages === null) return result
-  const rejected = pages.flatMap((page) => page.rejected)
-  if (rejected.length > 0) {
-    world.log.warn({stream: feed.name, count: rejected.length, reason: rejected[0]}, 'rows of rates rejected')
+  if (problems.length > 0) {
+    world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
   }
   const counts = await appendRates(db, {
-    feed: feed.name,
+    feed,
     observations: pages.flatMap((page) => page.observations),
     observedAt: BigInt(Math.floor(startedAt)) * 1000n,
     businessDate: businessDateOf(startedAt, config),
@@ -121,12 +130,12 @@ async function ingestFeed(
   })
   const sum = (count: (page: FeedPage) => number) => pages.reduce((total, page) => total + count(page), 0)
   return {
-    ...result,
-    ...counts,
+    feed,
     outcome: 'read',
     rows: sum(({rows}) => rows),
+    ...counts,
     empty: sum(({empty}) => empty),
-    rejected: rejected.length,
-    problems: rejected.slice(0, PROBLEMS_SHOWN),
+    rejected: problems.length,
+    problems: shown,
   }
 }

@@ -9,7 +9,7 @@ import {buildPortfolio} from '../../src/pipeline.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {verifyRates} from '../../src/warehouse/verify-history.ts'
-import {type Handler, sendJson, startTestServer} from '../source/test-server.ts'
+import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -246,6 +246,25 @@ test('rates wait for nobody: while another run holds the warehouse they are refu
   using _lock = acquireLock(ledger, {runId: 'other', command: 'sync'}, lab.createWorld())
   writeCsv('2026-03-02,4.31')
   expect(await failureOf(ingest(EVENING, csvFeed()))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+})
+
+test('a feed that hangs keeps nobody from the warehouse', async () => {
+  lab.service.store.insert(someDeals(2))
+  const [asked, answer] = [createGate(), createGate()]
+  await serve(
+    async (_request, response) => {
+      asked.open()
+      await answer.opened
+      sendJson(response, [{date: '2026-03-02', value: 4.31}])
+    },
+    async (url) => {
+      const hanging = ingest(EVENING, jsonFeed(url))
+      await asked.opened
+      expect(await lab.sync('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'released'})
+      answer.open()
+      expect(await hanging).toMatchObject({outcome: 'appended', feeds: [{appended: 1}]})
+    },
+  )
 })
 
 test('run rates prints what became of each feed', async () => {
