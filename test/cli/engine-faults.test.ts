@@ -101,8 +101,10 @@ test('a run whose engine gives its database up for lost fails, the server goes o
 
 test('a query or build that needs too much memory ends with its exit code and says what to do', async () => {
   const env = {...settings, LOANTAPE_BUILD_MEMORY_MB: '150'}
-  const sql = 'select list(range order by -range) from range(20000000)'
-  const query = readFailure(await lab.run(['query', sql, '--json'], env))
+  const sql = 'select list(range order by -range) from range(8000000)'
+  const query = readFailure(
+    await lab.run(['query', sql, '--json'], {...settings, LOANTAPE_BUILD_MEMORY_MB: '64'}),
+  )
   expect(query).toMatchObject({code: 'QUERY_MEMORY', exitCode: 2})
   expect(query.message).toMatch(/needs more memory .*nothing was changed\. Filter or aggregate more/)
   const release = lab.currentReleaseId()
