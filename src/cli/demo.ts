@@ -1,15 +1,13 @@
 import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {relative} from 'node:path'
 import type {Command} from 'commander'
-import {z} from 'zod'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, codeOf, LockedError} from '../errors.ts'
-import {formatCents, groupThousands} from '../money.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import type {EventsResult} from '../pipeline/events.ts'
 import {isProcessAlive} from '../process.ts'
-import {type Release, requireRelease} from '../release/manifest.ts'
-import {openRelease} from '../release/query.ts'
+import {requireRelease} from '../release/manifest.ts'
 import {requireJob} from '../schedule/job.ts'
 import {type JobResult, runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
@@ -18,26 +16,18 @@ import {seedPortfolio} from '../service/portfolio.ts'
 import type {ChangeCounts, World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
+import {startReceiver} from './demo-day.ts'
+import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
 import {parseCount} from './service.ts'
-import {renderTable} from './table.ts'
 
 const DAY_MS = 86_400_000
+/** What people change in a day is told of this long before its night. */
+const DESK_HOURS_MS = 6 * 3_600_000
 
 interface DemoOptions extends CommonOptions {
   deals: number
   days: number
   seed: string
-}
-
-/** What the demo showed; `demo --json` prints it. */
-interface DemoResult {
-  days: {day: string; release_id: string | null; changes: ChangeCounts}[]
-  summary: Summary
-  previous: Summary | null
-  by_status: Share[]
-  by_program: Share[]
-  release_dir: string
-  export_dirs: string[]
 }
 
 /** `loantape demo`. */
@@ -113,11 +103,16 @@ async function runDemo(
   const apiKey = 'sk_test_demo'
   // Loaded here: no other command needs a web server.
   const {startService} = await import('../service/server.ts')
-  await using service = await startService({apiKeys: [apiKey], clock: world.clock, log: world.log})
+  await using service = await startService({
+    apiKeys: [apiKey],
+    clock: world.clock,
+    log: world.log,
+    webhooks: {allowPrivate: true},
+  })
   const [firstDay = today] = days
   seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today: firstDay})
   say(`A Deal Financing Service with ${service.store.count()} deals listens on ${service.url}.`)
-  const demoConfig: Config = {
+  const demoConfig = {
     ...config,
     baseUrl: service.url,
     apiKey,
@@ -126,8 +121,11 @@ async function runDemo(
     streams: STREAMS.map(({plural}) => plural).join(','),
   }
   const nightly = await requireJob(demoConfig, 'nightly')
+  const folder = dataFolderAt(config.dataDir)
+  using ledger = openLedger(folder.ledger)
+  await using receiver = await startReceiver(demoConfig, {service, ledger, folder}, world)
 
-  const nights: {day: string; result: JobResult}[] = []
+  const nights: {day: string; result: JobResult; webhooks: EventsResult | null}[] = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
     const morning = Date.parse(day)
@@ -136,21 +134,29 @@ async function runDemo(
       since: day === firstDay ? 0 : morning,
       until: morning + DAY_MS,
     })
-    const clock = day === today ? world.clock : createFrozenClock(eveningOf(day, config))
+    const worldAt = (instant: number): World =>
+      day === today ? world : {...world, clock: createFrozenClock(instant)}
+    const evening = eveningOf(day, config)
+    const webhooks =
+      day === firstDay
+        ? null
+        : await receiver.passDay({seed: options.seed, day}, worldAt(evening - DESK_HOURS_MS))
+    if (webhooks) say(renderDay(day, webhooks))
     const startedAt = performance.now()
-    const result = await runJob(demoConfig, {job: nightly}, {...world, clock})
-    nights.push({day, result})
-    say(renderNight(day, result, performance.now() - startedAt))
+    const result = await runJob(demoConfig, {job: nightly}, worldAt(evening))
+    nights.push({day, result, webhooks})
+    const sync = syncOf(result)
+    say(sync ? renderNight(day, sync, performance.now() - startedAt) : `Night of ${day}: done.`)
   }
-  const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder)
   const releaseIds = nights.map(({result}) => syncOf(result)?.release_id ?? null)
   const previousId = releaseIds.at(-2)
   return {
-    days: nights.map(({day, result}, index) => ({
+    days: nights.map(({day, result, webhooks}, index) => ({
       day,
       release_id: releaseIds[index] ?? null,
       changes: syncOf(result)?.changes ?? emptyChanges,
+      webhooks,
     })),
     ...(await readPortfolio(release)),
     previous: previousId ? (await readPortfolio(requireRelease(folder, previousId))).summary : null,
@@ -180,117 +186,4 @@ function eveningOf(day: string, config: Config): number {
   const midnight = Date.parse(`${addDays(day, 1)}T00:00:00Z`)
   const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * 3_600_000)
   return hours.find((instant) => businessDateOf(instant, config) === day) ?? midnight
-}
-
-const summaryRow = z.object({
-  deals: z.coerce.number(),
-  amount: z.string(),
-  funded_deals: z.coerce.number(),
-  funded_amount: z.string(),
-  wa_ltv: z.number().nullable(),
-})
-
-type Summary = z.output<typeof summaryRow>
-
-const shareRow = z.object({
-  bucket: z.string(),
-  deals: z.coerce.number(),
-  amount: z.string(),
-  share_pct: z.number(),
-})
-
-type Share = z.output<typeof shareRow>
-
-async function readPortfolio(
-  release: Release,
-): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
-  await using db = await openRelease(release)
-  const readShares = (dimension: string) =>
-    db.all(
-      shareRow,
-      `select bucket, deals, amount, share_pct from mart.portfolio_breakdown
-       where dimension = $1 order by sort_order, bucket`,
-      [dimension],
-    )
-  return {
-    summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
-    by_status: await readShares('status'),
-    by_program: await readShares('loan_program'),
-  }
-}
-
-function renderNight(day: string, result: JobResult, durationMs: number): string {
-  const sync = syncOf(result)
-  if (!sync) return `${day}: done.`
-  const {created, updated, missing, vanished} = sync.changes
-  const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
-  const lists = sync.streams.map(({stream, changes}) => `, ${changes.created} new ${stream}`).join('')
-  return `Night of ${day}: ${sync.walk.pages} pages, ${sync.walk.distinct} deals (${changes})${lists}, ${sync.checks.passed} checks passed, ${(durationMs / 1000).toFixed(1)} s.`
-}
-
-function renderDemo(result: DemoResult): string {
-  const {summary, previous} = result
-  const lines = [
-    '',
-    `Portfolio: ${summary.deals} deals, ${dollars(summary.amount)}; funded ${summary.funded_deals} deals, ${dollars(summary.funded_amount)}; loan-to-value ${percent((summary.wa_ltv ?? 0) * 100)}.`,
-    '',
-    renderShares('status', result.by_status),
-    '',
-    renderShares('loan program', result.by_program),
-  ]
-  const last = result.days.at(-1)
-  if (previous && last) {
-    lines.push(
-      '',
-      `Since the day before: deals ${signed(summary.deals - previous.deals)}, amount ${signed(difference(summary.amount, previous.amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
-      `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
-    )
-  }
-  lines.push(
-    '',
-    `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
-    ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
-    '',
-    'Two things to try next:',
-    '  npx loantape query "select * from mart.portfolio_breakdown where dimension = \'state\' order by amount desc limit 10"',
-    `  npx loantape query "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
-  )
-  return lines.join('\n')
-}
-
-function renderShares(title: string, shares: readonly Share[]): string {
-  return renderTable(
-    [
-      {title},
-      {title: 'deals', isNumber: true},
-      {title: 'amount', isNumber: true},
-      {title: 'share', isNumber: true},
-    ],
-    shares.map(({bucket, deals, amount, share_pct}) => [
-      bucket,
-      String(deals),
-      dollars(amount),
-      percent(share_pct),
-    ]),
-  )
-}
-
-const dollars = (amount: string) => `$${groupThousands(amount)}`
-const percent = (value: number) => `${value.toFixed(1)} %`
-
-/** Exact difference of two decimal texts with two places, in cents and back. */
-function difference(left: string, right: string): string {
-  const cents = (text: string) => BigInt(text.replace('.', ''))
-  return formatCents(cents(left) - cents(right))
-}
-
-function signed(value: number | string): string {
-  const text = groupThousands(String(value))
-  return text.startsWith('-') ? text : `+${text}`
-}
-
-/** A path as it is shorter to type. */
-function shorten(path: string): string {
-  const local = relative('.', path)
-  return local.startsWith('..') ? path : local
 }

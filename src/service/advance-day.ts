@@ -1,3 +1,4 @@
+import type {DealChanges} from '../contract/deal-record.ts'
 import {ConfigError} from '../errors.ts'
 import {buildDeal, drawInstant} from './portfolio.ts'
 import {createRandom, type Random} from './random.ts'
@@ -145,5 +146,27 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
     )
     const created = createDeals(store, countOf(DAILY.created), options)
     return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed}
+  })
+}
+
+/**
+ * What people at their desks change in some deals: another loan amount, or another property value, which no list of
+ * deals shows. At most `count` deals, and at most one in ten; the same seed, day and deals give the same. Nothing is
+ * changed here.
+ */
+export function drawEdits(
+  store: DealStore,
+  {seed, day, count}: {seed: string | number; day: string; count: number},
+): {id: string; changes: DealChanges}[] {
+  const random = createRandom('edits', seed, day)
+  const ids = takeIds(random, store.ids(), Math.min(count, Math.ceil(store.count() / 10)))
+  return ids.flatMap((id, index) => {
+    const deal = store.get(id)
+    if (!deal) return []
+    const changes =
+      index % 3 === 0
+        ? {loan_amount: Number(drawNewAmount(random, deal)) / 100}
+        : {property_value: Number(drawNewValue(random, deal)) / 100}
+    return [{id, changes}]
   })
 }

@@ -7,6 +7,7 @@ import {groupThousands} from '../../src/money.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {openHistory} from '../../src/warehouse/warehouse.ts'
 import {type Ended, MAIN, runProgram, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -19,7 +20,7 @@ beforeAll(() => {
 afterAll(() => rmSync(root, {recursive: true, force: true}))
 
 function demo(dataDir: string, ...options: string[]): Promise<Ended> {
-  const args = ['demo', '--data', dataDir, '--deals', '300', '--days', '3', ...options]
+  const args = ['demo', '--data', dataDir, '--deals', '150', '--days', '3', ...options]
   return runProgram(args, {LOANTAPE_LOG_LEVEL: 'error', LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'}, root)
 }
 
@@ -29,7 +30,11 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
   await using db = await openRelease(requireRelease(dataFolderAt(dataDir)))
   const row = z.record(z.string(), z.unknown())
   expect(first).toMatchObject({
-    days: [{day: '2026-02-02', changes: {created: 300}}, {day: '2026-02-03'}, {day: '2026-02-04'}],
+    days: [
+      {day: '2026-02-02', changes: {created: 150}, webhooks: null},
+      {day: '2026-02-03', webhooks: {outcome: 'applied', events: 12, deals: 12, appended: 12}},
+      {day: '2026-02-04', webhooks: {outcome: 'applied', events: 12, deals: 12, appended: 12}},
+    ],
     summary: await db.one(
       row,
       `select cast(count(*) as integer) as deals, sum(loan_amount) as amount,
@@ -43,10 +48,26 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
     ),
   })
 
+  // No list shows a property value: without the webhook it would be seen some night of the next thirty.
+  await using history = await openHistory(dataFolderAt(dataDir))
+  expect(
+    await history.all(
+      row,
+      `select cast(business_date as varchar) as day, cast(count(*) as integer) as versions,
+         count(distinct property_value) > 1 as values_differ
+       from history.raw.deal_version where source = 'webhook' group by day order by day`,
+    ),
+  ).toEqual([
+    {day: '2026-02-03', versions: 12, values_differ: true},
+    {day: '2026-02-04', versions: 12, values_differ: true},
+  ])
+
   const {code, stdout, stderr} = await demo(dataDir)
   expect({code, stderr}).toEqual({code: 0, stderr: ''})
-  expect(stdout).toMatch(/^A Deal Financing Service with 300 deals listens on http/)
+  expect(stdout).toMatch(/^A Deal Financing Service with 150 deals listens on http/)
   expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(3)
+  const days = /^Day of .*: 12 events received by webhook, 12 deals read again, 12 of them changed\.$/gm
+  expect(stdout.match(days)).toHaveLength(2)
   const {deals, amount} = z.object({deals: z.number(), amount: z.string()}).parse(first.summary)
   expect(stdout).toContain(`Portfolio: ${deals} deals, $${groupThousands(amount)}; funded`)
   expect(stdout).toMatch(/^status +deals +amount +share$/m)

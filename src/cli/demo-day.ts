@@ -1,0 +1,55 @@
+import {createDealClient} from '../client/deal-client.ts'
+import type {Config} from '../config.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {listWaitingEvents} from '../ledger/webhook-events.ts'
+import {applyEvents, type EventsResult} from '../pipeline/events.ts'
+import {drawEdits} from '../service/advance-day.ts'
+import type {RunningService} from '../service/server.ts'
+import type {World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+
+/** Deals that people change between two nights. */
+const EDITS = 12
+/** What has not arrived by then is applied after the next day: nothing waits for it. */
+const LONGEST_WAIT_MS = 30_000
+
+/** A receiver of the demo's own service: the web side that `serve` starts. */
+export interface DemoReceiver extends AsyncDisposable {
+  /**
+   * Has people change some deals through the API, and applies what the webhooks of that say; the same seed and day
+   * change the same.
+   */
+  passDay(options: {seed: string; day: string}, world: World): Promise<EventsResult>
+}
+
+/** Starts the web side and registers it with the service. */
+export async function startReceiver(
+  config: Config & {baseUrl: string; apiKey: string},
+  {service, ledger, folder}: {service: RunningService; ledger: Ledger; folder: DataFolder},
+  world: World,
+): Promise<DemoReceiver> {
+  const client = createDealClient(config)
+  // The secret comes with the registration and is needed to listen; where that is, is known only then.
+  const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
+  const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
+  // Loaded here: no other command needs a web server.
+  const {startWeb} = await import('../web/server.ts')
+  const web = await startWeb(webConfig, {ledger, folder, jobs: []}, world)
+  await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
+  return {
+    async passDay(options, dayWorld) {
+      const edits = drawEdits(service.store, {...options, count: EDITS})
+      for (const {id, changes} of edits) await client.deals.update(id, changes)
+      await awaitEvents(ledger, edits.length, dayWorld)
+      return applyEvents(config, dayWorld)
+    },
+    [Symbol.asyncDispose]: () => web[Symbol.asyncDispose](),
+  }
+}
+
+async function awaitEvents(ledger: Ledger, count: number, {realClock, signal}: World): Promise<void> {
+  const deadline = realClock.now() + LONGEST_WAIT_MS
+  while (listWaitingEvents(ledger).length < count && realClock.now() < deadline && !signal.aborted) {
+    await realClock.sleep(10, signal).catch(() => undefined)
+  }
+}
