@@ -3,6 +3,8 @@ import {once} from 'node:events'
 import type {Command} from 'commander'
 import {businessDateOf} from '../clock.ts'
 import {ConfigError} from '../errors.ts'
+import {groupThousands} from '../money.ts'
+import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {addServiceKeys} from './service-keys.ts'
@@ -11,11 +13,15 @@ interface ServiceOptions extends CommonOptions {
   port: number
   deals: number
   seed: string
+  links?: boolean
   db?: string
   apiKey?: string
   rate: number
   allowPrivateWebhooks?: boolean
 }
+
+/** Up to so many deals get borrowers and documents unasked; a million of them would take a minute and gigabytes. */
+const LINKED_DEALS = 100_000
 
 /** `loantape service`. */
 export function addService(program: Command, cli: Cli): void {
@@ -25,6 +31,11 @@ export function addService(program: Command, cli: Cli): void {
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
+    .option(
+      '--links',
+      `give the deals borrowers and documents; the default up to ${groupThousands(String(LINKED_DEALS))} deals`,
+    )
+    .option('--no-links', 'deals alone')
     .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')
     .option('--api-key <key>', 'the key to accept, sk_test_… or sk_live_…; a new one by default')
     .option(
@@ -56,7 +67,9 @@ export function addService(program: Command, cli: Cli): void {
       })
       if (service.store.count() === 0) {
         const today = businessDateOf(world.clock.now(), config)
-        seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today})
+        const {deals, seed, links = deals <= LINKED_DEALS} = options
+        seedPortfolio(service.store, {deals, seed, today})
+        if (links) linkPortfolio(service, {seed, since: 0, until: Date.parse(today)})
       }
       cli.printResult(
         options,

@@ -15,7 +15,7 @@ import {
 } from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import type {Readable} from 'node:stream'
+import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
@@ -23,13 +23,13 @@ import type {ReceivedFile} from '../contract/document.ts'
 import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
-/** The files of documents, each named by its document's id; no name that was sent is ever a path. */
+/** The files of documents, each found by its document's id; no name that was sent is ever a path. */
 export interface FileStore {
   /** Streams a file to the disk under a temporary name. @throws Refusal (415) when its type is not kept */
   receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>>
   /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
   keep(file: ReceivedFile, documentId: string): void
-  /** Writes the file of a document that is made up, without waiting for the disk. */
+  /** Keeps the file of a document that is made up in the database, within the transaction under way. */
   place(documentId: string, content: string): void
   /** Writes a file of our own. */
   write(content: string): ReceivedFile
@@ -143,7 +143,9 @@ export function openFileStore(database: ServiceDatabase): FileStore {
       renameSync(path, join(openFolder(), documentId))
       syncPath(openFolder())
     },
-    place: (documentId, content) => writeFileSync(join(openFolder(), documentId), content),
+    place(documentId, content) {
+      database.run('insert into made_up_file (document_id, content) values (?, ?)', documentId, content)
+    },
     write(content) {
       const path = temporaryPath()
       writeFileSync(path, content, {flush: true})
@@ -156,7 +158,14 @@ export function openFileStore(database: ServiceDatabase): FileStore {
         mediaType: 'text/markdown; charset=utf-8',
       }
     },
-    open: (documentId) => createReadStream(join(openFolder(), documentId)),
+    open(documentId) {
+      const madeUp = database.get(
+        z.object({content: z.string()}),
+        'select content from made_up_file where document_id = ?',
+        documentId,
+      )
+      return madeUp ? Readable.from([madeUp.content]) : createReadStream(join(openFolder(), documentId))
+    },
     discard,
     removeOfDeal(dealId) {
       const ids = database.all(

@@ -104,7 +104,6 @@ function attachMissing(
   if (random.next() >= (shares[deal.status] ?? 0)) return
   const id = `doc_${random.text(16)}`
   const content = `${name} for ${deal.propertyAddress}\n`
-  files.place(id, content)
   database.run(
     `insert into document (id, deal_id, category, name, file_name, media_type, bytes, sha256, created_at)
      values (?, ?, ?, ?, null, 'text/plain; charset=utf-8', ?, ?, ?)`,
@@ -116,4 +115,5 @@ function attachMissing(
     createHash('sha256').update(content).digest('hex'),
     drawMoment(random, deal, linking),
   )
+  files.place(id, content)
 }

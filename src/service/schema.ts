@@ -36,6 +36,12 @@ create table if not exists document (
 ) strict;
 create index if not exists document_by_deal on document (deal_id, created_at, id);
 
+-- The files of documents that are made up with a portfolio: hundreds of thousands of small ones.
+create table if not exists made_up_file (
+  document_id text primary key references document (id) on delete cascade,
+  content text not null
+) strict, without rowid;
+
 create table if not exists document_generation (
   id text primary key,
   deal_id text not null references deal (id) on delete cascade,

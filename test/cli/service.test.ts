@@ -1,4 +1,5 @@
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import {expect, test, vi} from 'vitest'
 import {createLab, runProgram} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -11,9 +12,13 @@ test('the local service says where it listens, takes its key alone, and ends on 
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
 
-  const list = (key: string) => fetch(`${url}/deals?limit=3`, {headers: {authorization: `Bearer ${key}`}})
-  expect((await list('sk_test_other')).status).toBe(401)
-  expect(await (await list(api_key)).json()).toMatchObject({has_more: true, data: [{}, {}, {}]})
+  const list = (path: string, key: string) =>
+    fetch(`${url}/deals${path}`, {headers: {authorization: `Bearer ${key}`}})
+  expect((await list('?limit=3', 'sk_test_other')).status).toBe(401)
+  const deals = (await (await list('?limit=3', api_key)).json()) as {data: [{id: string}]}
+  expect(deals).toMatchObject({has_more: true, data: [{}, {}, {}]})
+  const [{id}] = deals.data
+  expect(await (await list(`/${id}/borrowers`, api_key)).json()).toMatchObject({data: [{deal_id: id}]})
 
   const taken = await lab.run(['service', '--port', new URL(url).port, '--json'])
   expect(readFailure(taken)).toMatchObject({code: 'SERVICE_LISTEN', exitCode: 2})
@@ -25,7 +30,7 @@ test('the local service says where it listens, takes its key alone, and ends on 
 test('keys are made, listed and revoked by command, and a running service obeys', async () => {
   await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
-  using service = lab.start(['service', '--deals', '3', '--db', db, '--json'])
+  using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])
   await vi.waitFor(() => expect(service.printed().stdout).toMatch(/\n$/), {timeout: 20_000, interval: 20})
   const {url} = JSON.parse(service.printed().stdout)
   const statusOf = async (key: unknown): Promise<number> =>
@@ -40,6 +45,9 @@ test('keys are made, listed and revoked by command, and a running service obeys'
     scopes: ['read'],
   })
   expect(await statusOf(made.api_key)).toBe(200)
+  using kept = new DatabaseSync(db)
+  expect(kept.prepare('select count(*) as deals from deal').get()).toEqual({deals: 3})
+  expect(kept.prepare('select count(*) as borrowers from borrower').get()).toEqual({borrowers: 0})
 
   const listed = await lab.run(['service', 'keys', 'list', '--db', db])
   expect(listed.stdout).toMatch(/CRM\s+sk_live_\w{12}\s+read/)
