@@ -1,5 +1,6 @@
 -- How far the portfolio's numbers can be trusted, and where the source was not as its contract has it. Quarantine and
--- drift are those of the last walk that counts.
+-- drift are those of the last walk that counts. Borrowers and documents have metrics of their own as soon as a list of
+-- them has been read; what is quarantined of them is that of the last list read of each deal.
 -- grain: metric
 -- check: unique(metric)
 -- check: not_null(metric, deals)
@@ -12,12 +13,17 @@
 --   stage began unseen`: changes of status left out of mart.stage_duration because nobody knows since when the deal was
 --   in the one before. `censored stage vanished`: vanished before they left their status. `no funnel stage`: never seen
 --   in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation. `drift
---   <kind> <field> <value>`: one for each finding
+--   <kind> <field> <value>`: one for each finding. Of borrowers, and likewise of documents: `coverage borrowers`: the
+--   deals whose list was read. `coverage borrowers email_hash`, `… linked_at`, `coverage documents category`, `…
+--   uploaded_at`: the records that have one. `missing borrowers`, `quarantined borrowers`, `drift borrowers <kind>
+--   <field> <value>`: as for deals
 -- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage property_value`), of the
 --   funded deals (`censored funded …`, `censored inexact …`), of all deals ever seen (`censored created …`, `censored
 --   vintage`, `censored stage vanished`, `no funnel stage`), of all changes of status (`censored stage began unseen`),
---   of the records of the last walk (`quarantined`, `drift …`), else of the present deals
--- deals: deals concerned; for coverage, those without; for `quarantined` and `drift …` records
+--   of the records of the last walk (`quarantined`, `drift …`), of the known borrowers (`coverage borrowers <field>`,
+--   `missing borrowers`), of the records of the last lists (`quarantined borrowers`), else of the present deals
+-- deals: deals concerned; for coverage, those without; for `quarantined`, `drift …` and fields of borrowers and
+--   documents records
 with
 last_walk as (
   select *
@@ -168,6 +174,13 @@ shares as (
     drift.records as deals
   from raw.drift
   inner join last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
+  union all
+  select
+    metric,
+    part,
+    whole,
+    deals
+  from work.child_quality
 )
 
 select

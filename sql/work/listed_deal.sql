@@ -5,11 +5,13 @@
 -- stream: borrower or document
 -- deal_id: the service's id
 -- listed_at: start of the request, UTC
+-- records: records of that list
 -- quarantined: records of that list that failed normalisation: it may hold more than was read
 select
   listing.stream,
   listing.parent_id as deal_id,
   max(listing.observed_at) as listed_at,
+  arg_max(listing.records, walk.recorded_at) as records,
   arg_max(listing.quarantined, walk.recorded_at) as quarantined
 from raw.listing as listing
 inner join mart.run as walk on walk.walk_id = listing.walk_id

@@ -128,7 +128,11 @@ function toHistory({walks}: ModelCase): Required<History> {
     if (certificate !== 'none') {
       history.walks.push(aWalk({day, walk_id: walkId, ...times, recorded_at, ...certificate}))
     }
-    history.drift.push(...drift.map((found) => aDrift({walk_id: walkId, ...found})))
+    history.drift.push(
+      ...drift.map(({stream = 'deal', ...found}) =>
+        aDrift({stream, walk_id: stream === 'deal' ? walkId : childWalkId(day, stream), ...found}),
+      ),
+    )
     history.rates.push(...rates.map((row) => aRate({day, ...row})))
     const observed_at = timestamp(startedAt + 5 * MINUTE)
     for (const [dealId, shown] of Object.entries(deals)) {
@@ -153,11 +157,18 @@ function addLists(
 ): void {
   const {stream, day, startedAt} = read
   if (Object.keys(read.lists).length === 0) return
-  const walk_id = `walk ${day} ${stream}`
+  const walk_id = childWalkId(day, stream)
   const [observed_at, recorded_at] = [15, 40].map((minutes) => timestamp(startedAt + minutes * MINUTE))
   const times = {observed_at: observed_at ?? '', recorded_at: recorded_at ?? ''}
   history.walks.push(
-    aWalk({day, walk_id, stream, started_at: times.observed_at, recorded_at: times.recorded_at}),
+    aWalk({
+      day,
+      walk_id,
+      stream,
+      records: Object.values(read.lists).reduce((sum, list) => sum + countRecords(list), 0),
+      started_at: times.observed_at,
+      recorded_at: times.recorded_at,
+    }),
   )
   for (const [parent_id, list] of Object.entries(read.lists)) {
     const listing = {day, walk_id, stream, parent_id, observed_at: times.observed_at}
@@ -166,7 +177,7 @@ function addLists(
       continue
     }
     const quarantined = Object.values(list).filter((shown) => shown === 'quarantined').length
-    history.listings.push(aListing({...listing, quarantined}))
+    history.listings.push(aListing({...listing, records: countRecords(list), quarantined}))
     for (const [id, shown] of Object.entries(list)) {
       if (shown === 'quarantined') continue
       const fields = typeof shown === 'string' ? {kind: shown} : shown
@@ -175,6 +186,14 @@ function addLists(
       else history.documents.push(aDocument({document_id: id, ...row}))
     }
   }
+}
+
+const childWalkId = (day: string, stream: Row[string]) => `walk ${day} ${stream}`
+
+/** The records a list held. */
+function countRecords(list: Lists[string]): number {
+  const absent: unknown[] = ['missing', 'vanished']
+  return list === 'failed' ? 0 : Object.values(list).filter((shown) => !absent.includes(shown)).length
 }
 
 const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'created_at_precision']

@@ -321,6 +321,25 @@ test('no name, address or digit of a person reaches the data folder, whatever th
   expect(
     await lab.queryHistory(`select path from raw.drift where stream = 'borrower' order by path`),
   ).toEqual([{path: 'phone'}, {path: 'spouse'}])
+  expect(
+    await lab.query(
+      `select metric, deals from mart.data_quality
+       where metric like 'drift%' or metric like 'quarantined _%' or metric = 'coverage borrowers'`,
+    ),
+  ).toEqual([
+    {metric: 'coverage borrowers', deals: '0'},
+    {metric: 'drift borrowers new_field phone', deals: '2'},
+    {metric: 'drift borrowers new_field spouse', deals: '2'},
+    {metric: 'drift documents new_field email', deals: '1'},
+    {metric: 'drift documents new_field phone', deals: '2'},
+    {metric: 'drift documents new_field spouse', deals: '2'},
+    {metric: 'drift documents new_field ssn_last_four', deals: '2'},
+    {metric: 'quarantined borrowers', deals: '1'},
+    {metric: 'quarantined documents', deals: '1'},
+  ])
+  const {stdout} = await lab.run(['status'])
+  expect(stdout).toContain('Drift: new_field borrowers: phone in 2 records.')
+  expect(stdout).not.toMatch(/needle|haystack/i)
   const leaks = readWhole(lab.folder.root).filter(({text}) =>
     /needle|haystack|querfeldein|adalbert|987-?65-?4329/i.test(text),
   )

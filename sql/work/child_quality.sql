@@ -1,0 +1,120 @@
+-- What mart.data_quality says of borrowers and documents; nothing of a stream none of whose lists was ever read. Built
+-- for it and not kept.
+-- grain: metric
+--
+-- metric: as in mart.data_quality
+-- part: what the share is of it
+-- whole: what it is a share of
+-- deals: deals or records concerned
+with
+deals as (
+  select count(*) as deals
+  from core.deal
+),
+
+listed as (
+  select
+    listed.stream,
+    count(*) as deals,
+    sum(listed.records) as records,
+    sum(listed.quarantined) as quarantined
+  from work.listed_deal as listed
+  inner join core.deal as deal on deal.deal_id = listed.deal_id
+  group by listed.stream
+),
+
+kept as (
+  select
+    'borrower' as stream,
+    count(*) as records,
+    count(*) filter (where is_missing) as missing
+  from core.borrower
+  union all
+  select
+    'document' as stream,
+    count(*) as records,
+    count(*) filter (where is_missing) as missing
+  from core.document
+),
+
+fields as (
+  select
+    'borrower' as stream,
+    'email_hash' as field,
+    count(email_hash) as known
+  from core.borrower
+  union all
+  select
+    'borrower' as stream,
+    'linked_at' as field,
+    count(linked_at) as known
+  from core.borrower
+  union all
+  select
+    'document' as stream,
+    'category' as field,
+    count(*) filter (where category <> 'unknown') as known
+  from core.document
+  union all
+  select
+    'document' as stream,
+    'uploaded_at' as field,
+    count(uploaded_at) as known
+  from core.document
+),
+
+last_walk as (
+  select *
+  from mart.run
+  where stream <> 'deal'
+  qualify recorded_at = max(recorded_at) over (partition by stream)
+),
+
+measured as (
+  select
+    concat('coverage ', listed.stream, 's') as metric,
+    listed.deals as part,
+    deals.deals as whole,
+    deals.deals - listed.deals as deals
+  from listed
+  cross join deals
+  union all
+  select
+    concat_ws(' ', 'coverage', concat(listed.stream, 's'), fields.field) as metric,
+    fields.known as part,
+    kept.records as whole,
+    kept.records - fields.known as deals
+  from listed
+  inner join kept on kept.stream = listed.stream
+  inner join fields on fields.stream = listed.stream
+  union all
+  select
+    concat('missing ', listed.stream, 's') as metric,
+    kept.missing as part,
+    kept.records as whole,
+    kept.missing as deals
+  from listed
+  inner join kept on kept.stream = listed.stream
+  union all
+  select
+    concat('quarantined ', listed.stream, 's') as metric,
+    listed.quarantined as part,
+    listed.records as whole,
+    listed.quarantined as deals
+  from listed
+  union all
+  select
+    concat_ws(' ', 'drift', concat(drift.stream, 's'), drift.kind, drift.path, drift.value) as metric,
+    drift.records as part,
+    last_walk.records as whole,
+    drift.records as deals
+  from raw.drift
+  inner join last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
+)
+
+select
+  metric,
+  cast(part as bigint) as part,
+  cast(whole as bigint) as whole,
+  cast(deals as bigint) as deals
+from measured
