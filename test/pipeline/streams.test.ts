@@ -2,8 +2,10 @@ import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import type {Config} from '../../src/config.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
 import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import type {Fault} from '../../src/service/faults.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
@@ -381,6 +383,79 @@ test('a process killed between two groups of lists goes on with the next deal', 
     {resumed: '1'},
   ])
   expect(await lab.query('select count(*) as links from core.borrower')).toEqual([{links: '25'}])
+})
+
+const AMID_LISTS: [string, string, Fault, Partial<Config>][] = [
+  ['the time budget', 'budget', {kind: 'delay', ms: 60_000}, {detailBudgetMinutes: 2 / 60}],
+  [
+    'the time to wait for the rate limit',
+    'rate_limited',
+    {kind: 'status', status: 429, headers: {'retry-after': '3600'}},
+    {maxWaitMinutes: 1},
+  ],
+]
+
+test.each(AMID_LISTS)(
+  'when %s ends between the pages of a list, nothing is concluded for that deal and those behind it, and the next run goes on there',
+  async (_, end, fault, limits) => {
+    lab.service.store.insert(someDeals(6))
+    const numbers = [1, 2, 3, 4, 5, 6]
+    const firstOfEach = numbers.map(
+      (number) => [link(number), link(number), link(number), link(number)][0] ?? '',
+    )
+    const config = {
+      streams: 'deals,borrowers',
+      detail: 'off' as const,
+      detailConcurrency: 1,
+      pageSize: 2,
+      shrinkLimitPct: 100,
+    }
+    await lab.sync(DAY_1, {config})
+    firstOfEach.forEach(unlink)
+    for (const id of lab.service.store.ids()) lab.service.store.update(id, {status: 'underwriting'})
+    lab.service.faults.add({match: {path: /deal_000003\/borrowers\?.*cursor=/}, fault})
+
+    const cut = await lab.sync(DAY_2, {config: {...config, ...limits}})
+    const listed = cut.streams[0]?.listed ?? 0
+    expect(listed).toBeLessThan(3)
+    expect(cut).toMatchObject({
+      outcome: 'released',
+      streams: [{outcome: 'applied', ended: end, failed: 0, changes: {missing: listed, vanished: 0}}],
+    })
+    const missing = 'select deal_id, borrower_id from core.borrower where is_missing order by deal_id'
+    const idsOf = (upTo: number) =>
+      numbers.slice(0, upTo).map((number, index) => ({
+        deal_id: aDeal(number).id,
+        borrower_id: firstOfEach[index],
+      }))
+    expect(await lab.query(missing)).toEqual(idsOf(listed))
+    expect(
+      await lab.query(`select is_complete from mart.run where stream = 'borrower' order by recorded_at`),
+    ).toEqual([{is_complete: true}, {is_complete: false}])
+
+    lab.service.faults.clear()
+    const before = listRequests('borrowers')
+    const next = await lab.sync(DAY_2, {config})
+    expect(next.streams).toMatchObject([
+      {ended: 'done', listed: 6 - listed, changes: {missing: 6 - listed, vanished: 0}},
+    ])
+    expect(listRequests('borrowers') - before).toBe(2 * (6 - listed))
+    expect(await lab.query(missing)).toEqual(idsOf(6))
+  },
+)
+
+test('a sync whose waiting ends amid lists ends well, and says so', async () => {
+  lab.service.store.insert(someDeals(3))
+  link(1)
+  lab.service.faults.add({
+    match: {path: /deal_000002\/borrowers/},
+    fault: {kind: 'status', status: 429, headers: {'retry-after': '3600'}},
+  })
+  const limits = {LOANTAPE_STREAMS: 'deals,borrowers', LOANTAPE_DETAIL: 'off', LOANTAPE_MAX_WAIT_MINUTES: '1'}
+  const {code, stdout} = await lab.run(['sync'], {...limits, LOANTAPE_DETAIL_CONCURRENCY: '1'})
+  expect(code).toBe(0)
+  expect(stdout).toContain('borrowers: 1 lists read, 0 failed; 1 created,')
+  expect(stdout).toContain('(rate_limited).')
 })
 
 async function inWarehouse<T>(work: (db: Database) => Promise<T>): Promise<T> {
