@@ -3,6 +3,7 @@ import {
   closeSync,
   createReadStream,
   createWriteStream,
+  existsSync,
   fsyncSync,
   mkdirSync,
   mkdtempSync,
@@ -14,12 +15,13 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {Readable} from 'node:stream'
 import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
+import {isProcessAlive} from '../process.ts'
 import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
@@ -53,7 +55,8 @@ const KEPT_TYPES = new Set([
   'application/x-cfb',
 ])
 
-const ORPHAN_AGE_MS = 3_600_000
+/** A pid may belong to another program by now: no upload takes longer. */
+const LONGEST_UPLOAD_MS = 3_600_000
 
 function syncPath(path: string): void {
   const handle = openSync(path, 'r')
@@ -102,14 +105,27 @@ async function readMediaType(path: string, isText: boolean): Promise<string> {
   throw refuse('unsupported_file_type', {detail})
 }
 
-/** A killed service may leave a file no document knows; a younger one may be another service's, on its way. */
+/** Whether another service that runs is receiving this file: its name begins with `incoming-` and that one's pid. */
+function isOnItsWay(path: string): boolean {
+  const pid = Number(/^incoming-(\d+)-/.exec(basename(path))?.[1] ?? process.pid)
+  if (pid === process.pid || !isProcessAlive(pid)) return false
+  const {mtimeMs = 0} = statSync(path, {throwIfNoEntry: false}) ?? {}
+  return Date.now() - mtimeMs < LONGEST_UPLOAD_MS
+}
+
+/**
+ * Removes what a killed service left: half uploads, and files whose document was never committed or is deleted. It holds
+ * the writing transaction, so that no other service is between giving a file its name and committing its row.
+ */
 function removeOrphans(folder: string, database: ServiceDatabase): void {
-  const known = new Set(database.all(z.object({id: z.string()}), 'select id from document').map(({id}) => id))
-  for (const name of readdirSync(folder)) {
-    const path = join(folder, name)
-    const age = Date.now() - (statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? Number.POSITIVE_INFINITY)
-    if (!known.has(name) && age > ORPHAN_AGE_MS) rmSync(path, {force: true})
-  }
+  database.transaction(() => {
+    const rows = database.all(z.object({id: z.string()}), 'select id from document')
+    const known = new Set(rows.map(({id}) => id))
+    for (const name of readdirSync(folder)) {
+      const path = join(folder, name)
+      if (!known.has(name) && !isOnItsWay(path)) rmSync(path, {force: true})
+    }
+  })
 }
 
 /** Opens the files beside the database file, or, for a database in memory, in a folder that goes with it. */
@@ -120,10 +136,10 @@ export function openFileStore(database: ServiceDatabase): FileStore {
     if (folder !== undefined) return folder
     folder = isKept ? `${database.path}.files` : mkdtempSync(join(tmpdir(), 'loantape-service-files-'))
     mkdirSync(folder, {recursive: true, mode: 0o700})
-    removeOrphans(folder, database)
     return folder
   }
-  const temporaryPath = (): string => join(openFolder(), `incoming-${randomUUID()}`)
+  const temporaryPath = (): string => join(openFolder(), `incoming-${process.pid}-${randomUUID()}`)
+  if (isKept && existsSync(`${database.path}.files`)) removeOrphans(openFolder(), database)
   const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
 
   return {

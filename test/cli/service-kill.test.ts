@@ -1,7 +1,9 @@
 import {createHash} from 'node:crypto'
-import {mkdtempSync, readdirSync, rmSync} from 'node:fs'
+import {mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {connect} from 'node:net'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import {expect, onTestFinished, test, vi} from 'vitest'
 import {createRandom} from '../../src/service/random.ts'
 import {startReceiver, verifyNotification} from '../service/receiver.ts'
@@ -9,6 +11,7 @@ import {MAIN, type Started, startProcess} from '../support/lab.ts'
 
 const API_KEY = 'sk_test_kill'
 const ROUNDS = 3
+const LARGEST_FILE = 60_000
 
 interface Service extends Disposable {
   url: string
@@ -43,6 +46,31 @@ function ask(url: string, body?: object | FormData): Promise<Response> {
   })
 }
 
+/** Begins an upload and never ends it; resolves when some of it, more than any whole file, lies in the folder. */
+async function uploadHalf(url: string, dealId: string, folder: string): Promise<void> {
+  const {port, pathname} = new URL(url)
+  const socket = connect(Number(port), '127.0.0.1')
+  socket.on('error', () => undefined)
+  const head = [
+    `POST ${pathname}/deals/${dealId}/documents HTTP/1.1`,
+    'host: x',
+    `authorization: Bearer ${API_KEY}`,
+    'content-type: multipart/form-data; boundary=x',
+    'content-length: 1000000',
+    '',
+    '',
+  ]
+  const part = '--x\r\ncontent-disposition: form-data; name="file"; filename="half.txt"\r\n\r\n'
+  socket.write(head.join('\r\n') + part + 'half '.repeat(20_000))
+  await vi.waitFor(
+    () => {
+      const sizes = readdirSync(folder).map((name) => statSync(join(folder, name)).size)
+      expect(Math.max(...sizes)).toBeGreaterThan(LARGEST_FILE)
+    },
+    {timeout: 20_000, interval: 5},
+  )
+}
+
 const dataOf = async <T>(response: Response): Promise<T> => ((await response.json()) as {data: T}).data
 const digestOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
@@ -58,6 +86,12 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
     generations: new Set<string>(),
   }
   let secret = ''
+  // The service is killed while these notifications wait for their answer.
+  const unanswered = new Set<number>()
+  receiver.answer = (turn) => {
+    if (turn % 5 === 4) unanswered.add(turn)
+    return turn % 5 === 4 ? 0 : 200
+  }
 
   for (let round = 0; round < ROUNDS; round++) {
     using service = await startAgain(dbPath)
@@ -70,7 +104,7 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
         const deal = {property_address: '1 Main St', loan_amount: 1}
         const {id} = await dataOf<{id: string}>(await ask(`${url}/deals`, deal))
         acknowledged.deals.add(id)
-        const content = new TextEncoder().encode(random.text(random.integer(1, 60_000)))
+        const content = new TextEncoder().encode(random.text(random.integer(1, LARGEST_FILE)))
         const form = new FormData()
         form.set('category', 'appraisal')
         form.set('name', 'Appraisal')
@@ -82,17 +116,23 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
         acknowledged.generations.add(`${id}/document-generations/${generation.id}`)
       }
     }
-    const before = acknowledged.documents.size
+    const before = {documents: acknowledged.documents.size, unanswered: unanswered.size}
     const working = Promise.allSettled(Array.from({length: 6}, work))
-    await vi.waitFor(() => expect(acknowledged.documents.size).toBeGreaterThan(before + 8), {
-      interval: 1,
-      timeout: 20_000,
-    })
+    await vi.waitFor(
+      () => {
+        expect(acknowledged.documents.size).toBeGreaterThan(before.documents + 8)
+        expect(unanswered.size).toBeGreaterThan(before.unanswered)
+      },
+      {interval: 1, timeout: 20_000},
+    )
+    const [deal = ''] = acknowledged.deals
+    await uploadHalf(url, deal, `${dbPath}.files`)
     service.started.process.kill('SIGKILL')
     expect((await service.started.ended).signal).toBe('SIGKILL')
     await working
   }
 
+  receiver.answer = () => 200
   using service = await startAgain(dbPath)
   for (const id of acknowledged.deals) expect((await ask(`${service.url}/deals/${id}`)).status).toBe(200)
   for (const [path, sha256] of acknowledged.documents) {
@@ -104,17 +144,26 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
       expect(await dataOf(await ask(`${service.url}/deals/${path}`))).toMatchObject({status: 'completed'})
     })
 
-  const told = (): Set<string> =>
-    new Set(receiver.received.map((one) => verifyNotification(one, secret).data.id))
-  const owed = [
-    ...acknowledged.deals,
-    ...[...acknowledged.documents.keys()].map((path) => path.split('/').at(-1)!),
-  ]
-  await vi.waitFor(() => expect(owed.filter((id) => !told().has(id))).toEqual([]), {
-    timeout: 30_000,
-    interval: 50,
-  })
-  expect(readdirSync(`${dbPath}.files`).length).toBeGreaterThanOrEqual(
-    acknowledged.documents.size + acknowledged.generations.size,
+  using kept = new DatabaseSync(dbPath, {readOnly: true})
+  const list = (sql: string) => kept.prepare(sql).all().flatMap(Object.values).map(String)
+  await vi.waitFor(
+    () => {
+      expect(list("select id from document_generation where status <> 'completed'")).toEqual([])
+      expect(list("select id from webhook_delivery where status <> 'delivered'")).toEqual([])
+    },
+    {timeout: 30_000, interval: 50},
   )
+  expect(readdirSync(`${dbPath}.files`).sort()).toEqual(list('select id from document order by id'))
+
+  const taken = receiver.received.filter((_, turn) => !unanswered.has(turn))
+  expect(new Set(taken.map(({id}) => id))).toEqual(new Set(list('select id from event')))
+  const told = new Set(taken.map((one) => verifyNotification(one, secret).data.id))
+  const documents = [...acknowledged.documents.keys()].map((path) => path.split('/').at(-1) ?? '')
+  expect([...acknowledged.deals, ...documents].filter((id) => !told.has(id))).toEqual([])
+  for (const turn of unanswered) {
+    const again = receiver.received.findIndex(
+      ({id}, later) => later > turn && id === receiver.received[turn]?.id,
+    )
+    expect(again).toBeGreaterThan(turn)
+  }
 })

@@ -1,3 +1,4 @@
+import {spawnSync} from 'node:child_process'
 import {createHash} from 'node:crypto'
 import {existsSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync} from 'node:fs'
 import {connect} from 'node:net'
@@ -197,14 +198,16 @@ describe('documents', () => {
     expect(listFiles()).toEqual([other.id])
   })
 
-  test('a file that no document knows is removed when it is old', async () => {
+  test('what a killed service left is removed by the next, what another one is receiving is not', async () => {
     const {id} = await readData<DealDocument>(await upload(service, DEAL))
     await service.close()
-    for (const name of ['incoming-old', 'incoming-new']) writeFileSync(join(`${dbPath}.files`, name), 'x')
-    utimesSync(join(`${dbPath}.files`, 'incoming-old'), 0, 0)
+    const others = `incoming-${process.ppid}-a`
+    const stale = `incoming-${process.ppid}-b`
+    const dead = spawnSync(process.execPath, ['--version']).pid
+    const left = [`incoming-${process.pid}-c`, `incoming-${dead}-d`, 'incoming-e', 'doc_never_committed']
+    for (const name of [others, stale, ...left]) writeFileSync(join(`${dbPath}.files`, name), 'x')
+    utimesSync(join(`${dbPath}.files`, stale), 0, 0)
     service = await start()
-    await upload(service, DEAL)
-    expect(listFiles()).toEqual(expect.arrayContaining([id, 'incoming-new']))
-    expect(listFiles()).not.toContain('incoming-old')
+    expect(listFiles()).toEqual([id, others].sort())
   })
 })
