@@ -34,6 +34,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto
 h2 { margin-top: 2rem; border-bottom: 1px solid #d6dbe4 }
 details { margin: .4rem 0; padding: .3rem .6rem; border: 1px solid #d6dbe4; border-radius: 4px }
 summary { cursor: pointer }
+summary code { overflow-wrap: anywhere }
 summary b { display: inline-block; min-width: 4.5em }
 .GET { color: #10658a } .POST { color: #1c7a3e } .PATCH { color: #8a5a10 } .DELETE { color: #a02b2b }
 pre { background: #f4f6f9; padding: .8rem; overflow-x: auto; font-size: 13px }

@@ -10,11 +10,11 @@ export interface ReceivedParts {
   file: ReceivedFile | undefined
 }
 
-/** A file name as people may see it: no folders, no control characters. */
+/** A file name as people may see it: no folders, no control characters, none that turn the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
     .replace(/^.*[\\/]/, '')
-    .replace(/[\p{Cc}\p{Cs}]/gu, '')
+    .replace(/[\p{Cc}\p{Cs}\p{Bidi_Control}]/gu, '')
     .slice(0, 255)
   return cleaned === '' ? null : cleaned
 }

@@ -75,9 +75,10 @@ describe('documents', () => {
     'nul\u0000byte.pdf',
     '%2e%2e%2fpasswd',
     "x'; drop table document; --.pdf",
+    'invoice\u202Efdp.exe',
   ])('the file name %j is a label, never a path', async (fileName) => {
     const document = await readData<DealDocument>(await upload(service, DEAL, {fileName}))
-    expect(document.file_name ?? '').not.toMatch(/[\\/\0]/)
+    expect(document.file_name ?? '').not.toMatch(/[\\/\0\p{Bidi_Control}]/u)
     expect(listFiles()).toEqual([document.id])
     expect(readdirSync(root).sort()).toEqual([
       'service.db',

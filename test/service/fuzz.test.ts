@@ -138,12 +138,15 @@ function requestsOf({path, parameters, requestBody}: Described) {
   })
 }
 
+/** A made-up object may have a `toString` that is none. */
+const textOf = (value: unknown): string => (typeof value === 'object' ? JSON.stringify(value) : String(value))
+
 async function send(
   method: string,
   request: {path: string; query: Json; headers: object; type: string | undefined; body: unknown},
 ) {
   const {path, query, headers, type, body} = request
-  const texts = Object.entries(query).map(([name, value]): [string, string] => [name, String(value)])
+  const texts = Object.entries(query).map(([name, value]): [string, string] => [name, textOf(value)])
   const search = new URLSearchParams(texts)
   const isJson = type === 'application/json'
   let sent: string | FormData | undefined
@@ -151,8 +154,8 @@ async function send(
   else if (type !== undefined) {
     sent = new FormData()
     for (const [name, value] of Object.entries((body ?? {}) as object)) {
-      if (name === 'file') sent.set(name, new Blob([String(value)]), String(value))
-      else sent.set(name, String(value))
+      if (name === 'file') sent.set(name, new Blob([textOf(value)]), textOf(value))
+      else sent.set(name, textOf(value))
     }
   }
   return await fetch(`${service.url}${path}?${search}`, {
