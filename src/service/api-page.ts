@@ -1,29 +1,29 @@
-import {z} from 'zod'
 import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS} from '../contract/problem.ts'
+import {escapeHtml, renderFieldTable} from './field-table.ts'
 
-const escapeHtml = (text: string): string => text.replace(/[&<>"]/g, (letter) => `&#${letter.charCodeAt(0)};`)
-
-function renderSchema(title: string, schema: z.ZodType): string {
-  const {$schema, $defs, ...json} = z.toJSONSchema(schema, {io: 'input', unrepresentable: 'any'})
-  const shown = $defs ? Object.values($defs).map(({id, ...rest}) => rest) : [json]
-  return `<h4>${title}</h4><pre>${escapeHtml(JSON.stringify(shown.length === 1 ? shown[0] : shown, null, 2))}</pre>`
+function titled(title: string, table: string): string {
+  return table === '' ? '' : `<h4>${title}</h4>${table}`
 }
 
 function renderEndpoint(id: string, endpoint: Endpoint): string {
-  const {method, path, summary, body, record, status, isList, query} = endpoint
-  const hasQuery = Object.keys(z.toJSONSchema(query, {io: 'output'}).properties ?? {}).length > 0
+  const {method, path, summary, body, record, status, isList, isMultipart, query} = endpoint
   const codes = problemsOf(endpoint).map(
     (code) =>
-      `<tr><td>${PROBLEMS[code].status}<td><code>${code}</code><td>${escapeHtml(PROBLEMS[code].meaning)}`,
+      `<tr><td>${PROBLEMS[code].status}<td><code>${code}</code><td>${escapeHtml(PROBLEMS[code].meaning).replace(/`(\w+)`/g, '<code>$1</code>')}`,
   )
   return [
     `<details id="${id}"><summary><b class="${method}">${method}</b> <code>${path}</code> ${escapeHtml(summary)}</summary>`,
-    hasQuery ? renderSchema('Query', query) : '',
-    body === noBodySchema ? '' : renderSchema('Body', body),
+    titled('Query', renderFieldTable(query, 'query')),
+    body === noBodySchema
+      ? ''
+      : titled(`Body, ${isMultipart ? 'multipart/form-data' : 'JSON'}`, renderFieldTable(body, 'body')),
     record
-      ? renderSchema(`Answer ${status}: <code>data</code>${isList ? ', each of' : ''}`, record)
+      ? titled(
+          `Answer ${status}: ${isList ? 'each of ' : ''}<code>data</code>`,
+          renderFieldTable(record, 'answer'),
+        )
       : `<h4>Answer ${status}</h4>`,
     `<h4>Problems</h4><table>${codes.join('')}</table></details>`,
   ].join('')
@@ -37,8 +37,9 @@ summary { cursor: pointer }
 summary code { overflow-wrap: anywhere }
 summary b { display: inline-block; min-width: 4.5em }
 .GET { color: #10658a } .POST { color: #1c7a3e } .PATCH { color: #8a5a10 } .DELETE { color: #a02b2b }
-pre { background: #f4f6f9; padding: .8rem; overflow-x: auto; font-size: 13px }
-td { padding: .1rem .8rem .1rem 0; vertical-align: top }`
+h4 { margin: .8rem 0 .2rem }
+td { padding: .1rem .8rem .1rem 0; vertical-align: top }
+td:last-child { overflow-wrap: anywhere }`
 
 /** The API as one page for a browser: no script, nothing from elsewhere. */
 export function renderApiPage(serverUrl: string): string {
