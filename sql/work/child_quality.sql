@@ -3,7 +3,7 @@
 -- grain: metric
 --
 -- metric: as in mart.data_quality
--- part: what the share is of it
+-- part: what is counted
 -- whole: what it is a share of
 -- deals: deals or records concerned
 with

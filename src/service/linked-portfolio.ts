@@ -1,4 +1,4 @@
-import {createHash} from 'node:crypto'
+import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {ServiceDatabase} from './database.ts'
 import type {FileStore} from './files.ts'
@@ -112,7 +112,7 @@ function attachMissing(
     category,
     name,
     Buffer.byteLength(content),
-    createHash('sha256').update(content).digest('hex'),
+    hash('sha256', content),
     drawMoment(random, deal, linking),
   )
   files.place(id, content)

@@ -1,4 +1,4 @@
-import {createHash} from 'node:crypto'
+import {hash} from 'node:crypto'
 
 /** A seeded source of numbers: the same labels give the same sequence on every machine. */
 export interface Random {
@@ -20,7 +20,7 @@ const ALPHABET = 'abcdefghijkmnpqrstuvwxyz23456789'
 
 /** Creates the sequence of `labels` (a seed, a date, a purpose): sfc32 over the SHA-256 of the labels. */
 export function createRandom(...labels: (string | number)[]): Random {
-  const digest = createHash('sha256').update(labels.join('\n')).digest()
+  const digest = hash('sha256', labels.join('\n'), 'buffer')
   let a = digest.readInt32LE(0)
   let b = digest.readInt32LE(4)
   let c = digest.readInt32LE(8)

@@ -2,10 +2,12 @@ import {once} from 'node:events'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
+import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {findWatch, storeWatch} from '../../src/ledger/job-watch.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listSlots} from '../../src/schedule/cron.ts'
+import {startWeb} from '../../src/web/server.ts'
 import {createGate, type Handler, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -174,6 +176,48 @@ test('a run whose server was killed goes on alone: the next server starts nothin
   expect(onceRuns()).toEqual([{state: 'done', attempt: 1, exit_code: 0}])
   expect(syncRuns()[0]).toEqual({pid, outcome: 'released'})
   expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
+})
+
+test('a server killed amid notifications has stored each one it acknowledged, and the next takes each once', async () => {
+  writeJob('each-second', {schedule: '0 0 1 1 *', catchUp: 'none'})
+  const secret = `whsec_${btoa('k'.repeat(32))}`
+  const post = async (url: string | undefined, id: string): Promise<number> => {
+    const [at, body] = [new Date(), JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})]
+    const headers = {
+      'content-type': 'application/json',
+      'webhook-id': id,
+      'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+      'webhook-signature': new Webhook(secret).sign(id, at, body),
+    }
+    return (await fetch(`${url}/webhooks/deals`, {method: 'POST', headers, body})).status
+  }
+  const listStored = () =>
+    readRuns('select event_id from webhook_event').map(({event_id}) => String(event_id))
+
+  const killed = lab.start(['serve'], {...env, LOANTAPE_WEBHOOK_SECRET: secret})
+  const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(killed.printed().stderr)?.[1]
+  await until(() => findUrl() !== undefined)
+  const [sent, acknowledged]: [string[], string[]] = [[], []]
+  const send = async (): Promise<void> => {
+    for (;;) {
+      const id = `evt_${sent.length}`
+      sent.push(id)
+      expect(await post(findUrl(), id)).toBe(202)
+      acknowledged.push(id)
+    }
+  }
+  const sending = Promise.allSettled(Array.from({length: 8}, send))
+  await until(() => acknowledged.length > 50)
+  killed.process.kill('SIGKILL')
+  await sending
+  const stored = new Set(listStored())
+  expect(acknowledged.filter((id) => !stored.has(id))).toEqual([])
+
+  using ledger = openLedger(lab.folder.ledger)
+  const config = {...lab.config, webPort: 0, webhookSecret: secret}
+  await using next = await startWeb(config, {ledger, folder: lab.folder, jobs: []}, lab.createWorld())
+  for (const id of sent) expect(await post(next.url, id)).toBe(stored.has(id) ? 200 : 202)
+  expect(listStored().sort()).toEqual(sent.sort())
 })
 
 test('a job that fails leaves the server running, and says why', async () => {
