@@ -69,7 +69,7 @@ export function renderSync(result: SyncResult): string {
     const what =
       came === 'refused'
         ? `refused (${reason}); deals are released without them`
-        : `${listed} lists read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
+        : `${listed} ${listed === 1 ? 'list' : 'lists'} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
     lines.push(`${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`)
   }
   if (outcome === 'dry_run') lines.push('Dry run: nothing was stored.')

@@ -454,7 +454,7 @@ test('a sync whose waiting ends amid lists ends well, and says so', async () => 
   const limits = {LOANTAPE_STREAMS: 'deals,borrowers', LOANTAPE_DETAIL: 'off', LOANTAPE_MAX_WAIT_MINUTES: '1'}
   const {code, stdout} = await lab.run(['sync'], {...limits, LOANTAPE_DETAIL_CONCURRENCY: '1'})
   expect(code).toBe(0)
-  expect(stdout).toContain('borrowers: 1 lists read, 0 failed; 1 created,')
+  expect(stdout).toContain('borrowers: 1 list read, 0 failed; 1 created,')
   expect(stdout).toContain('(rate_limited).')
 })
 
