@@ -8,6 +8,7 @@ import type {ExportOptions} from './export/profile.ts'
 import {findLearntRate, storeLearntRate} from './ledger/learnt-rate.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
 import {addSourceAnswers} from './ledger/source-answers.ts'
+import {listNamedDeals} from './ledger/webhook-events.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
@@ -123,10 +124,11 @@ async function walkAndApply(
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, walk, world)
     const changes = await settleWalk(tools, walk, details, world)
+    const announced = listNamedDeals(run.ledger).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
     const streams: ChildResult[] = []
     for (const child of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const childTools = {...tools, stream: child, hashKey, webhooks: undefined}
+      const childTools = {...tools, stream: child, hashKey, announced, webhooks: undefined}
       streams.push(await syncChildren(childTools, {businessDate: walk.businessDate, budgetMs}, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}

@@ -17,6 +17,8 @@ const eventRow: z.ZodType<WaitingEvent> = z.object({
   deal_id: z.string(),
 })
 
+const namedRow: z.ZodType<NamedDeal> = z.object({deal_id: z.string(), received_at: z.string()})
+
 /** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
 const KEPT_DAYS = 4
 
@@ -45,6 +47,20 @@ export function listWaitingEvents({db}: Ledger): WaitingEvent[] {
     )
     .all()
     .map((row) => eventRow.parse(row))
+}
+
+/** A deal that events have named, and when the last of them was received: ISO 8601, real clock. */
+export interface NamedDeal {
+  deal_id: string
+  received_at: string
+}
+
+/** The deals named by the events that are still known, settled or not. */
+export function listNamedDeals({db}: Ledger): NamedDeal[] {
+  return db
+    .prepare('select deal_id, max(received_at) as received_at from webhook_event group by deal_id')
+    .all()
+    .map((row) => namedRow.parse(row))
 }
 
 /** Notes what became of events, and forgets those that are settled and old. */

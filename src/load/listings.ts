@@ -17,9 +17,15 @@ export type StagedListing = {parentId: string; observedAt: bigint} & (
   | {outcome: 'gone' | 'failed'}
 )
 
+/** A parent of which the source has told something, and when: ISO 8601. */
+export interface Announcement {
+  id: string
+  at: string
+}
+
 /**
  * The parents whose lists are to be read, in order of need: those with a child that was missed on an earlier day, those
- * never listed or changed since, then those not listed for longest; last those whose list could not be read the last
+ * never listed, or changed or announced since, then those not listed for longest; last those whose list could not be read the last
  * time, so that one of them holds up no other. It depends on the walks before alone: a walk that is taken up again goes
  * through the same parents, without those it has listed.
  *
@@ -28,7 +34,12 @@ export type StagedListing = {parentId: string; observedAt: bigint} & (
 export async function listParentsInNeed(
   db: Database,
   stream: Stream,
-  asked: {walk: Pick<OpenWalk, 'walkId' | 'businessDate'>; now: bigint; limit: number},
+  asked: {
+    walk: Pick<OpenWalk, 'walkId' | 'businessDate'>
+    now: bigint
+    limit: number
+    announced: readonly Announcement[]
+  },
 ): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
@@ -55,6 +66,10 @@ export async function listParentsInNeed(
        from ${tablesOf(stream).head}
        where kind = 'missing' and business_date < cast($3 as date)
      ),
+     announced as (
+       select deal ->> 'id' as id, cast(deal ->> 'at' as timestamp) as announced_at
+       from (select unnest(cast($4 as json[])) as deal)
+     ),
      quota as (
        select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (listed_at > $1 - interval 1 day) as lists
        from known
@@ -67,10 +82,11 @@ export async function listParentsInNeed(
          *,
          case
            when id in (from doubted) then 0
-           when listed_at is null or observed_at > listed_at then 1
+           when listed_at is null or greatest(observed_at, announced_at) > listed_at then 1
            when listed_at <= $1 - interval ${ROTATION_DAYS} day or age_rank <= (from quota) then 2
          end as need
        from ranked
+       left join announced using (id)
      )
      select id
      from needed
@@ -82,7 +98,12 @@ export async function listParentsInNeed(
        attempted_at nulls first,
        id
      limit ${asked.limit}`,
-    [new DuckDBTimestampValue(asked.now), asked.walk.walkId, asked.walk.businessDate],
+    [
+      new DuckDBTimestampValue(asked.now),
+      asked.walk.walkId,
+      asked.walk.businessDate,
+      JSON.stringify(asked.announced),
+    ],
   )
   return rows.map(({id}) => id)
 }

@@ -2,6 +2,7 @@ import type {SourceConfig} from '../config.ts'
 import {ContractError, GuardError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
+  type Announcement,
   closeListings,
   hasListed,
   listParentsInNeed,
@@ -42,6 +43,8 @@ export interface ChildTools extends SettleTools {
   runId: string
   /** Of hashed fields; streams without need none. */
   hashKey: string | undefined
+  /** Deals that webhooks have named. */
+  announced: readonly Announcement[]
 }
 
 const NO_CHANGES: ChangeCounts = {
@@ -83,7 +86,7 @@ export async function syncChildren(
   const walkId = open?.walkId ?? nameWalk(tools.runId, world)
   const now = BigInt(world.clock.now()) * 1000n
   const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
-  const asked = {walk: {walkId, businessDate: run.businessDate}, now, limit}
+  const asked = {walk: {walkId, businessDate: run.businessDate}, now, limit, announced: tools.announced}
   const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}

@@ -3,6 +3,8 @@ import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
 import {restoreWarehouse} from '../../src/pipeline/restore.ts'
 import type {Fault} from '../../src/service/faults.ts'
@@ -124,6 +126,21 @@ test('the next night reads the lists of changed deals and a thirtieth of the oth
     {outcome: 'unchanged', listed: 0},
     {outcome: 'unchanged', listed: 0},
   ])
+})
+
+test('the lists of a deal that a webhook has named are read by the next run, though the deal is as it was', async () => {
+  lab.service.store.insert(someDeals(60))
+  await lab.sync(DAY_1, ALL)
+  attach(55)
+  using ledger = openLedger(lab.folder.ledger)
+  const event = {eventId: 'evt_1', type: 'document.uploaded', dealId: aDeal(55).id}
+  storeEvent(ledger, event, Date.parse(DAY_1) + 3_600_000)
+  const before = listRequests('documents')
+  await lab.sync(DAY_2, ALL)
+  expect(await lab.query('select deal_id from core.document')).toEqual([{deal_id: aDeal(55).id}])
+  expect(listRequests('documents') - before).toBe(3)
+  await lab.sync(DAY_3, ALL)
+  expect(listRequests('documents') - before).toBe(5)
 })
 
 test('a borrower absent from a whole list is missing, still counts, and vanishes on the next day it is absent', async () => {
