@@ -27,7 +27,7 @@ export interface AppendTarget {
 export interface RowBuffer {
   /** Takes a row in; it has a value for every column. */
   push(row: readonly ColumnValue[]): void
-  /** Appends every row to a table that has these columns, once. */
+  /** Appends every row to a table that has these columns, once; fails where a value did not fit its column. */
   append(db: Database, target: AppendTarget): Promise<void>
 }
 
@@ -37,6 +37,7 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
   const chunks: DuckDBDataChunk[] = []
   let vectors: DuckDBVector[] = []
   let rows = CHUNK_ROWS
+  let misfit: {cause: unknown} | undefined
 
   function startChunk(): void {
     const chunk = DuckDBDataChunk.create(types, CHUNK_ROWS)
@@ -59,12 +60,17 @@ export function createRowBuffer(types: readonly DuckDBType[]): RowBuffer {
         endChunk()
         startChunk()
       }
-      converters.forEach((convert, index) => {
-        vectors[index]?.setItem(rows, convert(row[index] ?? null))
-      })
-      rows += 1
+      try {
+        converters.forEach((convert, index) => {
+          vectors[index]?.setItem(rows, convert(row[index] ?? null))
+        })
+        rows += 1
+      } catch (cause) {
+        misfit = {cause}
+      }
     },
     async append(db, {table, schema, catalog}) {
+      if (misfit) throw misfit.cause
       if (chunks.length === 0) return
       endChunk()
       const appender = await db.connection.createAppender(table, schema, catalog)
