@@ -1,12 +1,13 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {once} from 'node:events'
-import {mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdtempSync, rmSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {Cost} from './bench/cost.ts'
 import {benchModels} from './bench/models.ts'
 import {runScript} from './bench/run-script.ts'
+import {publishSection} from './bench/write-section.ts'
 
 /** Deals and the server's delay per page, ms. */
 type Case = [deals: number, delayMs: number]
@@ -23,6 +24,7 @@ const FULL: Case[] = [
   [100_000, 0],
   [100_000, 20],
   [1_000_000, 0],
+  [1_000_000, 20],
 ]
 
 const costRow = z.object({wall_ms: z.number(), cpu_ms: z.number(), peak_rss_mb: z.number()})
@@ -92,17 +94,17 @@ function renderRow({deals, delayMs, bare, first, again, changed}: Figures): stri
   return `| ${cells.join(' | ')} |`
 }
 
-function renderPage(figures: readonly Figures[]): string {
-  return `# Benchmarks
+function renderSection(figures: readonly Figures[]): string {
+  return `## A load
 
-Written by \`npm run bench -- --full --write\` on a machine with ${availableParallelism()} cores; compare figures of one run only. One
-local server answers in pages of 100. *bare* is an undici loop that parses each page and throws it away. *load* is
+Written by \`npm run bench -- --full --write\` on a machine with ${availableParallelism()} cores. One local server answers in pages of 100. *bare* is an undici loop that parses each page and throws it away. *load* is
 \`loantape sync\` from its start until the walk is applied and the history copy is swapped in; *sync* goes on to the release:
 models, checks, Parquet. *again* sees nothing new, *1 % changed* a hundredth of the amounts moved. Details are off.
 
 | deals | delay per page | bare | load, first | load / bare | load, CPU | sync, again | load, 1 % changed | sync, first | sync, CPU | load, peak RSS | sync, peak RSS |
 |---|---|---|---|---|---|---|---|---|---|---|---|
 ${figures.map(renderRow).join('\n')}
+
 `
 }
 
@@ -117,6 +119,4 @@ for (const one of cases) {
   process.stderr.write(`${one[0]} deals, ${one[1]} ms a page …\n`)
   figures.push(await measure(one))
 }
-const page = renderPage(figures)
-process.stdout.write(page)
-if (process.argv.includes('--write')) writeFileSync(join(import.meta.dirname, '../docs/benchmarks.md'), page)
+publishSection(renderSection(figures))

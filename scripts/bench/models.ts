@@ -1,10 +1,11 @@
-import {mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
 import {runScript} from './run-script.ts'
+import {publishSection} from './write-section.ts'
 
 const SIZES = [10_000, 100_000, 1_000_000]
 
@@ -20,18 +21,14 @@ const buildRow = z.object({
 
 type Figures = z.output<typeof buildRow> & {deals: number}
 
-/** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks-models.md`. */
+/** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks.md`. */
 export async function benchModels(): Promise<void> {
   const figures: Figures[] = []
   for (const deals of SIZES) {
     process.stderr.write(`${deals} deals, ${deals * VERSIONS_PER_DEAL} versions …\n`)
     figures.push(await measure(deals))
   }
-  const page = renderPage(figures)
-  process.stdout.write(page)
-  if (process.argv.includes('--write')) {
-    writeFileSync(join(import.meta.dirname, '../../docs/benchmarks-models.md'), page)
-  }
+  publishSection(renderSection(figures))
 }
 
 async function measure(deals: number): Promise<Figures> {
@@ -72,11 +69,11 @@ function renderRow(one: Figures): string {
   return `| ${cells.join(' | ')} |`
 }
 
-function renderPage(figures: readonly Figures[]): string {
+function renderSection(figures: readonly Figures[]): string {
   const [small, large] = [figures[0], figures.at(-1)]
   if (!small || !large) return ''
   const growth = totalMs(large) / totalMs(small)
-  return `# Benchmarks of a build
+  return `## A build
 
 Written by \`npm run bench models -- --write\` on a machine with ${availableParallelism()} cores. A history of so many deals with
 ${VERSIONS_PER_DEAL} versions each is generated, then \`loantape build\` runs on it in a process of its own. *plain* is one select of counts and
