@@ -26,7 +26,7 @@ import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireOutFile} from '../warehouse/data-folder.ts'
-import type {Database} from '../warehouse/database.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 import {limitBuild} from './limits.ts'
 import {planSelection} from './selection.ts'
@@ -163,7 +163,9 @@ async function buildAnew(
   const spillDir = join(buildDir, 'spill')
   try {
     const limited = await limitBuild(db, config, spillDir, world)
-    await db.run(`attach '${join(buildDir, 'portfolio.duckdb').replaceAll("'", "''")}' as release`)
+    // What dies is thrown away: no log is needed to recover it.
+    const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
+    await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
     const built = await buildModels(db, plan, moment, {around: limited})
     world.onStep('models built')
     const outcomes = await runChecks(db, checks, limited)
