@@ -1,4 +1,3 @@
-import {createTransport} from 'nodemailer'
 import {request} from 'undici'
 import type {Config} from '../config.ts'
 import {DeferredError} from '../errors.ts'
@@ -56,6 +55,8 @@ async function mailMessage(
   address: {from: string; to: string},
   {title, words}: Message,
 ): Promise<void> {
+  // Only here: every command would take longer to start.
+  const {createTransport} = await import('nodemailer')
   const transport = createTransport({
     url,
     connectionTimeout: TIMEOUT_MS,

@@ -16,7 +16,6 @@ import {digestFile} from '../warehouse/atomic-file.ts'
 import type {Carrier, Parcel} from './carrier.ts'
 import {openFolder} from './folder.ts'
 import {openHttp} from './http.ts'
-import {openSftp} from './sftp.ts'
 import type {Target} from './target.ts'
 
 /** A finished batch on disk. */
@@ -109,8 +108,10 @@ async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Prom
   return parcels
 }
 
-function openCarrier({target, secret}: DeliveryRequest, place: string): Promise<Carrier> {
+async function openCarrier({target, secret}: DeliveryRequest, place: string): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, place)
-  if (target.kind === 'sftp') return openSftp(target, place, secret)
-  return openHttp(target, place, secret)
+  if (target.kind === 'http') return openHttp(target, place, secret)
+  // Only here: every command would take longer to start.
+  const {openSftp} = await import('./sftp.ts')
+  return openSftp(target, place, secret)
 }

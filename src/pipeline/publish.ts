@@ -1,6 +1,6 @@
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
-import {type PublishResult, publishToPostgres} from '../postgres/publish.ts'
+import type {PublishResult} from '../postgres/publish.ts'
 import {requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -8,7 +8,7 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
 /**
  * Copies a release, the current one by default, into the PostgreSQL database of the settings.
  *
- * @throws ConfigError `CONFIG_POSTGRES_MISSING`; what {@link publishToPostgres} throws
+ * @throws ConfigError `CONFIG_POSTGRES_MISSING`; what `publishToPostgres` throws
  */
 export async function publishRelease(
   config: Config,
@@ -25,5 +25,7 @@ export async function publishRelease(
     })
   }
   const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
+  // Only here: every command would take longer to start.
+  const {publishToPostgres} = await import('../postgres/publish.ts')
   return await publishToPostgres(release, {url, reader}, world)
 }
