@@ -41,6 +41,8 @@ export async function compileModels(source: ModelSource): Promise<BuildPlan> {
 
 async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
+    // Nothing is run, so there is nothing to share out.
+    threads: 1,
     attach: [
       {path: ':memory:', alias: 'release'},
       {path: ':memory:', alias: 'history'},

@@ -1,4 +1,4 @@
-import {copyFileSync, rmSync} from 'node:fs'
+import {copyFileSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
@@ -162,7 +162,8 @@ async function buildAnew(
   const buildDir = await createBuildFolder(folder, releaseId)
   const spillDir = join(buildDir, 'spill')
   try {
-    const limited = await limitBuild(db, config, spillDir, world)
+    const historyBytes = statSync(folder.history).size
+    const limited = await limitBuild(db, config, {spillDir, historyBytes}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
     await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)

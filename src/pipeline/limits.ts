@@ -9,6 +9,9 @@ import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
 const THREAD_MB = 125
 
+/** History that occupies one thread: with less to do for each of them, threads only get into each other's way. */
+const THREAD_HISTORY_BYTES = 4_000_000
+
 /** Enough for a million deals; with more the engine takes more, and is no faster for it. */
 const ENOUGH_MB = 3000
 
@@ -21,17 +24,18 @@ export type Limited = <T>(subject: Subject, work: () => Promise<T>) => Promise<T
 /**
  * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model, check or file may take.
  *
- * @param spillDir a folder of this build alone
+ * @param build `spillDir` is a folder of this build alone, `historyBytes` the size of what it reads
  */
 export async function limitBuild(
   db: Database,
   config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
-  spillDir: string,
+  {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
   world: World,
 ): Promise<Limited> {
   await db.run(`set temp_directory = '${spillDir.replaceAll("'", "''")}'`)
   const memoryMb = memoryFor(config)
-  const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
+  const useful = Math.min(memoryMb / THREAD_MB, historyBytes / THREAD_HISTORY_BYTES)
+  const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(useful)))
   await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
   return (subject, work) =>
