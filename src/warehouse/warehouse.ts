@@ -41,10 +41,11 @@ async function attachWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<Database> {
-  const attach = [{path: folder.warehouse, alias: 'warehouse'}]
+  // One thread: the walk works beside it, and what is applied is copied more than computed.
+  const options = {attach: [{path: folder.warehouse, alias: 'warehouse'}], threads: 1}
   const log = `${folder.warehouse}.wal`
   try {
-    return await openDatabase({attach})
+    return await openDatabase(options)
   } catch (error) {
     if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
       throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
@@ -53,7 +54,7 @@ async function attachWarehouse(
     world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
   }
   try {
-    return await openDatabase({attach})
+    return await openDatabase(options)
   } catch (error) {
     throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
   }
