@@ -5,7 +5,7 @@ const config: ViteUserConfig = defineConfig({
     include: ['test/**/*.test.ts'],
     exclude: ['test/system/**'],
     pool: 'forks',
-    maxWorkers: 2,
+    maxWorkers: 3,
     testTimeout: 60_000,
     hookTimeout: 60_000,
   },
