@@ -17,6 +17,15 @@ export const realClock: RealClock = {
   sleep: (ms, signal) => delay(ms, undefined, signal ? {signal} : undefined),
 }
 
+/** Waits for as long, or until it is stopped. */
+export async function sleepUntilStopped(clock: RealClock, ms: number, signal: AbortSignal): Promise<void> {
+  try {
+    await clock.sleep(ms, signal)
+  } catch (error) {
+    if (!signal.aborted) throw error
+  }
+}
+
 /** A clock that stands still at `instant` (ms since the epoch). */
 export function createFrozenClock(instant: number): Clock {
   return {now: () => instant}

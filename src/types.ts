@@ -154,6 +154,16 @@ export interface ChangeCounts {
   unchanged: number
 }
 
+/** Nothing changed. */
+export const NO_CHANGES: ChangeCounts = {
+  created: 0,
+  updated: 0,
+  missing: 0,
+  vanished: 0,
+  restored: 0,
+  unchanged: 0,
+}
+
 /** One check's result. */
 export interface CheckResult {
   name: string

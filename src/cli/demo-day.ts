@@ -1,4 +1,5 @@
 import {createDealClient} from '../client/deal-client.ts'
+import {sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {listWaitingEvents} from '../ledger/webhook-events.ts'
@@ -50,6 +51,6 @@ export async function startReceiver(
 async function awaitEvents(ledger: Ledger, count: number, {realClock, signal}: World): Promise<void> {
   const deadline = realClock.now() + LONGEST_WAIT_MS
   while (listWaitingEvents(ledger).length < count && realClock.now() < deadline && !signal.aborted) {
-    await realClock.sleep(10, signal).catch(() => undefined)
+    await sleepUntilStopped(realClock, 10, signal)
   }
 }

@@ -13,7 +13,7 @@ import {type JobResult, runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
-import type {ChangeCounts, World} from '../types.ts'
+import {NO_CHANGES, type World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {startReceiver} from './demo-day.ts'
@@ -155,7 +155,7 @@ async function runDemo(
     days: nights.map(({day, result, webhooks}, index) => ({
       day,
       release_id: releaseIds[index] ?? null,
-      changes: syncOf(result)?.changes ?? emptyChanges,
+      changes: syncOf(result)?.changes ?? NO_CHANGES,
       webhooks,
     })),
     ...(await readPortfolio(release)),
@@ -166,15 +166,6 @@ async function runDemo(
         .at(-1)
         ?.result.steps.flatMap((step) => (step.do === 'export' ? step.result.map(({dir}) => dir) : [])) ?? [],
   }
-}
-
-const emptyChanges: ChangeCounts = {
-  created: 0,
-  updated: 0,
-  missing: 0,
-  vanished: 0,
-  restored: 0,
-  unchanged: 0,
 }
 
 function syncOf({steps}: JobResult) {

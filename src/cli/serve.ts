@@ -1,5 +1,6 @@
 import type {Command} from 'commander'
 import {tellPeople} from '../alarm/tell.ts'
+import {sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
 import {adoptRun} from '../ledger/job-runs.ts'
@@ -80,7 +81,7 @@ async function tickUntilStopped(
       // A full disk or a ledger that is busy for long must not end the server: the next tick looks again.
       logFailure(error, world)
     }
-    await world.realClock.sleep(TICK_MS, world.signal).catch(() => undefined)
+    await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
   }
   await telling
 }

@@ -13,7 +13,7 @@ import {findOpenWalk, type OpenWalk, resumeWalk, startWalk} from '../load/walk-s
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
-import type {ChangeCounts, World} from '../types.ts'
+import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
 import {type SettleTools, settleWalk} from './settle.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
@@ -45,15 +45,6 @@ export interface ChildTools extends SettleTools {
   hashKey: string | undefined
   /** Deals that webhooks have named. */
   announced: readonly Announcement[]
-}
-
-const NO_CHANGES: ChangeCounts = {
-  created: 0,
-  updated: 0,
-  missing: 0,
-  vanished: 0,
-  restored: 0,
-  unchanged: 0,
 }
 
 /**

@@ -9,7 +9,7 @@ const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 
 /**
- * Refuses to serve strangers: any address but a loopback one needs a token.
+ * Refuses to serve strangers: every address but a loopback one needs a token.
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */

@@ -9,6 +9,7 @@ import {
   utimesSync,
   writeFileSync,
 } from 'node:fs'
+import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
@@ -223,7 +224,7 @@ test('who reads a release keeps reading it when it is pruned', async () => {
 })
 
 test.each([
-  [`copy core.deal to '/tmp/loantape-escape.csv'`, /disabled/],
+  [`copy core.deal to '${join(tmpdir(), 'loantape-escape.csv')}'`, /disabled/],
   [`select * from read_text('/etc/hostname')`, /disabled/],
   ['set enable_external_access = true', /locked|cannot/i],
   ['delete from core.deal', /read-only/],
