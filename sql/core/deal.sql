@@ -42,7 +42,7 @@ plain as (
     us_state.code as plain_state,
     case when us_state.code is not null then right(present.property_address, 5) end as plain_zip
   from present
-  left join seed.us_state on us_state.code = regexp_extract(present.property_address, ', ([A-Z]{2}) \d{5}$', 1)
+  left join seed.us_state on us_state.code = regexp_extract(right(present.property_address, 10), '^, ([A-Z]{2}) \d{5}$', 1)
 ),
 
 -- All others: upper case, no dots, no country at the end.
@@ -122,7 +122,7 @@ latest as (
     created_at,
     cast(created_at as date) as created_on
   from work.deal_observation
-  where is_latest
+  where next_observed_at is null
 )
 
 select

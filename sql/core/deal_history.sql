@@ -16,12 +16,25 @@
 -- loan_program: null when unknown
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
+with
+-- Where an observation changed nothing, as when a deal only went missing, versions are fewer than observations.
+renumbered as (
+  select
+    deal_id,
+    position,
+    row_number() over history as version,
+    lead(observed_at) over history as valid_to
+  from work.deal_observation
+  where change is not null and deal_id in (select deal_id from work.deal_observation where change is null)
+  window history as (partition by deal_id order by position)
+)
+
 select
   changes.deal_id,
-  row_number() over history as version,
+  coalesce(renumbered.version, changes.position) as version,
   changes.change,
   changes.observed_at as valid_from,
-  lead(changes.observed_at) over history as valid_to,
+  case when renumbered.version is null then changes.next_observed_at else renumbered.valid_to end as valid_to,
   changes.business_date,
   changes.property_address,
   cast(changes.loan_amount as decimal(18, 2)) as loan_amount,
@@ -30,6 +43,6 @@ select
   changes.status,
   coalesce(status.class, 'unclassified') as status_class
 from work.deal_observation as changes
+left join renumbered on renumbered.deal_id = changes.deal_id and renumbered.position = changes.position
 left join seed.status on status.status = changes.status
 where changes.change is not null
-window history as (partition by changes.deal_id order by changes.position)

@@ -27,7 +27,7 @@ latest as (
     deal_id,
     cast(created_at as date) as created_on
   from work.deal_observation
-  where is_latest
+  where next_observed_at is null
 )
 
 select

@@ -4,7 +4,6 @@
 --
 -- deal_id: the service's id
 -- position: rises with each observation of the deal, in the order of (observed_at, seq)
--- is_latest: nothing known of the deal follows it
 -- kind: seen, missing or vanished; the last two change no content
 -- change: created, updated, vanished or restored, against what was known before; null when it changes nothing
 -- observed_at: start of the request that showed it, UTC
@@ -17,8 +16,12 @@
 -- status: as last seen
 -- created_at: as last seen, UTC
 -- before: what was known of its fields before, where change is updated or restored; else null
+-- status_before: status at the sighting before; null before the first
+-- sighted_before: observed_at of the sighting before
+-- sighted_before_on: its business date
+-- next_observed_at: observed_at of the observation that follows; null when none does
 with
--- A struct holds a present null apart from an absent field.
+-- A struct holds a null that was seen apart from a field that was not shown.
 known as (
   select
     deal_id,
@@ -28,79 +31,85 @@ known as (
     business_date,
     recorded_at,
     case when kind <> 'missing' then kind = 'seen' end as presence,
-    case when kind = 'seen' then {
-      'property_address': property_address,
-      'loan_amount': loan_amount,
-      'status': status,
-      'created_at': created_at
-    } end as shown,
-    case when kind = 'seen' and property_value_present then {'it': property_value} end as shown_value,
-    case when kind = 'seen' and loan_program_present then {'it': loan_program} end as shown_program
+    case when kind = 'seen' then observed_at end as sighted_at,
+    case when kind = 'seen' then business_date end as sighted_on,
+    case when kind = 'seen' then {'it': property_address} end as address,
+    case when kind = 'seen' then loan_amount end as amount,
+    case when kind = 'seen' then status end as status,
+    case when kind = 'seen' then created_at end as created_at,
+    case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
+    case when kind = 'seen' and loan_program_present then {'it': loan_program} end as program
   from raw.deal_version
   where
     business_date <= cast(getvariable('as_of') as date)
     and recorded_at <= cast(getvariable('known_at') as timestamp)
 ),
 
--- One pass over the versions gives each what was known with it and what was known before it.
-carried as (
+-- One pass over the versions gives each what was known before it.
+preceded as (
   select
-    deal_id,
-    kind,
-    observed_at,
-    business_date,
-    recorded_at,
-    row_number() over so_far as position,
-    lead(seq) over so_far is null as is_latest,
-    last_value(presence ignore nulls) over so_far as is_present,
-    last_value(presence ignore nulls) over earlier as was_present,
-    last_value(shown ignore nulls) over so_far as seen,
-    last_value(shown ignore nulls) over earlier as seen_before,
-    last_value(shown_value ignore nulls) over so_far as value,
-    last_value(shown_value ignore nulls) over earlier as value_before,
-    last_value(shown_program ignore nulls) over so_far as program,
-    last_value(shown_program ignore nulls) over earlier as program_before
+    *,
+    row_number() over in_time as position,
+    lead(observed_at) over in_time as next_observed_at,
+    lag(presence ignore nulls) over in_time as was_present,
+    lag(sighted_at ignore nulls) over in_time as sighted_before,
+    lag(sighted_on ignore nulls) over in_time as sighted_before_on,
+    lag(address ignore nulls) over in_time as address_before,
+    lag(amount ignore nulls) over in_time as amount_before,
+    lag(status ignore nulls) over in_time as status_before,
+    lag(created_at ignore nulls) over in_time as created_before,
+    lag(value ignore nulls) over in_time as value_before,
+    lag(program ignore nulls) over in_time as program_before
   from known
-  window
-    so_far as (
-      partition by deal_id order by observed_at, seq rows between unbounded preceding and current row
-    ),
-    earlier as (
-      partition by deal_id order by observed_at, seq rows between unbounded preceding and 1 preceding
-    )
+  window in_time as (partition by deal_id order by observed_at, seq)
+),
+
+carried as (
+  select * replace (
+    coalesce(address, address_before) as address,
+    coalesce(amount, amount_before) as amount,
+    coalesce(status, status_before) as status,
+    coalesce(created_at, created_before) as created_at,
+    coalesce(value, value_before) as value,
+    coalesce(program, program_before) as program
+  ),
+  coalesce(presence, was_present) as is_present
+  from preceded
 )
 
 select
   deal_id,
   position,
-  is_latest,
   kind,
   case
-    when seen_before is null then 'created'
+    when sighted_before is null and kind = 'seen' then 'created'
     when was_present and not is_present then 'vanished'
     when is_present and not was_present then 'restored'
     when
-      seen.loan_amount is distinct from seen_before.loan_amount
-      or seen.status is distinct from seen_before.status
-      or seen.property_address is distinct from seen_before.property_address
+      amount is distinct from amount_before
+      or status is distinct from status_before
+      or address.it is distinct from address_before.it
       or value.it is distinct from value_before.it
       or program.it is distinct from program_before.it
       then 'updated'
   end as change,
   observed_at,
+  next_observed_at,
   business_date,
   recorded_at,
-  seen.property_address as property_address,
-  seen.loan_amount as loan_amount,
+  address.it as property_address,
+  amount as loan_amount,
   value.it as property_value,
   program.it as loan_program,
-  seen.status as status,
-  seen.created_at as created_at,
+  status,
+  created_at,
   case when change in ('updated', 'restored') then {
-    'property_address': seen_before.property_address,
-    'loan_amount': seen_before.loan_amount,
+    'property_address': address_before.it,
+    'loan_amount': amount_before,
     'property_value': value_before.it,
     'loan_program': program_before.it
-  } end as before
+  } end as before,
+  status_before,
+  sighted_before,
+  sighted_before_on
 from carried
-where seen is not null

@@ -49,12 +49,14 @@ steps as (
 spells as (
   select
     *,
-    max(spell_start) over (partition by deal_id order by version) as spell,
-    max(spell_start) over (partition by deal_id) as last_spell,
-    last_value(case when spell_start is not null then seen_on end ignore nulls)
-      over (partition by deal_id order by version) as began_on
+    max(spell_start) over so_far as spell,
+    max(spell_start) over whole as last_spell,
+    last_value(case when spell_start is not null then seen_on end ignore nulls) over so_far as began_on
   from steps
   where is_funded or was_funded or spell_start is not null
+  window
+    so_far as (partition by deal_id order by version rows between unbounded preceding and current row),
+    whole as (partition by deal_id order by version rows between unbounded preceding and unbounded following)
 ),
 
 unseen_before as (

@@ -33,26 +33,47 @@ walks as (
     and recorded_at <= cast(getvariable('known_at') as timestamp)
 ),
 
-sightings as (
+starts as (
   select
     deal_id,
     position,
     status,
     observed_at,
     business_date,
-    lag(status) over earlier as status_before,
-    lag(position) over earlier as position_before,
-    lag(observed_at) over earlier as observed_before,
-    lag(business_date) over earlier as business_date_before
+    recorded_at,
+    status_before,
+    sighted_before,
+    sighted_before_on
   from work.deal_observation
-  where kind = 'seen'
-  window earlier as (partition by deal_id order by position)
+  where kind = 'seen' and status is distinct from status_before
 ),
 
-starts as (
-  select *
-  from sightings
-  where status is distinct from status_before
+absences as (
+  select
+    deal_id,
+    position,
+    kind,
+    observed_at,
+    recorded_at,
+    max(case when kind = 'seen' then position end) over before as sighted_position
+  from work.deal_observation
+  where deal_id in (select deal_id from work.deal_observation where kind <> 'seen')
+  window before as (
+    partition by deal_id order by position rows between unbounded preceding and 1 preceding
+  )
+),
+
+-- Where a deal came back, what had first followed its last sighting.
+missed as (
+  select
+    returns.deal_id,
+    returns.position,
+    missed.observed_at,
+    missed.recorded_at
+  from absences as returns
+  inner join absences as missed
+    on missed.deal_id = returns.deal_id and missed.position = returns.sighted_position + 1
+  where returns.kind = 'seen' and missed.kind <> 'seen'
 ),
 
 -- A record in quarantine shows no status: from then on the one before is no longer known.
@@ -66,7 +87,7 @@ quarantined as (
     on
       quarantine.record_id = starts.deal_id
       and quarantine.observed_at < starts.observed_at
-      and quarantine.observed_at > coalesce(starts.observed_before, timestamp '0001-01-01')
+      and quarantine.observed_at > coalesce(starts.sighted_before, timestamp '0001-01-01')
   where quarantine.stream = 'deal'
   group by
     starts.deal_id,
@@ -77,11 +98,11 @@ quarantined as (
 bounded as (
   select
     starts.*,
-    least(next_after.observed_at, quarantined.observed_at) as bound_at,
-    next_after.recorded_at as bound_recorded_at
+    least(coalesce(missed.observed_at, starts.observed_at), quarantined.observed_at) as bound_at,
+    coalesce(missed.recorded_at, starts.recorded_at) as bound_recorded_at
   from starts
-  inner join work.deal_observation as next_after
-    on next_after.deal_id = starts.deal_id and next_after.position = coalesce(starts.position_before + 1, starts.position)
+  left join missed
+    on missed.deal_id = starts.deal_id and missed.position = starts.position
   left join quarantined
     on quarantined.deal_id = starts.deal_id and quarantined.position = starts.position
 ),
@@ -119,8 +140,8 @@ confirmed as (
         then least(by_end.business_date, by_record.business_date)
     end as walked_before,
     case
-      when coalesce(walked_before, bounded.business_date_before) is not null
-        then least(greatest(walked_before, bounded.business_date_before), bounded.business_date)
+      when coalesce(walked_before, bounded.sighted_before_on) is not null
+        then least(greatest(walked_before, bounded.sighted_before_on), bounded.business_date)
     end as known_before
   from bounded
   left join by_end on by_end.bound_at = bounded.bound_at
