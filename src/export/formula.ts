@@ -5,10 +5,10 @@ import type {ExportColumn} from './columns.ts'
 import type {NeutralisedCell} from './profile.ts'
 
 /**
- * A text that a spreadsheet takes for a formula: `= + - @`, also full-width and after spaces of any kind, or TAB, CR, LF
- * at its start (OWASP, CSV injection).
+ * A text that a spreadsheet takes for a formula: `= + - @`, also full-width and after spaces and invisible characters of
+ * any kind, or TAB, CR, LF at its start (OWASP, CSV injection).
  */
-const FORMULA = quoteLiteral('^[\\s\\p{Z}\\x{FEFF}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
+const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 
 /** SQL that is true where a text would be taken for a formula. */
 function buildFormulaTest(column: string): string {

@@ -44,6 +44,8 @@ const texts = [
   '  =1',
   '\u00a0=1',
   '\ufeff=1',
+  '\u200b=1',
+  '\u0001=1',
 ]
 const harmless = ['12 Main St', '', 'a=1', '<250k', "'=1"]
 
