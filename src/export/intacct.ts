@@ -10,16 +10,23 @@ import {
 const HELP =
   'Sage, "CSV import: General Ledger journal entries", intacct.com/ia/docs/en_US/help_action/More/Uploading_Data/GL/import-GL-journal-entries.htm'
 
+const FIELDS =
+  'Blackbaud, "Intacct Export", blackbaud.com/files/support/helpfiles/etapestry/etapestry/content/etap_intacct_export_def.html: field lengths'
+
 const DESCRIPTION = 80
 const MEMO = 500
 
+/** What names an entry: on its first line, and on no other. */
+const ENTRY_COLUMNS = ['JOURNAL', 'DATE', 'DESCRIPTION', 'REFERENCE_NO']
+
 const limits: JournalLimits = {
   cells: {
+    JOURNAL: {max: 4, source: FIELDS},
     DESCRIPTION: {
       max: DESCRIPTION,
       source: 'Sage, journal entry template of the Company Setup Checklist: DESCRIPTION',
     },
-    MEMO: {max: MEMO, source: 'ours: far above what we write'},
+    MEMO: {max: MEMO, source: FIELDS},
   },
   characters: {pattern: PLAIN_TEXT, source: `${HELP}: plain CSV, no byte order mark`},
 }
@@ -57,15 +64,19 @@ export const intacct: JournalProfile = {
       credit ?? '',
     ]),
   readRow: (row, before) => {
-    const isFirst = row.LINE_NO === '1'
-    if (isFirst !== (row.REFERENCE_NO !== ''))
-      throw new Error(`REFERENCE_NO on line ${row.LINE_NO} of an entry`)
+    const isFirst = row.REFERENCE_NO !== ''
+    const lineNo = isFirst ? '1' : String(Number(before?.note ?? 0) + 1)
+    if (row.LINE_NO !== lineNo) throw new Error(`LINE_NO '${row.LINE_NO}': expected ${lineNo}`)
+    for (const column of ENTRY_COLUMNS) {
+      if ((row[column] !== '') !== isFirst) throw new Error(`${column} on line ${lineNo} of an entry`)
+    }
     return {
       number: isFirst ? (row.REFERENCE_NO ?? '') : (before?.number ?? ''),
       date: isFirst ? parseUsDate(row.DATE ?? '') : (before?.date ?? ''),
       account: row.ACCT_NO ?? '',
       debit: row.DEBIT ?? '',
       credit: row.CREDIT ?? '',
+      note: lineNo,
     }
   },
 }

@@ -45,6 +45,8 @@ export interface ReadLine {
   /** Decimal text; one of the two is empty. */
   debit: string
   credit: string
+  /** What the row below is read against, where a format needs that. */
+  note?: string
 }
 
 /** One row of a file by column. */

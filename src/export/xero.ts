@@ -60,14 +60,20 @@ export const xero: JournalProfile = {
       mapping.tracking[1]?.name ?? '',
       mapping.tracking[1]?.option ?? '',
     ]),
-  readRow: (row) => {
+  readRow: (row, before) => {
     const amount = row['*Amount'] ?? ''
+    const narration = row['*Narration'] ?? ''
+    const number = narration.split(' ')[0] ?? ''
+    if (before?.number === number && before.note !== narration) {
+      throw new Error(`narration '${narration}': expected that of the line above`)
+    }
     return {
-      number: (row['*Narration'] ?? '').split(' ')[0] ?? '',
+      number,
       date: parseDate(row['*Date'] ?? ''),
       account: row['*AccountCode'] ?? '',
       debit: amount.startsWith('-') ? '' : amount,
       credit: amount.startsWith('-') ? amount.slice(1) : '',
+      note: narration,
     }
   },
 }

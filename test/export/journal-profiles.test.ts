@@ -1,3 +1,5 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {describe, expect, test} from 'vitest'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
@@ -96,6 +98,28 @@ describe.each(profiles)('%s', (name, profile) => {
   })
 })
 
+const misshapen: [string, string, (text: string) => string][] = [
+  ['intacct', 'a line number left out', (text) => text.replace(',,,,2,', ',,,,3,')],
+  ['intacct', 'a journal on the second line', (text) => text.replace('\n,,,,2,', '\nGJ,,,,2,')],
+  ['intacct', 'a date on the second line', (text) => text.replace('\n,,,,2,', '\n,02/03/2026,,,2,')],
+  ['intacct', 'no description', (text) => text.replace(/"Funding[^"]*",LT/, ',LT')],
+  ['xero', 'two narrations in one entry', (text) => text.replace('Funding deal_1,', 'Funding deal_9,')],
+  [
+    'netsuite',
+    'lines of one entry apart',
+    (text) => {
+      const [head, one, two, three, ...rest] = text.split('\n')
+      return [head, one, three, two, ...rest].join('\n')
+    },
+  ],
+]
+
+test.each(misshapen)('the proof of %s notices %s', (name, _, spoil) => {
+  const profile = findJournalProfile(name)!
+  const files = write(profile, issueFirst(journal)).map((file) => ({...file, text: spoil(file.text)}))
+  expect(() => proveJournalFiles(profile, files)).toThrow(/would not import/)
+})
+
 const tooMuch: [string, string, Parameters<typeof anEntry>[1]][] = [
   ['quickbooks', 'Account Name', {account_name: 'x'.repeat(101)}],
   ['xero', 'AccountCode', {account_code: '12345678901'}],
@@ -118,11 +142,26 @@ test('an entry that does not balance is refused by every profile', () => {
   }
 })
 
+test('intacct refuses a journal symbol of more than four characters', () => {
+  const intacct = findJournalProfile('intacct')!
+  const long = {...context, mapping: {...mapping, journal: 'GENJ1'}}
+  const files = writeJournalFiles(intacct, groupEntries(issueFirst(anEntry(1))), long)
+  expect(() => proveJournalFiles(intacct, files)).toThrow('5 characters in JOURNAL: expected at most 4')
+})
+
 test('every limit names who says so', () => {
   for (const [, {limits}] of profiles) {
     const {cells, characters, ...others} = limits
     for (const limit of [...Object.values(cells), characters, ...Object.values(others)])
       expect(limit.source).not.toBe('')
+  }
+})
+
+test('docs/accounting.md says how many lines a file of each profile holds', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/accounting.md'), 'utf8')
+  for (const [name, {limits}] of profiles) {
+    const lines = limits.rows === undefined ? '' : `${limits.rows.max.toLocaleString('en-US')} lines`
+    expect(page).toContain(`\n| \`${name}\` | ${lines || '|'}`)
   }
 })
 
