@@ -3,11 +3,23 @@ import type {ReleaseManifest} from '../types.ts'
 import type {ControlTotals} from './profile.ts'
 import {type CellValue, readNumber} from './sheet-column.ts'
 
-/** What one table's sheets come to. */
-export type SheetNote = ControlTotals & {table: string}
+/** What one table's sheets come to, and what they hold. */
+export type SheetNote = ControlTotals & {table: string; about: string}
 
 const MONEY = '#,##0.00'
 const COUNT = '#,##0'
+
+/** Named in every style of ours: without it LibreOffice takes a serif. */
+export const FONT = {name: 'Calibri', family: 2, size: 11} as const
+
+/** A text that leads to a sheet of the workbook. */
+interface SheetLink {
+  text: string
+  hyperlink: string
+}
+
+/** The place of the column that says what a sheet holds. */
+const ABOUT = 5
 
 /** Writes the first sheet: what the workbook is of, how the source ties out to it, and what each sheet comes to. */
 export function writeSummarySheet(
@@ -18,17 +30,27 @@ export function writeSummarySheet(
 ): void {
   const sheet = book.addWorksheet('Summary', {
     views: [{showGridLines: false}],
-    pageSetup: {orientation: 'portrait', fitToPage: true, fitToWidth: 1, fitToHeight: 0},
+    pageSetup: {orientation: 'landscape', fitToPage: true, fitToWidth: 1, fitToHeight: 0},
   })
-  sheet.columns = [{width: 54}, {width: 26}, {width: 22}]
-  const add = (values: CellValue[], look: {isBold?: boolean; isRule?: boolean; size?: number} = {}) => {
+  sheet.columns = [{width: 42}, {width: 12}, ...Array(3).fill({width: 20}), {width: 90}]
+  const add = (
+    values: (CellValue | SheetLink)[],
+    look: {isBold?: boolean; isRule?: boolean; size?: number} = {},
+  ) => {
     const row = sheet.addRow(values)
     values.forEach((value, index) => {
       const cell = row.getCell(index + 1)
       const isCount = index === 1 && typeof value === 'number'
+      const isFigure = (look.isRule && index > 0 && index < ABOUT) || typeof value === 'number'
+      const isLink = value !== null && typeof value === 'object' && 'hyperlink' in value
       cell.style = {
-        font: {bold: look.isBold ?? false, size: look.size ?? 11},
-        alignment: {horizontal: index > 0 && (look.isRule || typeof value === 'number') ? 'right' : 'left'},
+        font: {
+          ...FONT,
+          bold: look.isBold ?? false,
+          ...(look.size && {size: look.size}),
+          ...(isLink && {underline: true, color: {argb: 'FF0563C1'}}),
+        },
+        alignment: {horizontal: isFigure ? 'right' : 'left', indent: index === ABOUT ? 1 : 0},
         ...(typeof value === 'number' && {numFmt: isCount ? COUNT : MONEY}),
         ...(value instanceof Date && {numFmt: 'yyyy-mm-dd'}),
         ...(look.isRule && {border: {bottom: {style: 'thin'}}}),
@@ -48,15 +70,12 @@ export function writeSummarySheet(
   add(['Release', manifest.release_id])
   add(['Time zone of business dates', manifest.time_zone])
   add(['Currency', manifest.currency])
+  add(['Walk', `${source.walk_id}, ${source.complete ? 'complete' : 'incomplete'}`])
   add(['Checks', `${checks.passed} passed, ${checks.warned} warned`])
   add(['Made by', manifest.generator])
   add([])
   head('From the source to the portfolio', 'Deals', 'Amount')
-  add([
-    `Walk ${source.walk_id}, ${source.complete ? 'complete' : 'incomplete'}`,
-    source.distinct,
-    amount(source.amount_total),
-  ])
+  add(['Deals of the walk', source.distinct, amount(source.amount_total)])
   add([
     'plus kept, their record is in quarantine',
     source.kept_quarantined.deals,
@@ -66,14 +85,14 @@ export function writeSummarySheet(
   add(['plus observed outside the walk', source.adjusted.deals, amount(source.adjusted.amount)])
   add(['Present deals', source.present.deals, amount(source.present.amount)], {isBold: true})
   add([])
-  head('Sheet', 'Rows', 'Control total')
-  for (const {table, rows, sum_amount, sum_debit} of notes) {
-    add([(names.get(table) ?? [table]).join(', '), rows, amount(sum_amount ?? sum_debit)])
+  head('Sheet', 'Rows', 'Amount', 'Debit', 'Credit', 'What it holds')
+  for (const {table, rows, sum_amount, sum_debit, sum_credit, about} of notes) {
+    const sheets = names.get(table) ?? [table]
+    const link = {text: sheets.join(', '), hyperlink: `#'${sheets[0]}'!A1`}
+    add([link, rows, amount(sum_amount), amount(sum_debit), amount(sum_credit), about])
   }
   add([])
-  add([
-    'The control total is the sum of the column loan_amount or amount, of a journal of its debits. Instants in the sheets are UTC.',
-  ])
+  add(['Amount is the sum of the column loan_amount or amount. Instants in the sheets are UTC.'])
   sheet.commit()
 }
 

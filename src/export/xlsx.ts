@@ -3,14 +3,17 @@ import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {Database} from '../warehouse/database.ts'
-import {readControlTotals} from './columns.ts'
+import {readControlTotals, readTableComment} from './columns.ts'
 import type {ProfileWriter, WrittenFile} from './profile.ts'
 import {readSheetColumns, type SheetColumn} from './sheet-column.ts'
-import {type SheetNote, writeSummarySheet} from './summary-sheet.ts'
+import {FONT, type SheetNote, writeSummarySheet} from './summary-sheet.ts'
 import {pinZipDates} from './zip-dates.ts'
 
 /** Rows one worksheet holds (Excel specifications and limits). */
 const SHEET_ROWS = 1_048_576
+
+/** Characters that fit on one printed page and can still be read: wider sheets take several, side by side. */
+const PAGE_CHARACTERS = 210
 
 /** Characters a worksheet's name may have. */
 const NAME_CHARACTERS = 31
@@ -27,7 +30,10 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
     // Loaded here: only this profile needs it, and it takes a third of a second.
     const {WorkbookWriter} = await import('@cj-tech-master/excelts')
     const notes: SheetNote[] = []
-    for (const table of tables) notes.push({table, ...(await readControlTotals(db, table))})
+    for (const table of tables) {
+      const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
+      notes.push({table, about, ...(await readControlTotals(db, table))})
+    }
     const name = `loantape-${source.manifest.as_of}.xlsx`
     const path = join(dir, name)
     const made = new Date(source.manifest.known_at)
@@ -60,7 +66,8 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
 
 function describeWorkbook(name: string, notes: readonly SheetNote[]): WrittenFile {
   const rows = notes.reduce((sum, note) => sum + note.rows, 0)
-  return {name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets: [...notes]}
+  const sheets = notes.map(({about: _about, ...note}) => note)
+  return {name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}
 }
 
 /** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */
@@ -116,9 +123,10 @@ function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetCo
     pageSetup: {
       orientation: 'landscape',
       fitToPage: true,
-      fitToWidth: 1,
+      fitToWidth: Math.ceil(columns.reduce((sum, {width}) => sum + width, 0) / PAGE_CHARACTERS),
       fitToHeight: 0,
       printTitlesRow: '1:1',
+      printTitlesColumn: 'A:A',
     },
     headerFooter: {oddFooter: '&L&A&RPage &P of &N'},
   })
@@ -129,7 +137,7 @@ function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetCo
   const header = sheet.addRow(columns.map(({name}) => name))
   columns.forEach(({format}, index) => {
     header.getCell(index + 1).style = {
-      font: {bold: true},
+      font: {...FONT, bold: true},
       fill: {type: 'pattern', pattern: 'solid', fgColor: {argb: 'FFE8EEF4'}},
       border: {bottom: {style: 'thin'}},
       alignment: format === null ? {horizontal: 'left', indent: 1} : {horizontal: 'right'},

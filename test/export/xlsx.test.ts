@@ -25,6 +25,7 @@ const TABLES = `
     ('deal_2', ' & <b> ' || chr(10) || 'x', -0.01, null, null, null, null, false, 7),
     ('deal_3', null, 9999999999999999.99, 1.0, 100.0, date '0100-01-01', timestamp '2026-07-05 15:00:00', null, null)
   ) as t(deal_id, property_address, loan_amount, ltv, share_pct, created_on, created_at, is_missing, deals);
+  comment on table release.core.deal is 'The deals: each once. More is said elsewhere.';
   create table release.mart.long as select i::bigint as i from range(25) as t(i)`
 
 beforeAll(async () => {
@@ -89,7 +90,22 @@ test('the first sheet says what the workbook is of and ties the source out to it
   expect(lines[0]).toEqual(['Loan portfolio as of 2026-02-02'])
   expect(lines).toContainEqual(['Release', release.manifest.release_id])
   expect(lines).toContainEqual(['Present deals', 3, 600.3])
-  expect(lines).toContainEqual(['core.deal', 3, '10000000001234567.78'])
+  const link = {text: 'core.deal', hyperlink: "#'core.deal'!A1"}
+  expect(lines).toContainEqual([link, 3, '10000000001234567.78', undefined, undefined, 'The deals'])
+})
+
+test('a sheet is printed in a size that can be read: a wide one side by side, its first column on each page', async () => {
+  const wide = await publishTables(data.folder, {
+    release_id: 'wide',
+    sql: `create schema release.core; create table release.core.narrow as select 1 as a;
+      create table release.core.wide as select ${Array.from({length: 8}, (_, i) => `repeat('x', 50) as c${i}`).join()}`,
+  })
+  const book = await openBook((await write(wide)).dir)
+  const [narrow, broad] = ['core.narrow', 'core.wide'].map((name) => book.getWorksheet(name)!.pageSetup)
+  expect(narrow).toMatchObject({orientation: 'landscape', fitToWidth: 1, fitToHeight: 0})
+  expect(broad).toMatchObject({fitToWidth: 2, printTitlesRow: '1:1', printTitlesColumn: 'A:A'})
+  const [title] = book.getWorksheet('Summary')!.getRows(1, 1)!
+  expect(title!.getCell(1).style.font).toMatchObject({name: 'Calibri', bold: true, size: 16})
 })
 
 test('the manifest holds the control totals of every sheet', async () => {
