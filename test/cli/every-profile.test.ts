@@ -1,0 +1,115 @@
+import {readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {Workbook} from '@cj-tech-master/excelts'
+import {parse} from 'csv-parse/sync'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {PROFILE_NAMES} from '../../src/export/batch.ts'
+import {JOURNAL_NAMES} from '../../src/export/journal-profiles.ts'
+import {verifyBatches} from '../../src/export/verify.ts'
+import {openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {readJson} from './outcome.ts'
+
+const FORMULA = '=HYPERLINK("http://x")'
+const NOW = '2026-03-02T12:00:00-05:00'
+
+const batchesSchema = z.object({
+  batches: z.array(z.object({profile: z.string(), dir: z.string(), rows: z.number(), outcome: z.string()})),
+})
+
+type Batches = z.infer<typeof batchesSchema>['batches']
+
+let lab: Lab
+let batches: Batches
+
+/** Ten deals and one whose address is a formula; all are funded within the month, and the month is over. */
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
+  await lab.sync('2026-02-20T23:30:00-05:00', {accept: ['change']})
+  await lab.sync('2026-03-01T23:30:00-05:00')
+  batches = await exportAll()
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+async function exportAll(): Promise<Batches> {
+  const args = ['export', ...PROFILE_NAMES, '--period', '2026-02', '--json']
+  return batchesSchema.parse(readJson(await lab.run(args, {LOANTAPE_NOW: NOW}))).batches
+}
+
+const readTree = () =>
+  readdirSync(lab.folder.exports, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map(({parentPath, name}) => `${parentPath}/${name} ${readFileSync(join(parentPath, name), 'hex')}`)
+
+const dirOf = (profile: string) => batches.find((batch) => batch.profile === profile)?.dir ?? ''
+
+const manifestOf = (profile: string) =>
+  JSON.parse(readFileSync(join(dirOf(profile), 'manifest.json'), 'utf8'))
+
+test('every profile writes a batch of the month, and each manifest holds', async () => {
+  expect(batches.map(({profile, outcome}) => [profile, outcome])).toEqual(
+    PROFILE_NAMES.map((name) => [name, 'written']),
+  )
+  expect(await verifyBatches(lab.folder)).toMatchObject({batches: 7, faults: []})
+  for (const name of PROFILE_NAMES) {
+    expect(manifestOf(name)).toMatchObject({profile: name, period: '2026-02', period_complete: true})
+  }
+  for (const name of JOURNAL_NAMES) {
+    expect(manifestOf(name)).toMatchObject({
+      files: [{rows: 22, sum_debit: '3500100.01', sum_credit: '3500100.01'}],
+      bridge: {booked: {entries: 11, amount: '3500100.01'}, left_out: {opening: {entries: 0}}},
+    })
+  }
+})
+
+test('the same export again changes no byte and says so', async () => {
+  const before = readTree()
+  const again = await exportAll()
+  expect(again).toEqual(batches.map((batch) => ({...batch, outcome: 'unchanged'})))
+  expect(readTree()).toEqual(before)
+})
+
+test('an address that is a formula stays what it is, and no spreadsheet calculates it', async () => {
+  const readCsv = (dir: string) =>
+    parse(readFileSync(join(dir, 'core.deal.csv'), 'utf8'), {columns: true}).at(-1)
+  expect(readCsv(dirOf('csv'))).toMatchObject({property_address: FORMULA})
+
+  await using db = await openDatabase()
+  const path = quoteLiteral(join(dirOf('parquet'), 'core.deal.parquet'))
+  const row = z.object({property_address: z.string()})
+  expect(await db.all(row, `select property_address from ${path} where deal_id = 'deal_000011'`)).toEqual([
+    {property_address: FORMULA},
+  ])
+
+  for (const name of JOURNAL_NAMES) {
+    const [file] = manifestOf(name).files
+    const cells: string[][] = parse(readFileSync(join(dirOf(name), file.name), 'utf8'))
+    const telling = cells.flat().filter((cell) => cell.includes(FORMULA))
+    expect(telling.length, name).toBeGreaterThan(0)
+    for (const cell of telling) expect(cell).toMatch(/^(LT\S+ )?Funding deal_000011, =HYPERLINK/)
+  }
+
+  const book = new Workbook()
+  await book.xlsx.readFile(join(dirOf('xlsx'), 'loantape-2026-02-28.xlsx'))
+  const cell = book.getWorksheet('core.deal')!.getRow(12).getCell(2)
+  expect([cell.value, cell.formula]).toEqual([FORMULA, undefined])
+
+  const args = [
+    'export',
+    'csv',
+    '--table',
+    'core.deal',
+    '--period',
+    '2026-02',
+    '--spreadsheet-safe',
+    '--json',
+  ]
+  const safe = batchesSchema.parse(readJson(await lab.run(args, {LOANTAPE_NOW: NOW}))).batches[0]
+  expect(readCsv(safe?.dir ?? '')).toMatchObject({property_address: `'${FORMULA}`})
+})
