@@ -103,7 +103,7 @@ export function explainError(error: unknown): LoantapeError {
       code: 'DISK_FULL',
       problem: `The disk takes no more: ${words.split('\n')[0]}.`,
       kept: 'What was stored before is intact, and so is the current release.',
-      next: 'Free some space, then run again: it goes on from the last page stored.',
+      next: 'Free some space, then run again: it goes on from what is stored.',
       cause: error,
     })
   }

@@ -5,14 +5,14 @@ import {dirname, join} from 'node:path'
 import {ConfigError} from '../errors.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {beginBatch} from './batch-folder.ts'
 import {type ColumnContract, requireContract, storeContract} from './column-contract.ts'
 import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
 import {JOURNAL_NAMES} from './journal-profiles.ts'
-import {type BatchFile, type BatchManifest, isFinishedBatch, readBatchFiles} from './manifest.ts'
+import {type BatchFile, type BatchManifest, isWholeBatch, readBatchFiles} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
@@ -84,9 +84,11 @@ export interface BatchRequest {
 
 /**
  * Writes one batch: every published table of a release, or those named, and the manifest last, under a temporary
- * name that becomes the batch's own when all of it is on the disk. A batch that is there already is not written again.
+ * name that becomes the batch's own when all of it is on the disk. A batch that is there already, byte for byte, is not
+ * written again.
  *
- * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is; GuardError `EXPORT_COLUMNS`
+ * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is, `EXPORTS_NOT_WRITABLE`; GuardError
+ * `EXPORT_COLUMNS`
  */
 export async function writeBatch(
   folder: DataFolder,
@@ -104,8 +106,9 @@ export async function writeBatch(
   const batchId = batchIdOf(source, {...request, options, tables})
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
-  const isWritten = isFinishedBatch(final)
+  const isWritten = isWholeBatch(final)
   if (!isWritten) {
+    requireExports(folder, profile)
     using batch = beginBatch(final)
     const written = await writeTables(source, {...request, options, tables, published, parent}, batch.dir)
     await writeManifest(
@@ -113,7 +116,7 @@ export async function writeBatch(
       describeBatch(source, {profile, batchId, ...written, period: request.period}),
     )
     if (hasContract) storeContract(parent, written.contract, published)
-    batch.finish(() => isFinishedBatch(final))
+    batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchFiles(final) ?? []
   return {

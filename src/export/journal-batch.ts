@@ -25,7 +25,7 @@ import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {planIssue, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import {type BatchFile, type BatchManifest, type BatchSource, isFinishedBatch} from './manifest.ts'
+import {type BatchFile, type BatchManifest, type BatchSource, isWholeBatch} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -228,7 +228,7 @@ export function requireHandedOver(
   world: World,
 ): string {
   const dir = batchDir(folder, batch)
-  return isFinishedBatch(dir) ? dir : handOver(ledger, folder, batch, world)
+  return isWholeBatch(dir) ? dir : handOver(ledger, folder, batch, world)
 }
 
 /** Whether exactly these files lie in a folder, byte for byte. */

@@ -134,7 +134,7 @@ function proofError({name}: JournalFile, problem: string, row?: number): CheckEr
   return new CheckError({
     code: 'JOURNAL_FILE',
     problem: `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
-    kept: 'Nothing was issued or written.',
+    kept: 'Nothing of this batch was issued or written.',
     next: 'Amounts come from the deals; account names, codes and dimensions from accounting.json: correct them there, then export again. docs/accounting.md lists the limits.',
   })
 }

@@ -2,6 +2,7 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
+import {digestFileNow} from '../warehouse/atomic-file.ts'
 import type {JournalBridge} from './journal-bridge.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
@@ -66,11 +67,11 @@ export function readBatchFiles(dir: string): Pick<BatchFile, 'name' | 'bytes' | 
   return writtenManifest.safeParse(readFileSync(path, 'utf8')).data?.files
 }
 
-/** Whether a folder holds a finished batch, every file of it there and of its length. */
-export function isFinishedBatch(dir: string): boolean {
+/** Whether a folder holds a batch, every file of it there and byte for byte what the manifest says. */
+export function isWholeBatch(dir: string): boolean {
   const files = readBatchFiles(dir)
-  return (
-    files?.every(({name, bytes}) => statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes) ??
-    false
-  )
+  if (!files) return false
+  const isThere = ({name, bytes}: {name: string; bytes: number}) =>
+    statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes
+  return files.every(isThere) && files.every(({name, sha256}) => digestFileNow(join(dir, name)) === sha256)
 }

@@ -41,7 +41,7 @@ export async function verifyBatches(
 export function describeRepair(profile: string, batchId: string): string {
   return findJournalProfile(profile)
     ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
-    : `Remove the folder 'exports/${profile}/${batchId}' and export that release again: the files come out byte for byte the same.`
+    : 'Export its release again the same way: the files come out byte for byte the same.'
 }
 
 /** Folders under their final name; one that is being written begins with a dot. */

@@ -15,7 +15,7 @@ import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod, findFirstOpen} from '../ledger/periods.ts'
 import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
 import {readJournal} from './journal-read.ts'
@@ -36,6 +36,7 @@ export interface JournalRequest {
  * What an earlier run issued and could not hand over is handed over first.
  *
  * @returns the batches handed over, and the last one of the period where none of them is
+ * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`
  */
 export async function exportJournal(
   config: Config,
@@ -45,6 +46,7 @@ export async function exportJournal(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const {profile, period, withOpening} = request
+  requireExports(folder, profile.name)
   using ledger = openLedger(folder.ledger)
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
@@ -146,5 +148,6 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
       next: '`loantape period list` names them. Batches of tables come out the same when their release is exported again.',
     })
   }
+  for (const {profile} of batches) requireExports(folder, profile)
   return batches.map((batch) => deliver(ledger, folder, batch, world))
 }

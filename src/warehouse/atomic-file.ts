@@ -1,5 +1,5 @@
 import {createHash} from 'node:crypto'
-import {closeSync, createReadStream, fsyncSync, openSync, renameSync, writeFileSync} from 'node:fs'
+import {closeSync, createReadStream, fsyncSync, openSync, readSync, renameSync, writeFileSync} from 'node:fs'
 import {dirname} from 'node:path'
 
 /** Forces a file's or folder's content to the disk. */
@@ -24,6 +24,21 @@ export function writeFileAtomically(path: string, content: string): void {
   const temporary = `${path}.tmp-${process.pid}`
   writeFileSync(temporary, content)
   moveIntoPlace(temporary, path)
+}
+
+/** The sha256 of a file, as hex, where there is no time to let anybody in between. */
+export function digestFileNow(path: string): string {
+  const digest = createHash('sha256')
+  const chunk = Buffer.alloc(1 << 20)
+  const file = openSync(path, 'r')
+  try {
+    for (let bytes = readSync(file, chunk); bytes > 0; bytes = readSync(file, chunk)) {
+      digest.update(chunk.subarray(0, bytes))
+    }
+  } finally {
+    closeSync(file)
+  }
+  return digest.digest('hex')
 }
 
 /** The sha256 of a file, as hex. */

@@ -1,6 +1,6 @@
 import {accessSync, constants, existsSync, mkdirSync, realpathSync, statSync} from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {ConfigError, codeOf} from '../errors.ts'
+import {ConfigError, codeOf, type Failure} from '../errors.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
 export interface DataFolder {
@@ -47,17 +47,37 @@ export function dataFolderAt(dataDir: string): DataFolder {
  * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
  */
 export function requireWritable(folder: DataFolder): void {
+  requireWritableFolder(folder.root, (code) => ({
+    code: 'DATA_DIR_NOT_WRITABLE',
+    problem: `Data folder '${folder.root}' cannot be written (${code}).`,
+    kept: 'Nothing was started; what is stored there is untouched.',
+    next: 'Give loantape a folder it may write with --data or LOANTAPE_DATA_DIR.',
+  }))
+}
+
+/**
+ * Makes sure that batches of a profile can be written.
+ *
+ * @throws ConfigError `EXPORTS_NOT_WRITABLE`
+ */
+export function requireExports(folder: DataFolder, profile: string): void {
+  const own = join(folder.exports, profile)
+  for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports]) {
+    requireWritableFolder(path, (code) => ({
+      code: 'EXPORTS_NOT_WRITABLE',
+      problem: `Folder '${path}' cannot be written (${code}).`,
+      kept: 'Nothing was issued or written; batches that are there are kept.',
+      next: 'Make it a folder that loantape may write, then export again.',
+    }))
+  }
+}
+
+function requireWritableFolder(path: string, describe: (code: string) => Failure): void {
   try {
-    createFolder(folder.root)
-    accessSync(`${folder.root}/`, constants.R_OK | constants.W_OK | constants.X_OK)
-  } catch (error) {
-    throw new ConfigError({
-      code: 'DATA_DIR_NOT_WRITABLE',
-      problem: `Data folder '${folder.root}' cannot be written (${codeOf(error)}).`,
-      kept: 'Nothing was started; what is stored there is untouched.',
-      next: 'Give loantape a folder it may write with --data or LOANTAPE_DATA_DIR.',
-      cause: error,
-    })
+    createFolder(path)
+    accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
+  } catch (cause) {
+    throw new ConfigError({...describe(codeOf(cause)), cause})
   }
 }
 

@@ -146,6 +146,13 @@ const damages: [string, (dir: string) => void][] = [
   ['whose manifest is cut short', (dir) => truncateSync(join(dir, 'manifest.json'), 100)],
   ['a file of which is gone', (dir) => rmSync(join(dir, 'core.deal.csv'))],
   ['a file of which is cut short', (dir) => truncateSync(join(dir, 'core.deal.csv'), 10)],
+  [
+    'a byte of which was changed',
+    (dir) => {
+      const path = join(dir, 'core.deal.csv')
+      writeFileSync(path, readFileSync(path, 'utf8').replace('100.10', '900.10'))
+    },
+  ],
 ]
 
 test.each(damages)('a batch %s is written again, byte-equal', async (_, damage) => {
@@ -159,6 +166,19 @@ test.each(damages)('a batch %s is written again, byte-equal', async (_, damage) 
 test('an export that fails leaves no batch', async () => {
   await failureOf(write('csv', undefined, {...release, database: join(folder.root, 'nowhere.duckdb')}))
   expect(readdirSync(join(folder.exports, 'csv'))).toEqual([])
+})
+
+test('exports that cannot be written are refused by the name of the folder', async () => {
+  writeFileSync(folder.exports, 'a file where a folder should be')
+  const refusal = await failureOf(write())
+  expect(refusal).toMatchObject({code: 'EXPORTS_NOT_WRITABLE', exitCode: 2})
+  expect(refusal.message).toContain(`Folder '${folder.exports}' cannot be written (ENOTDIR).`)
+  rmSync(folder.exports)
+
+  mkdirSync(folder.exports)
+  writeFileSync(join(folder.exports, 'xlsx'), '')
+  expect(await failureOf(write('xlsx'))).toMatchObject({code: 'EXPORTS_NOT_WRITABLE'})
+  expect(await write()).toMatchObject({outcome: 'written'})
 })
 
 test('an unknown profile is refused with those there are', async () => {

@@ -78,6 +78,29 @@ test('a journal with nothing to book writes nothing', async () => {
   expect(existsSync(join(books.folder.exports, 'netsuite'))).toBe(false)
 })
 
+test('a journal that cannot be written is not issued, and neither is what is issued written again', async () => {
+  writeFileSync(books.folder.exports, 'a file where a folder should be')
+  const refusal = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
+  expect(refusal).toMatchObject({code: 'EXPORTS_NOT_WRITABLE', exitCode: 2})
+  const {periods} = await listPeriods(books.config, books.at('2026-01-21'))
+  expect(periods).toMatchObject([{batches: []}])
+  rmSync(books.folder.exports)
+  const [batch] = await books.export('xero', '2026-01', '2026-01-21')
+  rmSync(books.folder.exports, {recursive: true})
+  writeFileSync(books.folder.exports, 'a file where a folder should be')
+  const reissuing = async () => reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-01-21'))
+  expect(await failureOf(reissuing())).toMatchObject({code: 'EXPORTS_NOT_WRITABLE'})
+})
+
+test('a journal batch that somebody changed is put back by the next export', async () => {
+  const [batch] = await books.export('xero', '2026-01', '2026-01-21')
+  const before = contentOf(batch?.dir ?? '')
+  const file = join(batch?.dir ?? '', `xero_${batch?.batch_id}.csv`)
+  writeFileSync(file, readFileSync(file, 'utf8').replace('100.00', '900.00'))
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(contentOf(batch?.dir ?? '')).toEqual(before)
+})
+
 test('the manifest says where a batch comes from, what it holds and whether the month is over', async () => {
   const [batch] = await books.export('quickbooks', '2026-01', '2026-01-21')
   const manifest = manifestOf(batch?.dir ?? '')
