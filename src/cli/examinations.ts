@@ -2,7 +2,7 @@ import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
-import {findUnmapped} from '../contract/mapping.ts'
+import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
@@ -41,8 +41,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const release = findCurrentRelease(folder)
     const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
     if (unmapped.length === 0) return 'every program has a receivable account'
-    const names = unmapped.map((program) => program ?? 'no program').join(', ')
-    const problem = `Programs without a receivable account: ${names}.`
+    const problem = `Programs without a receivable account: ${quotePrograms(unmapped)}.`
     const next = "Name one for each in accounting.json, or one for '*': until then journals are not exported."
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },

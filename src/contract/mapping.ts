@@ -168,6 +168,11 @@ export function findUnmapped(
   return programs.filter((program) => program === null || !Object.hasOwn(receivable, program))
 }
 
+/** Programs for a message: each in quotes, because a name may hold a comma or what a terminal obeys. */
+export function quotePrograms(programs: readonly (string | null)[]): string {
+  return programs.map((program) => (program === null ? 'no program' : JSON.stringify(program))).join(', ')
+}
+
 function mappingError(file: string, problems: readonly string[], cause?: unknown): ConfigError {
   return new ConfigError({
     code: 'ACCOUNTING_MAPPING',

@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {quotePrograms} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import type {RegisteredLoan} from '../ledger/periods.ts'
 import type {Release} from '../release/manifest.ts'
@@ -39,18 +40,22 @@ export async function readJournal(
      order by entry_date, deal_id, entry_id, line_no`,
     [period],
   )
-  const unmapped = new Set<string>()
+  const unmapped = new Set<string | null>()
   const lines: JournalLine[] = []
   for (const {account_code, account_name, ...line} of rows) {
-    if (account_code === null || account_name === null) unmapped.add(line.loan_program ?? 'no program')
+    if (account_code === null || account_name === null) unmapped.add(line.loan_program)
     else lines.push({...line, account_code, account_name})
   }
   if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), period, isClosed)
   return lines
 }
 
-function describeUnmapped(programs: readonly string[], period: string, isClosed: boolean): ConfigError {
-  const problem = `Programs without an account in the journal of ${period}: ${programs.join(', ')}.`
+function describeUnmapped(
+  programs: readonly (string | null)[],
+  period: string,
+  isClosed: boolean,
+): ConfigError {
+  const problem = `Programs without an account in the journal of ${period}: ${quotePrograms(programs)}.`
   if (isClosed) {
     return new ConfigError({
       code: 'ACCOUNT_UNMAPPED',

@@ -119,10 +119,10 @@ test('programs without an account stop an export and are reported by doctor', as
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
   expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED', exitCode: 2})
-  expect(failure.message).toContain('journal of 2026-02: bridge.')
+  expect(failure.message).toContain('journal of 2026-02: "bridge".')
   await run(['build'], env)
   const doctor = await run(['doctor'], env)
-  expect(doctor.stdout).toContain('Programs without a receivable account: bridge.')
+  expect(doctor.stdout).toContain('Programs without a receivable account: \\"bridge\\".')
 })
 
 test('a batch beyond the limits of its importer is not issued', async () => {

@@ -7,6 +7,7 @@ import {
   findUnmapped,
   listMappingFields,
   parseMapping,
+  quotePrograms,
 } from '../../src/contract/mapping.ts'
 import {createAccountSeed} from '../../src/model/account-seed.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
@@ -78,6 +79,12 @@ test('a program without an account of its own has that of `*`, if there is one',
   )
   expect(findUnmapped(named, ['bridge', 'dscr', null])).toEqual(['dscr', null])
   expect(findUnmapped(DEFAULT_MAPPING, ['dscr', null])).toEqual([])
+})
+
+test('programs are told apart in a message, whatever is in their names', () => {
+  expect(quotePrograms(['bridge', 'fix, flip', '\u001b[2J', null])).toBe(
+    '"bridge", "fix, flip", "\\u001b[2J", no program',
+  )
 })
 
 test('the seed that ships is the default mapping', async () => {

@@ -1,4 +1,5 @@
 import {spawnSync} from 'node:child_process'
+import {hash} from 'node:crypto'
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
@@ -68,6 +69,14 @@ test('an export issues what is new since the last one, and nothing when nothing 
   expect(second).toMatchObject({outcome: 'written', rows: 2})
   expect(second?.batch_id).not.toBe(first?.batch_id)
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})
+
+test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
+  const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
+  const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)
+  const parts = ['netsuite', '2026-01', ...[...new Set(numbers)].sort()]
+  expect(numbers).toHaveLength(4)
+  expect(batch?.batch_id).toBe(`2026-01-${hash('sha256', parts.join('\n')).slice(0, 12)}`)
 })
 
 test('a journal with nothing to book writes nothing', async () => {
@@ -229,7 +238,7 @@ test('a program that becomes known in a closed period can be named when that is 
   books.map({...mapped, receivable})
   const failure = await failureOf(books.export('xero', '2026-01', '2026-02-05'))
   expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED'})
-  expect(failure.message).toContain('journal of 2026-01: dscr.')
+  expect(failure.message).toContain('journal of 2026-01: "dscr".')
   expect(failure.message).toContain('loantape period reopen 2026-01 --why')
   expect(books.sumBatches('xero', '2026-01')).toEqual({1210: 10_000n, 1090: -10_000n})
   reopenPeriod(books.config, {period: '2026-01', why: 'dscr was not named'}, books.at('2026-02-05'))
