@@ -1,6 +1,7 @@
 import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {codeOf} from '../errors.ts'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
 import {digestFileNow} from '../warehouse/atomic-file.ts'
 import type {JournalBridge} from './journal-bridge.ts'
@@ -69,9 +70,19 @@ export function readBatchFiles(dir: string): Pick<BatchFile, 'name' | 'bytes' | 
 
 /** Whether a folder holds a batch, every file of it there and byte for byte what the manifest says. */
 export function isWholeBatch(dir: string): boolean {
-  const files = readBatchFiles(dir)
-  if (!files) return false
-  const isThere = ({name, bytes}: {name: string; bytes: number}) =>
-    statSync(join(dir, name), {throwIfNoEntry: false})?.size === bytes
-  return files.every(isThere) && files.every(({name, sha256}) => digestFileNow(join(dir, name)) === sha256)
+  return readBatchFiles(dir)?.every((file) => isAsWritten(dir, file)) ?? false
+}
+
+/** Another process may take the file away in this very moment. */
+function isAsWritten(
+  dir: string,
+  {name, bytes, sha256}: Pick<BatchFile, 'name' | 'bytes' | 'sha256'>,
+): boolean {
+  const path = join(dir, name)
+  try {
+    return statSync(path).size === bytes && digestFileNow(path) === sha256
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return false
+    throw error
+  }
 }
