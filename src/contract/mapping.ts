@@ -130,21 +130,18 @@ export function parseMapping(json: string, file: string): AccountMapping {
       parsed.error.issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`),
     )
   }
-  const clashes = findClashes(parsed.data)
+  const clashes = findClashingNames(parsed.data)
   if (clashes.length > 0) throw mappingError(file, clashes)
   return parsed.data
 }
 
-/** Accounts that are one by their code and two by their name, or the other way round: importers go by either. */
-function findClashes(mapping: AccountMapping): string[] {
-  const [names, codes] = [new Map<string, string>(), new Map<string, string>()]
+/** Account codes that stand under two names. */
+function findClashingNames(mapping: AccountMapping): string[] {
+  const names = new Map<string, string>()
   return listAccounts(mapping).flatMap(({field, account: {code, name}}) => {
-    const [knownName = name, knownCode = code] = [names.get(code), codes.get(name)]
-    names.set(code, knownName)
-    codes.set(name, knownCode)
-    if (knownName !== name) return [`${field}.name: '${name}', but account ${code} is '${knownName}' above`]
-    if (knownCode !== code) return [`${field}.name: '${name}' is account ${knownCode} above, not ${code}`]
-    return []
+    const known = names.get(code) ?? name
+    names.set(code, known)
+    return known === name ? [] : [`${field}.name: '${name}', but account ${code} is '${known}' above`]
   })
 }
 

@@ -59,11 +59,6 @@ const refused: [string, unknown, string][] = [
     {...smallest, clearing: {code: '1', name: 'Cash'}},
     "clearing.name: 'Cash', but account 1 is 'Loans' above",
   ],
-  [
-    'gives two accounts one name',
-    {...smallest, clearing: {code: '2', name: 'Loans'}},
-    "clearing.name: 'Loans' is account 1 above, not 2",
-  ],
 ]
 
 test.each(refused)('a mapping that %s is refused, naming file and field', (_, mapping, words) => {
