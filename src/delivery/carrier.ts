@@ -1,4 +1,4 @@
-import {AuthError, ConfigError, RetryableError} from '../errors.ts'
+import {AuthError, ConfigError, type Failure, RetryableError} from '../errors.ts'
 
 /** A file of a batch as it is sent. */
 export interface Parcel {
@@ -12,7 +12,7 @@ export interface Parcel {
 
 /** A connection to a target; a file it took is whole under its name, or not there under it at all. */
 export interface Carrier extends AsyncDisposable {
-  /** @throws RetryableError `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
+  /** @throws TargetFailure `TARGET_FAILED`; AuthError `TARGET_AUTH`, `TARGET_HOST_KEY`; ConfigError `TARGET_REFUSED` */
   put(parcel: Parcel): Promise<void>
 }
 
@@ -20,14 +20,26 @@ const KEPT = 'The batch on disk is as it was; files the target has already are n
 const NEXT = 'Mend what it names, then run the same export with --deliver again.'
 
 /** A failure that may be over in a moment. */
-export function failed(where: string, what: string, cause?: unknown): RetryableError {
-  return new RetryableError({
+export class TargetFailure extends RetryableError {
+  /** How long the target asked to be left alone, ms. */
+  readonly retryAfterMs: number
+
+  constructor(failure: Failure, retryAfterMs: number) {
+    super(failure)
+    this.retryAfterMs = retryAfterMs
+  }
+}
+
+/** A failure that may be over in a moment, or when the target said. */
+export function failed(where: string, what: string, cause?: unknown, retryAfterMs = 0): TargetFailure {
+  const failure = {
     code: 'TARGET_FAILED',
     problem: `Target ${where}: ${what}.`,
     kept: KEPT,
     next: 'Run the same export with --deliver again: it goes on with what is missing.',
     cause,
-  })
+  }
+  return new TargetFailure(failure, retryAfterMs)
 }
 
 /** A target that will not take this. */

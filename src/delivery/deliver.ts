@@ -1,6 +1,7 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
-import {CheckError, explainError, RetryableError} from '../errors.ts'
+import {sleepUntilStopped} from '../clock.ts'
+import {CheckError, DeferredError, explainError, type LoantapeError, messageOf} from '../errors.ts'
 import {
   type Delivery,
   endAttempt,
@@ -13,10 +14,10 @@ import type {Ledger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
-import type {Carrier, Parcel} from './carrier.ts'
+import {type Carrier, type Parcel, TargetFailure} from './carrier.ts'
 import {openFolder} from './folder.ts'
 import {openHttp} from './http.ts'
-import type {Target} from './target.ts'
+import {placeOf, type Target} from './target.ts'
 
 /** A finished batch on disk. */
 export interface DeliverableBatch {
@@ -44,10 +45,15 @@ export interface DeliveryRequest {
   secret?: string | undefined
   /** Whether files the target has are sent again. */
   isAgain?: boolean
+  /** How long an endpoint may be silent; a minute by default. */
+  silenceMs?: number
 }
 
 const ATTEMPTS = 4
 const PAUSE_MS = 1000
+
+/** A target that wants to be left alone for longer is left to the next export. */
+const LONGEST_PAUSE_MS = 300_000
 
 /**
  * Sends a batch to a target, the manifest last: a consumer that waits for it finds everything it names. What fails for a
@@ -61,7 +67,8 @@ export async function deliverBatch(
   request: DeliveryRequest,
   world: World,
 ): Promise<DeliveryResult> {
-  const delivery = {target: request.name, profile: batch.profile, batch_id: batch.batch_id}
+  const {profile, batch_id} = batch
+  const delivery = {target: request.name, place: placeOf(request.target), profile, batch_id}
   const parcels = await packBatch(batch)
   if (request.isAgain) forgetDeliveredFiles(ledger, delivery)
   const isMissing = ({name, sha256}: Parcel) => readDeliveredFiles(ledger, delivery).get(name) !== sha256
@@ -70,7 +77,7 @@ export async function deliverBatch(
   for (let attempt = 1; ; attempt++) {
     startAttempt(ledger, delivery, world)
     try {
-      await using carrier = await openCarrier(request, `${batch.profile}/${batch.batch_id}`)
+      await using carrier = await openCarrier(request, `${profile}/${batch_id}`, world)
       for (const parcel of parcels.filter(isMissing)) {
         world.signal.throwIfAborted()
         await carrier.put(parcel)
@@ -79,14 +86,32 @@ export async function deliverBatch(
       endAttempt(ledger, delivery, null, world)
       return {...delivery, outcome: 'delivered', sent: missing}
     } catch (error) {
-      const failure = explainError(error)
+      const failure = world.signal.aborted ? stopped(world.signal) : explainError(error)
       endAttempt(ledger, delivery, scrubSecrets(failure.message), world)
-      if (!(error instanceof RetryableError) || attempt === ATTEMPTS) throw failure
-      const pause = PAUSE_MS * 4 ** (attempt - 1) * (0.5 + world.random() / 2)
+      const pause = pauseAfter(failure, attempt, world)
+      if (pause === undefined) throw failure
       world.log.warn({code: failure.code, attempt, retry_in_ms: pause}, 'delivery failed: it is tried again')
-      await world.realClock.sleep(pause, world.signal)
+      await sleepUntilStopped(world.realClock, pause, world.signal)
+      if (world.signal.aborted) throw stopped(world.signal)
     }
   }
+}
+
+/** The wait before the next attempt, at least what the target asked for; undefined when there is none. */
+function pauseAfter(failure: LoantapeError, attempt: number, {random}: World): number | undefined {
+  if (!(failure instanceof TargetFailure) || attempt === ATTEMPTS) return undefined
+  if (failure.retryAfterMs > LONGEST_PAUSE_MS) return undefined
+  return Math.max(failure.retryAfterMs, PAUSE_MS * 4 ** (attempt - 1) * (0.5 + random() / 2))
+}
+
+function stopped({reason}: AbortSignal): DeferredError {
+  return new DeferredError({
+    code: 'INTERRUPTED',
+    problem: `The delivery was ${messageOf(reason)}.`,
+    kept: 'The batch on disk is as it was; files the target has already are not sent again.',
+    next: 'Run the same export with --deliver again: it goes on with what is missing.',
+    cause: reason,
+  })
 }
 
 /** The files in the order they are sent; each still what the manifest says. */
@@ -108,10 +133,14 @@ async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Prom
   return parcels
 }
 
-async function openCarrier({target, secret}: DeliveryRequest, place: string): Promise<Carrier> {
+async function openCarrier(
+  {target, secret, silenceMs}: DeliveryRequest,
+  place: string,
+  world: World,
+): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, place)
-  if (target.kind === 'http') return openHttp(target, place, secret)
+  if (target.kind === 'http') return openHttp(target, {place, secret, silenceMs}, world)
   // Only here: every command would take longer to start.
   const {openSftp} = await import('./sftp.ts')
-  return openSftp(target, place, secret)
+  return openSftp(target, {place, secret}, world)
 }

@@ -1,7 +1,9 @@
 import {hash} from 'node:crypto'
+import {connect} from 'node:net'
 import {posix} from 'node:path'
 import SftpClient from 'ssh2-sftp-client'
 import {codeOf, LoantapeError, messageOf} from '../errors.ts'
+import type {World} from '../types.ts'
 import {type Carrier, failed, refused, strange, unauthorised} from './carrier.ts'
 import {readSecret, type SftpTarget} from './target.ts'
 
@@ -10,8 +12,8 @@ const CONNECT_MS = 20_000
 /** Connects to an SFTP server whose host key is the pinned one; files are uploaded as `.part` and renamed. */
 export async function openSftp(
   target: SftpTarget,
-  place: string,
-  secret: string | undefined,
+  {place, secret}: {place: string; secret: string | undefined},
+  {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
   const key = readSecret(target.private_key_file)
@@ -26,11 +28,14 @@ export async function openSftp(
     end: () => undefined,
     close: () => undefined,
   })
+  const socket = connect({host: target.host, port: target.port, noDelay: true})
+  // What is under way then fails at once, and the name it would have got stays free. A server that hangs says no goodbye.
+  const hangUp = () => void socket.destroy()
+  signal.addEventListener('abort', hangUp, {once: true})
   let shown = ''
   try {
     await client.connect({
-      host: target.host,
-      port: target.port,
+      sock: socket,
       username: target.user,
       readyTimeout: CONNECT_MS,
       keepaliveInterval: 10_000,
@@ -43,7 +48,7 @@ export async function openSftp(
       },
     })
   } catch (error) {
-    await client.end().catch(() => undefined)
+    hangUp()
     if (shown !== '' && shown !== target.host_key) throw strange(where, shown, target.host_key)
     throw explain(error, where, 'cannot be reached')
   }
@@ -63,7 +68,8 @@ export async function openSftp(
       }
     },
     async [Symbol.asyncDispose]() {
-      await client.end().catch(() => undefined)
+      signal.removeEventListener('abort', hangUp)
+      hangUp()
     },
   }
 }
@@ -74,12 +80,12 @@ async function makeFolder(client: SftpClient, dir: string, known: Set<string>): 
   known.add(dir)
 }
 
-/** Over what is there, where the server can do that in one step. */
+/** Over what is there, in one step where the server can do that; some refuse to while a file of that name is there. */
 async function rename(client: SftpClient, from: string, to: string): Promise<void> {
   try {
     await client.posixRename(from, to)
   } catch (error) {
-    if (!/extended request|not supported|unsupported/i.test(messageOf(error))) throw error
+    if ((await client.exists(from)) === false) throw error
     if (await client.exists(to)) await client.delete(to)
     await client.rename(from, to)
   }
@@ -100,5 +106,5 @@ function explain(error: unknown, where: string, what: string): LoantapeError {
   const code = codeOf(error)
   if (/permission denied/i.test(words) || code === '3')
     return refused(where, `${what}: permission denied`, error)
-  return failed(where, `${what} (${code})`, error)
+  return failed(where, `${what} (${code}: ${words.split('\n')[0]})`, error)
 }

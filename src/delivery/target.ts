@@ -1,4 +1,5 @@
 import {readFileSync} from 'node:fs'
+import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, codeOf} from '../errors.ts'
 
@@ -32,7 +33,29 @@ export interface HttpTarget {
 /** Where batches are delivered to. */
 export type Target = FolderTarget | SftpTarget | HttpTarget
 
+/** A target under the name it has in the targets file. */
+export interface NamedTarget {
+  name: string
+  target: Target
+}
+
+/** Where a target is, whatever it is called. */
+export function placeOf(target: Target): string {
+  if (target.kind === 'folder') return resolve(target.path)
+  if (target.kind === 'http') return baseOf(target)
+  const {user, host, port, path} = target
+  return `sftp://${user}@${host}:${port}/${posix.normalize(path)}`
+}
+
+/** The URL files are put below, without `/` at its end. */
+export function baseOf({url}: HttpTarget): string {
+  return url.replace(/\/+$/, '')
+}
+
 const text = z.string().min(1)
+
+/** Names of files are put behind the URL, and its words are shown. */
+const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
 const targetSchema: z.ZodType<Target> = z.discriminatedUnion('kind', [
   z.strictObject({
@@ -59,6 +82,7 @@ const targetSchema: z.ZodType<Target> = z.discriminatedUnion('kind', [
     kind: z.literal('http'),
     url: z
       .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+      .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
       .describe('Files are PUT below it'),
     token_file: text
       .optional()
@@ -74,14 +98,11 @@ const targetsSchema: z.ZodType<Record<string, Target>> = z.record(
 const KEPT = 'Nothing was sent; batches on disk are as they were.'
 
 /**
- * Reads the targets of this name.
+ * Reads targets: those of these names, or all.
  *
  * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
  */
-export function readTargets(
-  path: string | undefined,
-  names: readonly string[],
-): {name: string; target: Target}[] {
+export function readTargets(path: string | undefined, names?: readonly string[]): NamedTarget[] {
   if (path === undefined) {
     throw new ConfigError({
       code: 'TARGETS_MISSING',
@@ -91,7 +112,7 @@ export function readTargets(
     })
   }
   const targets = parseTargets(path)
-  return names.map((name) => {
+  return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
     if (target) return {name, target}
     throw new ConfigError({

@@ -4,7 +4,10 @@ import type {Ledger} from './ledger.ts'
 
 /** A batch on its way to a target. */
 export interface Delivery {
+  /** What the target is called. */
   target: string
+  /** Where it is: a target that is renamed is the same still, one that means another server is not. */
+  place: string
   profile: string
   batch_id: string
 }
@@ -20,6 +23,7 @@ export interface DeliveryRecord extends Delivery {
 
 const deliveryRow: z.ZodType<DeliveryRecord> = z.object({
   target: z.string(),
+  place: z.string(),
   profile: z.string(),
   batch_id: z.string(),
   attempts: z.number(),
@@ -28,18 +32,19 @@ const deliveryRow: z.ZodType<DeliveryRecord> = z.object({
   error: z.string().nullable(),
 })
 
-const WHERE = 'target = ? and profile = ? and batch_id = ?'
-const keyOf = ({target, profile, batch_id}: Delivery) => [target, profile, batch_id] as const
+const WHERE = 'place = ? and profile = ? and batch_id = ?'
+const keyOf = ({place, profile, batch_id}: Delivery) => [place, profile, batch_id] as const
 const nowOf = (world: Pick<World, 'realClock'>) => new Date(world.realClock.now()).toISOString()
 
 /** Counts one more attempt. */
 export function startAttempt(ledger: Ledger, delivery: Delivery, world: Pick<World, 'realClock'>): void {
   ledger.db
     .prepare(
-      `insert into delivery (target, profile, batch_id, attempts, started_at) values (?, ?, ?, 1, ?)
-       on conflict do update set attempts = attempts + 1, error = null, delivered_at = null`,
+      `insert into delivery (place, profile, batch_id, target, attempts, started_at) values (?, ?, ?, ?, 1, ?)
+       on conflict do update
+       set target = excluded.target, attempts = attempts + 1, error = null, delivered_at = null`,
     )
-    .run(...keyOf(delivery), nowOf(world))
+    .run(...keyOf(delivery), delivery.target, nowOf(world))
 }
 
 /** Notes how an attempt ended: with every file there, or with an error. */
@@ -62,7 +67,7 @@ export function storeDeliveredFile(
 ): void {
   ledger.db
     .prepare(
-      'insert or replace into delivered_file (target, profile, batch_id, name, sha256) values (?, ?, ?, ?, ?)',
+      'insert or replace into delivered_file (place, profile, batch_id, name, sha256) values (?, ?, ?, ?, ?)',
     )
     .run(...keyOf(delivery), file.name, file.sha256)
 }

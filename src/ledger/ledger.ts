@@ -187,6 +187,31 @@ const MIGRATIONS = [
      changes integer,
      missed integer
    ) strict;`,
+  // By place, because a name can come to mean another one; where it was before this entry is not known.
+  `create table delivery_by_place (
+     place text not null,
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (place, profile, batch_id)
+   ) strict;
+   insert into delivery_by_place
+   select 'unknown, of ' || target, target, profile, batch_id, attempts, started_at, delivered_at, error from delivery;
+   drop table delivery;
+   alter table delivery_by_place rename to delivery;
+   drop table delivered_file;
+   create table delivered_file (
+     place text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (place, profile, batch_id, name)
+   ) strict;`,
 ]
 
 /**

@@ -2,7 +2,7 @@ import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {type DeliverableBatch, type DeliveryResult, deliverBatch} from '../delivery/deliver.ts'
-import {readTargets} from '../delivery/target.ts'
+import {type NamedTarget, placeOf, readTargets} from '../delivery/target.ts'
 import {CheckError, ConfigError, explainError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {requireHandedOver} from '../export/journal-batch.ts'
@@ -32,7 +32,8 @@ export async function deliverBatches(
   using ledger = openLedger(folder.ledger)
   const asked = request.batches.filter(({batch_id}) => batch_id !== '')
   const batches = withWholeJournals(ledger, folder, asked, world)
-  const results = await sendBatches(config, ledger, {...request, batches, isAgain: false}, world)
+  const targets = readTargets(config.targetsFile, request.targets)
+  const results = await sendBatches(config, ledger, {batches, targets, isAgain: false}, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -60,17 +61,18 @@ function withWholeJournals(
 async function sendBatches(
   config: Config,
   ledger: Ledger,
-  request: {batches: readonly NamedBatch[]; targets: readonly string[]; isAgain: boolean},
+  request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
   world: World,
 ): Promise<DeliveryResult[]> {
   const results: DeliveryResult[] = []
   const failures: unknown[] = []
-  for (const {name, target} of readTargets(config.targetsFile, request.targets)) {
+  for (const {name, target} of request.targets) {
     for (const batch of request.batches) {
       const how = {name, target, secret: config.targetSecret, isAgain: request.isAgain}
       try {
         results.push(await deliverBatch(ledger, await readBatch(batch), how, world))
       } catch (error) {
+        if (world.signal.aborted) throw error
         failures.push(error)
         const {profile, batch_id} = batch
         world.log.warn({code: explainError(error).code, profile, batch_id}, `delivery to '${name}' failed`)
@@ -82,7 +84,7 @@ async function sendBatches(
 }
 
 /**
- * Sends a batch once more: to the targets named, or to those it was sent to before.
+ * Sends a batch once more: to the targets named, or to where it was sent before.
  *
  * @throws ConfigError `BATCH_UNKNOWN`, `DELIVERY_UNKNOWN`
  */
@@ -92,10 +94,8 @@ export async function redeliverBatch(
   world: World,
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
-  const profiles = existsSync(folder.exports) ? readdirSync(folder.exports) : []
-  const batches = profiles
-    .map((profile) => ({profile, batch_id: batchId, dir: join(folder.exports, profile, batchId)}))
-    .filter(({dir}) => /^[\w-]+$/.test(batchId) && existsSync(join(dir, 'manifest.json')))
+  using ledger = openLedger(folder.ledger)
+  const batches = findKeptBatches(ledger, folder, batchId, world)
   if (batches.length === 0) {
     throw new ConfigError({
       code: 'BATCH_UNKNOWN',
@@ -104,18 +104,42 @@ export async function redeliverBatch(
       next: 'The folders below it are named after the batches.',
     })
   }
-  using ledger = openLedger(folder.ledger)
-  const before = [...new Set(listDeliveries(ledger, batchId).map(({target}) => target))]
-  const named = targets.length > 0 ? targets : before
-  if (named.length === 0) {
-    throw new ConfigError({
-      code: 'DELIVERY_UNKNOWN',
-      problem: `Batch '${batchId}' was sent to nobody yet.`,
-      kept: 'Nothing was sent.',
-      next: 'Name targets with --deliver.',
-    })
-  }
+  const named =
+    targets.length > 0
+      ? readTargets(config.targetsFile, targets)
+      : findEarlierTargets(ledger, config, batchId)
   return await sendBatches(config, ledger, {batches, targets: named, isAgain: true}, world)
+}
+
+/** The batches of this id: journals from the ledger, which keeps their bytes, all others as they lie on disk. */
+function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
+  const issued = findBatches(ledger, batchId).map((batch) => ({
+    profile: batch.profile,
+    batch_id: batchId,
+    dir: requireHandedOver(ledger, folder, batch, world),
+  }))
+  const profiles = existsSync(folder.exports) ? readdirSync(folder.exports) : []
+  const lying = profiles
+    .map((profile) => ({profile, batch_id: batchId, dir: join(folder.exports, profile, batchId)}))
+    .filter(({dir}) => /^[\w-]+$/.test(batchId) && existsSync(join(dir, 'manifest.json')))
+  return [...new Map([...issued, ...lying].map((batch) => [batch.dir, batch])).values()]
+}
+
+/** The targets that are where a batch was sent to, whatever they are called now. */
+function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): NamedTarget[] {
+  const before = listDeliveries(ledger, batchId)
+  const known = before.length === 0 ? [] : readTargets(config.targetsFile)
+  const found = known.filter(({target}) => before.some(({place}) => place === placeOf(target)))
+  const gone = before.find(({place}) => !known.some(({target}) => place === placeOf(target)))
+  if (found.length > 0 && !gone) return found
+  throw new ConfigError({
+    code: 'DELIVERY_UNKNOWN',
+    problem: gone
+      ? `Batch '${batchId}' was sent to '${gone.target}' (${gone.place}), where no target is now.`
+      : `Batch '${batchId}' was sent to nobody yet.`,
+    kept: 'Nothing was sent.',
+    next: 'Name targets with --deliver.',
+  })
 }
 
 async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {

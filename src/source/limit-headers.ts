@@ -1,3 +1,5 @@
+import {capWait, parseNumber, parseRetryAfter} from '../retry-after.ts'
+
 /** Response headers by lower-case name, as undici hands them over. */
 export type ResponseHeaders = Record<string, string | string[] | undefined>
 
@@ -9,34 +11,8 @@ export interface LimitHints {
   exhaustedMs: number | null
 }
 
-/** A longer wait than a day is no wait but a fault: milliseconds or an epoch where seconds were meant. */
-const LONGEST_WAIT_MS = 86_400_000
-const ABSURD_WAIT_MS = 60_000
-
-function capWait(ms: number): number {
-  if (ms <= 0) return 0
-  return ms > LONGEST_WAIT_MS ? ABSURD_WAIT_MS : Math.ceil(ms)
-}
-
-function parseNumber(text: string): number | null {
-  return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
-}
-
 function firstOf(value: string | string[] | undefined): string | undefined {
   return Array.isArray(value) ? value.join(', ') : value
-}
-
-/**
- * Reads `Retry-After` (RFC 9110, 10.2.3): seconds or an HTTP date.
- *
- * @param now ms since the epoch
- * @returns ms to wait, never negative; a wait of more than a day becomes a minute; null when it is neither
- */
-export function parseRetryAfter(text: string, now: number): number | null {
-  const seconds = parseNumber(text)
-  if (seconds !== null) return capWait(seconds * 1000)
-  const instant = Date.parse(text)
-  return Number.isNaN(instant) ? null : capWait(instant - now)
 }
 
 /** A reset is given as seconds from now, as an epoch in seconds or milliseconds, or as a date. */

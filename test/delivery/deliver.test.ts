@@ -6,10 +6,11 @@ import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
 import ssh2 from 'ssh2'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver.ts'
+import {type DeliverableBatch, type DeliveryRequest, deliverBatch} from '../../src/delivery/deliver.ts'
 import type {Target} from '../../src/delivery/target.ts'
 import {listDeliveries} from '../../src/ledger/deliveries.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import type {World} from '../../src/types.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {type SftpServer, startSftp} from '../support/sftp.ts'
@@ -47,8 +48,8 @@ afterEach(() => {
   data[Symbol.dispose]()
 })
 
-const deliver = (target: Target, fields: {secret?: string; isAgain?: boolean} = {}) =>
-  deliverBatch(ledger, batch, {name: 'bank', target, ...fields}, world)
+const deliver = (target: Target, fields: Partial<DeliveryRequest> = {}, changes: Partial<World> = {}) =>
+  deliverBatch(ledger, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
 
 /** What lies below the target's folder, by path. */
 function readTarget(): Record<string, string> {
@@ -67,8 +68,11 @@ const whole = Object.fromEntries(
 )
 const record = () => listDeliveries(ledger, batch.batch_id)[0]
 
-/** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept. */
-async function startEndpoint(answer: (request: IncomingMessage) => number): Promise<{
+/** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept: 0 hangs up, -1 hangs. */
+async function startEndpoint(
+  answer: (request: IncomingMessage) => number,
+  headers: Record<string, string> = {},
+): Promise<{
   server: Server
   url: string
   requests: IncomingMessage[]
@@ -82,12 +86,13 @@ async function startEndpoint(answer: (request: IncomingMessage) => number): Prom
       request.socket.destroy()
       return
     }
-    if (status < 300) {
+    if (status > 0 && status < 300) {
       const path = join(root, 'target', decodeURIComponent(request.url ?? '').replace('/in/', ''))
       mkdirSync(join(path, '..'), {recursive: true})
       writeFileSync(path, Buffer.concat(chunks))
     }
-    response.writeHead(status).end()
+    if (status === -1) return
+    response.writeHead(status, headers).end()
   }).listen(0, '127.0.0.1')
   await once(server, 'listening')
   return {server, url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/in`, requests}
@@ -106,6 +111,21 @@ test('a folder gets every file, once, and the ledger knows', async () => {
   })
   expect(await deliver(folder())).toMatchObject({outcome: 'unchanged', sent: 0})
   expect(await deliver(folder(), {isAgain: true})).toMatchObject({outcome: 'delivered', sent: 3})
+})
+
+test('a target that means another place gets everything, one that is only renamed gets nothing twice', async () => {
+  await deliver(folder())
+  expect(await deliver(folder(), {name: 'partner'})).toMatchObject({outcome: 'unchanged'})
+  mkdirSync(join(root, 'other'))
+  expect(await deliver({kind: 'folder', path: join(root, 'other')})).toMatchObject({sent: 3})
+  expect(readdirSync(join(root, 'other', PLACE)).sort()).toEqual(
+    readdirSync(join(root, 'target', PLACE)).sort(),
+  )
+  expect(await deliver(folder())).toMatchObject({outcome: 'unchanged'})
+  expect(listDeliveries(ledger, batch.batch_id).map(({place}) => place)).toEqual([
+    join(root, 'target'),
+    join(root, 'other'),
+  ])
 })
 
 test('a folder that is not there is refused, not made: a share may not be mounted', async () => {
@@ -182,6 +202,62 @@ test('an endpoint that stays down defers the delivery; the next one goes on with
   expect(requests.filter((request) => request.url?.endsWith('/a.csv'))).toHaveLength(1)
 })
 
+test('an endpoint that names a time is left alone for it, and not waited for too long', async () => {
+  const waits: number[] = []
+  const realClock = {
+    ...world.realClock,
+    sleep: async (ms: number) => {
+      waits.push(ms)
+    },
+  }
+  const answers = [429]
+  const busy = await startEndpoint(() => answers.shift() ?? 201, {'retry-after': '120'})
+  await deliver({kind: 'http', url: busy.url}, {}, {realClock})
+  busy.server.close()
+  expect(waits).toEqual([120_000])
+  const closed = await startEndpoint(() => 503, {'retry-after': '3600'})
+  const failure = await failureOf(deliver({kind: 'http', url: closed.url}, {isAgain: true}, {realClock}))
+  closed.server.close()
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect([waits.length, closed.requests.length]).toEqual([1, 1])
+})
+
+test('an endpoint that hangs is given up after a while, and tried again', async () => {
+  const answers = [-1, 201, 201, 201]
+  const {server, url, requests} = await startEndpoint(() => answers.shift() ?? 500)
+  expect(await deliver({kind: 'http', url}, {silenceMs: 50})).toMatchObject({outcome: 'delivered'})
+  server.close()
+  expect(requests).toHaveLength(4)
+  expect(readTarget()).toEqual(whole)
+})
+
+test('an endpoint whose TLS cannot be trusted gets nothing and is not tried again', async () => {
+  const {server, url, requests} = await startEndpoint(() => 201)
+  const target: Target = {kind: 'http', url: url.replace('http:', 'https:')}
+  const failure = await failureOf(deliver(target, {secret: 'tok_secret'}))
+  server.close()
+  expect(failure).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(failure.message).toContain('certificate or TLS is not accepted')
+  expect([requests.length, record()?.attempts]).toEqual([0, 1])
+})
+
+test('a delivery that is asked to stop in the middle of a file ends at once, and goes on with the next', async () => {
+  const stopping = new AbortController()
+  const {server, url} = await startEndpoint((request) => {
+    if (!request.url?.endsWith('/b.csv') || stopping.signal.aborted) return 201
+    stopping.abort(new Error('stopped by SIGTERM'))
+    return -1
+  })
+  const failure = await failureOf(deliver({kind: 'http', url}, {}, {signal: stopping.signal}))
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(failure.message).toContain('stopped by SIGTERM')
+  expect(Object.keys(readTarget())).toEqual([`${PLACE}/a.csv`])
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'delivered', sent: 2})
+  server.close()
+  server.closeAllConnections()
+  expect(readTarget()).toEqual(whole)
+})
+
 test.each([
   [401, 'TARGET_AUTH', 5],
   [403, 'TARGET_AUTH', 5],
@@ -249,6 +325,19 @@ test('a connection that breaks in the middle of a file leaves no torn one under 
   expect(await deliver(sftp(server), {secret: 'pass'})).toMatchObject({outcome: 'delivered'})
   expect(server.logins).toBe(2)
   expect(readTarget()).toEqual(whole)
+})
+
+test('an upload that is asked to stop leaves no file under its name', async () => {
+  await using server = await startSftp(join(root, 'target'), {password: 'pass'})
+  const stopping = new AbortController()
+  server.onWrite = () => {
+    stopping.abort(new Error('stopped by SIGTERM'))
+    return 'go on'
+  }
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}, {signal: stopping.signal}))
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
+  expect(record()).toMatchObject({attempts: 1, delivered_at: null})
 })
 
 test('a server whose disk is full defers the delivery and holds no file under its final name', async () => {

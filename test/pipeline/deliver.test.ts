@@ -2,7 +2,7 @@ import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
-import {deliverBatches} from '../../src/pipeline/deliver.ts'
+import {deliverBatches, redeliverBatch} from '../../src/pipeline/deliver.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -62,4 +62,24 @@ test('a journal with nothing to book has nothing to deliver', async () => {
   const batches = await books.export('xero', '2026-02', '2026-02-03')
   expect(batches).toMatchObject([{outcome: 'empty'}])
   expect(await deliverBatches(config, {batches, targets: ['share']}, books.at('2026-02-03'))).toEqual([])
+})
+
+test('a journal is delivered once more, also when its files are gone and its target has another name', async () => {
+  mkdirSync(inbox, {recursive: true})
+  const [batch] = await books.export('xero', '2026-01', '2026-01-26')
+  await deliverBatches(config, {batches: [batch!], targets: ['share']}, books.at('2026-01-26'))
+  rmSync(inbox, {recursive: true})
+  rmSync(books.folder.exports, {recursive: true})
+  mkdirSync(inbox)
+  const again = (targets: object) => {
+    const targetsFile = join(books.folder.root, 'others.json')
+    writeFileSync(targetsFile, JSON.stringify(targets))
+    const request = {batchId: batch?.batch_id ?? '', targets: []}
+    return redeliverBatch({...config, targetsFile}, request, books.at('2026-01-26'))
+  }
+  expect(await again({partner: {kind: 'folder', path: inbox}})).toMatchObject([{target: 'partner', sent: 2}])
+  expect(readdirSync(join(inbox, 'xero', batch?.batch_id ?? ''))).toHaveLength(2)
+  const moved = await failureOf(again({share: {kind: 'folder', path: books.folder.root}}))
+  expect(moved).toMatchObject({code: 'DELIVERY_UNKNOWN'})
+  expect(moved.message).toContain(`was sent to 'partner' (${inbox}), where no target is now`)
 })

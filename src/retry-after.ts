@@ -1,0 +1,27 @@
+/** A longer wait than a day is no wait but a fault: milliseconds or an epoch where seconds were meant. */
+const LONGEST_WAIT_MS = 86_400_000
+const ABSURD_WAIT_MS = 60_000
+
+/** A wait that was asked for: never negative, whole ms; a minute where it is absurd. */
+export function capWait(ms: number): number {
+  if (ms <= 0) return 0
+  return ms > LONGEST_WAIT_MS ? ABSURD_WAIT_MS : Math.ceil(ms)
+}
+
+/** A decimal number; null when the text is none. */
+export function parseNumber(text: string): number | null {
+  return /^[+-]?\d+(\.\d+)?(e\d{1,2})?$/i.test(text.trim()) ? Number(text) : null
+}
+
+/**
+ * Reads `Retry-After` (RFC 9110, 10.2.3): seconds or an HTTP date.
+ *
+ * @param now ms since the epoch
+ * @returns ms to wait, never negative; a wait of more than a day becomes a minute; null when it is neither
+ */
+export function parseRetryAfter(text: string, now: number): number | null {
+  const seconds = parseNumber(text)
+  if (seconds !== null) return capWait(seconds * 1000)
+  const instant = Date.parse(text)
+  return Number.isNaN(instant) ? null : capWait(instant - now)
+}
