@@ -47,14 +47,13 @@ function renderPeriods(periods: readonly PeriodState[]): string {
       {title: 'known later', isNumber: true},
       {title: 'batches'},
     ],
-    periods.map(({period, state, closed, batches}) => [
-      period,
-      state,
-      closed ? String(closed.loans) : '',
-      closed ? groupThousands(closed.amount) : '',
-      closed ? String(closed.late) : '',
-      batches.map(({profile, batch_id}) => `${profile} ${batch_id}`).join(', '),
-    ]),
+    periods.flatMap(({period, state, closed, batches}) => {
+      const [first = '', ...others] = batches.map(({profile, batch_id}) => `${profile} ${batch_id}`)
+      const figures = closed
+        ? [String(closed.loans), groupThousands(closed.amount), String(closed.late)]
+        : ['', '', '']
+      return [[period, state, ...figures, first], ...others.map((batch) => ['', '', '', '', '', batch])]
+    }),
   )
 }
 
@@ -65,10 +64,12 @@ function addClose(period: Command, cli: Cli): void {
       'fix the journal and register of a finished month; what becomes known later is booked in the next',
     )
     .argument('<month>', 'YYYY-MM, the first open one')
+    .option('--why <text>', 'a remark, kept in the ledger with your name and the time')
     .action(async (month: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
+      const options = command.optsWithGlobals<CommonOptions & {why?: string}>()
       const config = cli.readConfig(options)
-      const result = await closePeriod(config, month, cli.createWorld(config))
+      const request = {period: month, why: options.why ?? null}
+      const result = await closePeriod(config, request, cli.createWorld(config))
       cli.printResult(
         options,
         result,

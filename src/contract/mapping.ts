@@ -156,6 +156,22 @@ function listAccounts(mapping: AccountMapping): {field: string; account: Account
   ]
 }
 
+/** Whether two mappings book every program to the same receivable account. */
+export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
+  const codeOf = ({receivable}: AccountMapping, program: string) => receivable[program]?.code
+  const programs = new Set([...Object.keys(a.receivable), ...Object.keys(b.receivable)])
+  return [...programs].every((program) => codeOf(a, program) === codeOf(b, program))
+}
+
+/** Accounts of two codes and one name, as `'name' (1200, 1210)`: by its name nobody can tell which is meant. */
+export function findSharedNames(mapping: AccountMapping): string[] {
+  const accounts = listAccounts(mapping).map(({account}) => account)
+  return [...Map.groupBy(accounts, ({name}) => name)].flatMap(([name, those]) => {
+    const codes = new Set(those.map(({code}) => code))
+    return codes.size > 1 ? [`'${name}' (${[...codes].join(', ')})`] : []
+  })
+}
+
 /** The programs among these that have no receivable account; null stands for deals without a program. */
 export function findUnmapped(
   {receivable}: AccountMapping,

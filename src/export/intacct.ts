@@ -34,6 +34,7 @@ const limits: JournalLimits = {
 /** Sage Intacct general ledger: accounts by number; what names an entry stands on its first line only. */
 export const intacct: JournalProfile = {
   name: 'intacct',
+  looksUpBy: 'code',
   columns: [
     'JOURNAL',
     'DATE',

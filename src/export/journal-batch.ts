@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import type {AccountMapping} from '../contract/mapping.ts'
+import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import {
   type BatchContent,
@@ -88,6 +88,7 @@ function prepareBatch(
   {profile, target}: {profile: JournalProfile; target: JournalTarget},
 ): (IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}) | undefined {
   requireSameState(ledger, target)
+  requireOwnNames(profile, target)
   requireLatest(listBatches(ledger, profile.name, target.period), target)
   const before = listIssuedLines(ledger, profile.name, target.period)
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
@@ -111,6 +112,21 @@ function requireSameState(ledger: Ledger, {period, isClosed}: JournalTarget): vo
     problem: `Period '${period}' was ${isClosed ? 'reopened' : 'closed'} while its journal was read.`,
     kept: 'Nothing was issued or written.',
     next: 'Export again.',
+  })
+}
+
+function requireOwnNames(
+  {name, looksUpBy}: JournalProfile,
+  {period, isClosed, mapping}: JournalTarget,
+): void {
+  const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
+  if (shared.length === 0) return
+  const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
+  throw new ConfigError({
+    code: 'ACCOUNT_NAME_SHARED',
+    problem: `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
+    kept: 'Nothing was issued or written.',
+    next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`,
   })
 }
 

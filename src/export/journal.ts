@@ -55,6 +55,8 @@ export type JournalRow = Readonly<Record<string, string>>
 /** A way to write the canonical journal: a thin writer, and a reader that proves what was written. */
 export interface JournalProfile {
   name: string
+  /** What the importer knows accounts by. */
+  looksUpBy: 'code' | 'name'
   columns: readonly string[]
   limits: JournalLimits
   /** The rows of one entry, values in the order of the columns. */

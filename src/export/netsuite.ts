@@ -31,6 +31,7 @@ const limits: JournalLimits = {
 /** NetSuite: accounts by name, with their number in front where account numbers are used. */
 export const netsuite: JournalProfile = {
   name: 'netsuite',
+  looksUpBy: 'name',
   columns: [
     'External ID',
     'Date',

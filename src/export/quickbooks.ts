@@ -26,6 +26,7 @@ const limits: JournalLimits = {
 /** QuickBooks Online: accounts by name (`Parent:Sub`), account numbers turned off while importing. */
 export const quickbooks: JournalProfile = {
   name: 'quickbooks',
+  looksUpBy: 'name',
   columns: [
     'Journal No.',
     'Journal Date',

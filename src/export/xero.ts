@@ -34,6 +34,7 @@ function parseDate(text: string): string {
  */
 export const xero: JournalProfile = {
   name: 'xero',
+  looksUpBy: 'code',
   columns: [
     '*Narration',
     '*Date',

@@ -110,13 +110,9 @@ export function dropClosedPeriod({db}: Ledger, period: string): void {
   db.prepare('delete from closed_period where period = ?').run(period)
 }
 
-/**
- * Notes that balances are moved to the mapping that holds from this period on.
- *
- * @returns false where that was noted before
- */
-export function storeRemap({db}: Ledger, period: string): boolean {
-  return db.prepare('insert or ignore into remapped_period (period) values (?)').run(period).changes > 0
+/** Notes that balances are moved to the mapping that holds from this period on. */
+export function storeRemap({db}: Ledger, period: string): void {
+  db.prepare('insert or ignore into remapped_period (period) values (?)').run(period)
 }
 
 /** Lets a move of balances begin a period earlier: where the mapping does, when that period is reopened. */
@@ -182,7 +178,8 @@ export function listMappingVersions(
   const versions: MappingVersion[] = []
   for (const {since, mapping} of all) {
     const before = versions.at(-1)
-    if (before && JSON.stringify(before.mapping) === JSON.stringify(mapping)) continue
+    const isSame = before !== undefined && JSON.stringify(before.mapping) === JSON.stringify(mapping)
+    if (isSame && !remapped.has(since)) continue
     if (before && since > until) break
     versions.push({
       since: before ? since : FIRST_PERIOD,

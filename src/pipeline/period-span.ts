@@ -16,6 +16,8 @@ export interface PeriodSpan {
   asOf: string
   /** The month is over, and a walk has seen its last day or a later one. */
   isComplete: boolean
+  /** The business date of now. */
+  today: string
   /** The last business date observed. */
   observedUntil: string
 }
@@ -75,6 +77,7 @@ export async function readPeriodSpan(
     period,
     asOf: isSeen ? end : observedUntil,
     isComplete: today > end && isSeen,
+    today,
     observedUntil,
   }
 }

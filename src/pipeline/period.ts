@@ -1,20 +1,21 @@
 import {userInfo} from 'node:os'
 import type {Config} from '../config.ts'
+import {hasSameReceivables} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
   advanceRemap,
   dropClosedPeriod,
-  findClosedPeriod,
   findFirstOpen,
   listClosedPeriods,
+  listMappingVersions,
   nextPeriod,
   recordPeriodEvent,
   storeClosedPeriod,
   storeRemap,
 } from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
-import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import {requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping} from './account-mapping.ts'
@@ -36,7 +37,7 @@ export interface PeriodResult {
  */
 export async function closePeriod(
   config: Config,
-  period: string,
+  {period, why = null}: {period: string; why?: string | null},
   world: World,
 ): Promise<PeriodResult & {release_id: string; entries: number; loans: number; amount: string}> {
   const folder = dataFolderAt(config.dataDir)
@@ -48,7 +49,7 @@ export async function closePeriod(
   if (!span.isComplete) {
     throw periodError(
       'PERIOD_UNFINISHED',
-      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, and the last walk counts for ${span.observedUntil}.`,
+      `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
       'Close it when the month is over and a sync has seen its last day.',
     )
   }
@@ -60,7 +61,7 @@ export async function closePeriod(
   inLedgerTransaction(ledger, () => {
     requireNext(ledger, period, first)
     storeClosedPeriod(ledger, {period, release: release.manifest, mapping, lines, register})
-    recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why: null})
+    recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why})
   })
   return {
     outcome: 'closed',
@@ -134,7 +135,7 @@ export function reopenPeriod(
  * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
  * that holds now.
  *
- * @throws ConfigError `REMAP_NOTHING` when no period is closed, or its mapping has the same receivable accounts
+ * @throws ConfigError `REMAP_NOTHING` when no period is closed, or all was booked to those accounts
  */
 export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
   const folder = dataFolderAt(config.dataDir)
@@ -143,23 +144,26 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   using ledger = openLedger(folder.ledger)
   return inLedgerTransaction(ledger, () => {
     const last = listClosedPeriods(ledger).at(-1)
-    const closed = last === undefined ? undefined : findClosedPeriod(ledger, last, releaseManifestSchema)
-    if (last === undefined || !closed) {
+    if (last === undefined) {
       throw periodError(
         'REMAP_NOTHING',
         'No period is closed: the mapping holds for every period already.',
         'Export again: the difference to what was issued is booked.',
       )
     }
-    if (JSON.stringify(closed.mapping.receivable) === JSON.stringify(mapping.receivable)) {
+    const period = nextPeriod(last)
+    const versions = listMappingVersions(ledger, mapping, period)
+    const moved = versions.findLastIndex(({movesBalances}) => movesBalances)
+    if (versions[moved]?.since === period) return {outcome: 'unchanged', period}
+    const standing = versions.slice(Math.max(0, moved))
+    if (standing.every((version) => hasSameReceivables(version.mapping, mapping))) {
       throw periodError(
         'REMAP_NOTHING',
-        `The receivable accounts of accounting.json are those ${last} was closed with: nothing to move.`,
+        `The receivable accounts of accounting.json are those that everything up to ${last} was booked to: nothing to move.`,
         'Change accounting.json first.',
       )
     }
-    const period = nextPeriod(last)
-    if (!storeRemap(ledger, period)) return {outcome: 'unchanged', period}
+    storeRemap(ledger, period)
     recordPeriodEvent(ledger, {period, action: 'remap', ...signedBy(world), why})
     return {outcome: 'remapped', period}
   })

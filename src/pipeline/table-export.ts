@@ -1,11 +1,12 @@
 import {existsSync} from 'node:fs'
+import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {DeferredError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod} from '../ledger/periods.ts'
-import {type Release, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import {type Release, readRelease, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {buildRelease} from './build.ts'
@@ -55,7 +56,7 @@ function describePruned({manifest: {release_id}}: Release, cause: unknown): Defe
   })
 }
 
-/** A closed period is read as it was known when it was closed. */
+/** A closed period is read from the release it was closed with; where that was lost, as it was known then. */
 async function findSource(
   folder: DataFolder,
   config: Config,
@@ -65,11 +66,13 @@ async function findSource(
   if (period !== undefined) {
     const span = await readPeriodSpan(folder, config, period, world)
     using ledger = openLedger(folder.ledger)
-    const closed = findClosedPeriod(ledger, period, releaseManifestSchema)
-    const knownAt = closed?.release.known_at.replace('T', ' ').replace('Z', '')
+    const closed = findClosedPeriod(ledger, period, releaseManifestSchema)?.release
+    const kept = closed && readRelease(join(folder.releases, closed.release_id))
+    const mark = {period, isComplete: span.isComplete}
+    if (kept) return {release: kept, period: mark}
+    const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
     const built = await buildRelease(folder, config, {asOf: span.asOf, knownAt}, world)
-    const release = requireRelease(folder, built.release_id)
-    return {release, period: {period, isComplete: span.isComplete}}
+    return {release: requireRelease(folder, built.release_id), period: mark}
   }
   if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
   const built = await buildRelease(folder, config, {asOf}, world)

@@ -32,7 +32,7 @@ export async function closePreviousMonth(
     return {outcome: 'not_due', period}
   }
   try {
-    await closePeriod(config, period, world)
+    await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period}
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error

@@ -1,5 +1,6 @@
-/** A process of its own that exports the journal of February to Xero, and kills itself at the point `KILL_STEP`. */
+/** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`. */
 import {createCli} from '../../src/cli/context.ts'
+import {closePeriod} from '../../src/pipeline/period.ts'
 import {exportRelease} from '../../src/pipeline.ts'
 
 const cli = createCli({
@@ -15,4 +16,6 @@ const world = {
     if (step === process.env.KILL_STEP) process.kill(process.pid, 'SIGKILL')
   },
 }
-await exportRelease(config, {profiles: ['xero'], period: '2026-02'}, world)
+const {CLOSE} = process.env
+if (CLOSE) await closePeriod(config, {period: CLOSE}, world)
+else await exportRelease(config, {profiles: ['xero'], period: '2026-02'}, world)

@@ -21,7 +21,7 @@ beforeAll(async () => {
   await books.walk('2026-01-20', deals(100, 'funded'))
   await books.walk('2026-02-10', deals(130, 'funded'))
   await books.walk('2026-03-02', deals(130, 'funded'))
-  await closePeriod(books.config, '2026-01', books.at('2026-03-03'))
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-03-03'))
 })
 
 afterAll(() => books[Symbol.dispose]())
@@ -42,7 +42,7 @@ const refusals: [string, string[], string, string][] = [
   ['reopened while open', ['period', 'reopen', '2026-02', '--why', 'x'], 'PERIOD_OPEN', 'not closed'],
   ['reopened without a reason', ['period', 'reopen', '2026-01', '--why', ' '], 'PERIOD_WHY', '--why'],
   ['reopened without --why', ['period', 'reopen', '2026-01'], 'USAGE', '--why'],
-  ['remapped for nothing', ['period', 'remap'], 'REMAP_NOTHING', '2026-01 was closed with'],
+  ['remapped for nothing', ['period', 'remap'], 'REMAP_NOTHING', 'up to 2026-01 was booked to'],
   ['exported without a month', ['export', 'xero'], 'EXPORT_PERIOD', '--period YYYY-MM'],
   ['exported to nobody', ['export', 'sage', '--period', '2026-02'], 'EXPORT_PROFILE', 'quickbooks, xero'],
   [
@@ -84,7 +84,9 @@ test('a month that is over but not seen to its end is not closed', async () => {
   })
   const failure = readFailure(await run(['period', 'close', '2026-03'], env))
   expect(failure).toMatchObject({code: 'PERIOD_UNFINISHED', exitCode: 2})
-  expect(failure.message).toContain('it ends on 2026-03-31, and the last walk counts for 2026-03-02')
+  expect(failure.message).toContain(
+    'it ends on 2026-03-31, today is 2026-04-03, and the last walk counts for 2026-03-02',
+  )
 })
 
 const spoilt: [string, string, string][] = [
@@ -142,6 +144,17 @@ test('a data folder that cannot be written is refused', async () => {
   expect(failure).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
 })
 
+test('two closings at once close once; the other is told so', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root}
+  const ends = await Promise.all([1, 2].map(() => run(['period', 'close', '2026-02'], env)))
+  expect(ends.map(({code}) => code).sort()).toEqual([0, 2])
+  const refused = ends.find(({code}) => code === 2)
+  expect(readFailure(refused!)).toMatchObject({code: 'PERIOD_CLOSED'})
+  const {events} = readJson(await run(['period', 'list'], env)) as {events: object[]}
+  expect(events).toHaveLength(2)
+})
+
 const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))
 
 test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
@@ -154,6 +167,20 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome: 'unchanged'}])
   expect(copy.sumBatches('xero', '2026-02')).toEqual({1200: 3000n, 1090: -3000n})
   expect(readdirSync(join(copy.folder.exports, 'xero')).filter((name) => name.startsWith('.'))).toEqual([])
+})
+
+test('a process killed as it closes a month has not closed it, and the next does', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+  const killing = {...env, KILL_STEP: 'release published', CLOSE: '2026-02'}
+  const killed = await startProcess([process.execPath, KILLED], killing).ended
+  expect(killed.signal, killed.stderr).toBe('SIGKILL')
+  const listed = readJson(await run(['period', 'list'], env))
+  expect(listed).toMatchObject({
+    periods: [{state: 'closed'}, {state: 'open'}, {}],
+    events: [{action: 'close'}],
+  })
+  expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({outcome: 'closed'})
 })
 
 test('a damaged batch is found by doctor --deep and written again by --reissue', async () => {

@@ -1,6 +1,7 @@
 import {spawnSync} from 'node:child_process'
 import {hash} from 'node:crypto'
-import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
@@ -14,6 +15,7 @@ import {JOURNAL_STEPS, type RunStep} from '../../src/types.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 
+const SQL = fileURLToPath(new URL('../../sql', import.meta.url))
 const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
 
 let begun: Books
@@ -31,7 +33,7 @@ beforeAll(async () => {
   closed = openBooks(begun)
   await closed.export('xero', '2026-01', '2026-01-21')
   await closed.walk('2026-02-02', {a: {loan_amount: 500, status: 'funded'}, b: funded})
-  await closePeriod(closed.config, '2026-01', closed.at('2026-02-03'))
+  await closePeriod(closed.config, {period: '2026-01'}, closed.at('2026-02-03'))
 })
 
 beforeEach(() => {
@@ -223,6 +225,39 @@ test('a closed period keeps its mapping; balances move with remap only', async (
   expect(books.sumBatches('xero', '2026-02')).toEqual({1300: 60_000n, 1200: -60_000n})
 })
 
+test('balances move also when months were closed with the new accounts before', async () => {
+  openClosed()
+  books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
+  await walkOn('2026-02-10', 130)
+  await walkOn('2026-03-02', 130)
+  await closePeriod(books.config, {period: '2026-02'}, books.at('2026-03-03'))
+  expect(await books.export('xero', '2026-03', '2026-03-03')).toMatchObject([{outcome: 'empty'}])
+  expect(remapPeriods(books.config, {why: 'forgotten'}, books.at('2026-03-03'))).toEqual({
+    outcome: 'remapped',
+    period: '2026-03',
+  })
+  expect(remapPeriods(books.config, {why: null}, books.at('2026-03-03')).outcome).toBe('unchanged')
+  await books.export('xero', '2026-03', '2026-03-03')
+  expect(books.sumBatches('xero', '2026-03')).toEqual({1300: 60_000n, 1200: -60_000n})
+  await books.walk('2026-04-02', {
+    a: {loan_amount: 500, status: 'funded'},
+    b: {loan_amount: 130, status: 'funded'},
+  })
+  await closePeriod(books.config, {period: '2026-03'}, books.at('2026-04-03'))
+  expect(await books.export('xero', '2026-03', '2026-04-03')).toMatchObject([{outcome: 'unchanged'}])
+  expect(() => remapPeriods(books.config, {why: null}, books.at('2026-04-03'))).toThrow(/nothing to move/)
+})
+
+test('one name for two accounts stops the profiles that look accounts up by name', async () => {
+  books.map({...DEFAULT_MAPPING, clearing: {code: '1091', name: 'Loans receivable'}})
+  for (const profile of ['quickbooks', 'netsuite']) {
+    const failure = await failureOf(books.export(profile, '2026-01', '2026-01-21'))
+    expect(failure).toMatchObject({code: 'ACCOUNT_NAME_SHARED', exitCode: 2})
+    expect(failure.message).toContain("'Loans receivable' (1200, 1091)")
+  }
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])
+})
+
 test('a program that becomes known in a closed period can be named when that is reopened', async () => {
   books[Symbol.dispose]()
   books = openBooks()
@@ -232,7 +267,7 @@ test('a program that becomes known in a closed period can be named when that is 
   await books.walk('2026-01-05', deal('draft'))
   await books.walk('2026-01-20', deal('funded'))
   await books.walk('2026-02-02', deal('funded'))
-  await closePeriod(books.config, '2026-01', books.at('2026-02-03'))
+  await closePeriod(books.config, {period: '2026-01'}, books.at('2026-02-03'))
   await books.learnLate('2026-01-22', '2026-02-04', 'a', '100.00', 'dscr')
   const receivable = {...mapped.receivable, dscr: {code: '1220', name: 'DSCR'}}
   books.map({...mapped, receivable})
@@ -255,14 +290,15 @@ test('a reopened period is booked anew, and everything done to it is kept', asyn
     {date: '2026-01-22', debit: '50.00'},
     {date: '2026-01-22', credit: '50.00'},
   ])
-  await closePeriod(books.config, '2026-01', books.at('2026-02-06'))
+  const again = {period: '2026-01', why: 'invoice booked'}
+  await closePeriod(books.config, again, books.at('2026-02-06'))
   const {events} = await listPeriods(books.config, books.at('2026-02-06'))
-  expect(events.map(({action, at, why}) => [action, at, why])).toEqual([
-    ['close', '2026-02-03T17:00:00.000Z', null],
-    ['reopen', '2026-02-05T17:00:00.000Z', 'late invoice'],
-    ['close', '2026-02-06T17:00:00.000Z', null],
+  const who = userInfo().username
+  expect(events).toEqual([
+    {period: '2026-01', action: 'close', at: '2026-02-03T17:00:00.000Z', who, why: null},
+    {period: '2026-01', action: 'reopen', at: '2026-02-05T17:00:00.000Z', who, why: 'late invoice'},
+    {period: '2026-01', action: 'close', at: '2026-02-06T17:00:00.000Z', who, why: 'invoice booked'},
   ])
-  for (const {who} of events) expect(who).not.toBe('')
 })
 
 test('tables of a closed period are those it was closed with', async () => {
@@ -277,7 +313,14 @@ test('tables of a closed period are those it was closed with', async () => {
   })
   await books.learnLate('2026-01-22', '2026-02-04', 'b', '150.00')
   books.map({...DEFAULT_MAPPING, receivable: {'*': {code: '1300', name: 'Other'}}})
-  const [after] = await exportRelease(books.config, request, books.at('2026-02-05'))
+  const sqlDir = join(books.folder.root, 'sql')
+  const model = 'accounting/loan_register.sql'
+  mkdirSync(join(sqlDir, 'accounting'), {recursive: true})
+  writeFileSync(
+    join(sqlDir, model),
+    readFileSync(join(SQL, model), 'utf8').replace('\nwhere', '\nwhere false and'),
+  )
+  const [after] = await exportRelease({...books.config, sqlDir}, request, books.at('2026-02-05'))
   expect(after).toEqual({...before, outcome: 'unchanged'})
   const open = {...request, period: '2026-02'}
   const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))

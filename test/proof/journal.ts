@@ -71,7 +71,8 @@ async function take(books: Books, one: Step, day: string): Promise<void> {
   if (one.do === 'remap') return void remapPeriods(books.config, {why: null}, books.at(day))
   const closed = readClosed(books)
   const next = PERIODS[closed.length] ?? ''
-  if (one.do === 'close') return void (await closePeriod(books.config, next, books.at(addDays(day, 1))))
+  if (one.do === 'close')
+    return void (await closePeriod(books.config, {period: next}, books.at(addDays(day, 1))))
   reopenPeriod(books.config, {period: closed.at(-1) ?? day.slice(0, 7), why: 'a proof'}, books.at(day))
 }
 
