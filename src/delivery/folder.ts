@@ -1,4 +1,4 @@
-import {existsSync, mkdirSync} from 'node:fs'
+import {accessSync, constants, existsSync, mkdirSync} from 'node:fs'
 import {copyFile, rm, statfs} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {codeOf, messageOf} from '../errors.ts'
@@ -16,16 +16,18 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
       const final = join(target.path, place, name)
       const part = `${final}.part`
       try {
+        // Of a read-only disk, making folders would say only that there are none.
+        accessSync(target.path, constants.W_OK)
         mkdirSync(dirname(final), {recursive: true})
         const {bavail, bsize} = await statfs(dirname(final))
         if (bavail * bsize < bytes)
-          throw Object.assign(new Error('no space left on device'), {code: 'ENOSPC'})
+          throw Object.assign(new Error('ENOSPC: no space left on device'), {code: 'ENOSPC'})
         await copyFile(path, part)
         moveIntoPlace(part, final)
       } catch (error) {
         await rm(part, {force: true}).catch(() => undefined)
         const code = codeOf(error)
-        const what = `file '${name}' cannot be written (${code}: ${messageOf(error).split(',')[0]})`
+        const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})`
         throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code)
           ? refused(where, what, error)
           : failed(where, what, error)

@@ -103,8 +103,13 @@ function explain(error: unknown, where: string, what: string): LoantapeError {
       error,
     )
   }
-  const code = codeOf(error)
-  if (/permission denied/i.test(words) || code === '3')
+  if (/permission denied/i.test(words) || codeOf(error) === '3')
     return refused(where, `${what}: permission denied`, error)
-  return failed(where, `${what} (${code}: ${words.split('\n')[0]})`, error)
+  return failed(where, `${what} (${reasonOf(words)})`, error)
+}
+
+/** `fastPut: Failure Local: … Remote: …` in our words; a bare failure (status 4) is what a full disk comes to. */
+function reasonOf(words: string): string {
+  const said = words.replace(/^(\w+: )+/, '').replace(/ (Local|Remote): .*| \/.*/s, '')
+  return said === 'Failure' ? "the server says 'Failure', as of a full disk" : said
 }

@@ -129,14 +129,20 @@ function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, wo
 function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(ledger, batchId)
   const known = before.length === 0 ? [] : readTargets(config.targetsFile)
-  const found = known.filter(({target}) => before.some(({place}) => place === placeOf(target)))
-  const gone = before.find(({place}) => !known.some(({target}) => place === placeOf(target)))
-  if (found.length > 0 && !gone) return found
-  throw new ConfigError({
+  const found = before.map(({target: name, place}) => {
+    const there = known.filter(({target}) => placeOf(target) === place)
+    const target = there.find((candidate) => candidate.name === name) ?? there[0]
+    if (target) return target
+    throw noReceiver(`Batch '${batchId}' was sent to '${name}' (${place}), where no target is now.`)
+  })
+  if (found.length === 0) throw noReceiver(`Batch '${batchId}' was sent to nobody yet.`)
+  return [...new Set(found)]
+}
+
+function noReceiver(problem: string): ConfigError {
+  return new ConfigError({
     code: 'DELIVERY_UNKNOWN',
-    problem: gone
-      ? `Batch '${batchId}' was sent to '${gone.target}' (${gone.place}), where no target is now.`
-      : `Batch '${batchId}' was sent to nobody yet.`,
+    problem,
     kept: 'Nothing was sent.',
     next: 'Name targets with --deliver.',
   })

@@ -343,10 +343,11 @@ test('an upload that is asked to stop leaves no file under its name', async () =
 test('a server whose disk is full defers the delivery and holds no file under its final name', async () => {
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   server.onWrite = () => 'full'
-  expect(await failureOf(deliver(sftp(server), {secret: 'pass'}))).toMatchObject({
-    code: 'TARGET_FAILED',
-    exitCode: 6,
-  })
+  const failure = await failureOf(deliver(sftp(server), {secret: 'pass'}))
+  expect(failure).toMatchObject({code: 'TARGET_FAILED', exitCode: 6})
+  expect(failure.message).toContain(
+    "file 'a.csv' was not taken (the server says 'Failure', as of a full disk)",
+  )
   expect(Object.keys(readTarget()).filter((name) => !name.endsWith('.part'))).toEqual([])
   server.onWrite = () => 'go on'
   await deliver(sftp(server), {secret: 'pass'})

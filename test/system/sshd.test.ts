@@ -1,58 +1,89 @@
-import {execFileSync, spawn} from 'node:child_process'
+import {type ChildProcess, execFileSync, spawn} from 'node:child_process'
 import {createHash} from 'node:crypto'
 import {once} from 'node:events'
-import {mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  watch,
+  writeFileSync,
+} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver.ts'
 import type {SftpTarget} from '../../src/delivery/target.ts'
+import {listDeliveries} from '../../src/ledger/deliveries.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {findFreePort} from '../support/port.ts'
 
 let data: TestFolder
-let sshd: ReturnType<typeof spawn>
+let sshd: ChildProcess
 let target: SftpTarget
 
+const at = (name: string) => join(data.folder.root, name)
+const makeKey = (name: string) =>
+  execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', at(name)], {stdio: 'pipe'})
+
 /** OpenSSH's own server on loopback, with a configuration, keys and port of its own. */
-beforeAll(async () => {
-  data = createFolder()
-  const at = (name: string) => join(data.folder.root, name)
-  const makeKey = (name: string) =>
-    execFileSync('ssh-keygen', ['-q', '-t', 'ed25519', '-N', '', '-f', at(name)], {stdio: 'pipe'})
-  makeKey('host')
-  makeKey('user')
-  makeKey('stranger')
-  mkdirSync(at('inbox'))
-  writeFileSync(at('authorized'), readFileSync(at('user.pub')))
-  // Where sshd drops its rights when root starts it.
-  if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
-  const port = await findFreePort()
+async function startSshd(port: number, {hostKey = 'host', flags = ''} = {}): Promise<ChildProcess> {
   writeFileSync(
     at('config'),
     `Port ${port}
 ListenAddress 127.0.0.1
-HostKey ${at('host')}
+HostKey ${at(hostKey)}
 AuthorizedKeysFile ${at('authorized')}
 PidFile none
 StrictModes no
 UsePAM no
 PasswordAuthentication no
 PermitRootLogin prohibit-password
-Subsystem sftp internal-sftp
+Subsystem sftp internal-sftp ${flags}
 `,
   )
-  sshd = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', at('config')], {stdio: ['ignore', 'ignore', 'pipe']})
+  const server = spawn('/usr/sbin/sshd', ['-D', '-e', '-f', at('config')], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  })
   let said = ''
   await new Promise<void>((resolve, reject) => {
-    sshd.stderr?.on('data', (chunk: Buffer) => {
+    server.stderr.on('data', (chunk: Buffer) => {
       said += chunk.toString()
       if (said.includes('Server listening')) resolve()
     })
-    sshd.once('exit', () => reject(new Error(`sshd did not start: ${said}`)))
+    server.once('exit', () => reject(new Error(`sshd did not start: ${said}`)))
   })
+  return server
+}
+
+async function stopSshd(server: ChildProcess): Promise<void> {
+  const gone = once(server, 'exit')
+  server.kill()
+  await gone
+}
+
+/** Ends the processes that serve connections, as a crash does; the server itself goes on. */
+function killSessions(server: ChildProcess): void {
+  const children = (pid: number): number[] => {
+    const found = readFileSync(`/proc/${pid}/task/${pid}/children`, 'utf8').trim().split(' ').filter(Boolean)
+    return found.map(Number).flatMap((child) => [...children(child), child])
+  }
+  for (const pid of children(server.pid ?? 0)) process.kill(pid, 'SIGKILL')
+}
+
+beforeAll(async () => {
+  data = createFolder()
+  for (const name of ['host', 'other-host', 'user', 'stranger']) makeKey(name)
+  mkdirSync(at('inbox'))
+  writeFileSync(at('authorized'), readFileSync(at('user.pub')))
+  // Where sshd drops its rights when root starts it.
+  if (userInfo().uid === 0) mkdirSync('/run/sshd', {recursive: true})
+  const port = await findFreePort()
+  sshd = await startSshd(port)
   const fingerprint =
     execFileSync('ssh-keygen', ['-lf', at('host.pub')], {encoding: 'utf8'}).split(' ')[1] ?? ''
   target = {
@@ -67,15 +98,13 @@ Subsystem sftp internal-sftp
 })
 
 afterAll(async () => {
-  const gone = once(sshd, 'exit')
-  sshd.kill()
-  await gone
+  await stopSshd(sshd)
   data[Symbol.dispose]()
 })
 
-function makeBatch(batch_id: string): DeliverableBatch {
+function makeBatch(batch_id: string, bytes = 3_000_000): DeliverableBatch {
   const dir = join(data.folder.exports, 'csv', batch_id)
-  const contents = {'core.deal.csv': `a\n${'x'.repeat(3_000_000)}\n`, 'manifest.json': '{}'}
+  const contents = {'core.deal.csv': `a\n${'x'.repeat(bytes)}\n`, 'manifest.json': '{}'}
   mkdirSync(dir, {recursive: true})
   const files = Object.entries(contents).map(([name, content]) => {
     writeFileSync(join(dir, name), content)
@@ -109,6 +138,41 @@ test('OpenSSH that refuses the key is named, and so is one that is not the pinne
   const other = await failureOf(deliver(batch, {host_key: `SHA256:${'A'.repeat(43)}`}))
   expect(other).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
   expect(other.message).toContain(target.host_key)
+})
+
+test('a server process killed in the middle of a file leaves no torn one under its name, and is asked anew', async () => {
+  const batch = makeBatch('killed', 60_000_000)
+  const inbox = join(target.path, 'csv/killed')
+  mkdirSync(inbox, {recursive: true})
+  const watcher = watch(inbox)
+  const begun = once(watcher, 'change')
+  const delivering = deliver(batch)
+  await begun
+  const before = readdirSync(inbox)
+  killSessions(sshd)
+  watcher.close()
+  expect(await delivering).toMatchObject({outcome: 'delivered', sent: 2})
+  expect(before).toEqual(['core.deal.csv.part'])
+  using ledger = openLedger(data.folder.ledger)
+  expect(listDeliveries(ledger, 'killed')).toMatchObject([{attempts: 2, error: null}])
+  expect(readdirSync(inbox).sort()).toEqual(['core.deal.csv', 'manifest.json'])
+  expect(statSync(join(inbox, 'core.deal.csv')).size).toBe(60_000_003)
+})
+
+test('a server that comes back with another host key, or takes nothing, is named and gets nothing', async () => {
+  const batch = makeBatch('four')
+  await stopSshd(sshd)
+  sshd = await startSshd(target.port, {hostKey: 'other-host'})
+  expect(await failureOf(deliver(batch))).toMatchObject({code: 'TARGET_HOST_KEY', exitCode: 5})
+  await stopSshd(sshd)
+  sshd = await startSshd(target.port, {flags: '-R'})
+  const refusal = await failureOf(deliver(batch))
+  expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
+  expect(refusal.message).toContain('permission denied')
+  expect(existsSync(join(target.path, 'csv/four'))).toBe(false)
+  await stopSshd(sshd)
+  sshd = await startSshd(target.port)
+  expect(await deliver(batch)).toMatchObject({outcome: 'delivered', sent: 2})
 })
 
 test('a folder that cannot be made on the server is refused', async () => {
