@@ -62,12 +62,10 @@ export function explainPostgres(error: unknown, server: string): LoantapeError {
       next: AGAIN,
     })
   }
-  // Words of class 22 (data exceptions) repeat the value.
-  const said = code.startsWith('22') ? `a value of the release (${code})` : `${words} (${code})`
   return new UnexpectedError({
     ...failure,
     code: 'POSTGRES_FAILED',
-    problem: `PostgreSQL at ${server} refused: ${said}.`,
+    problem: `PostgreSQL at ${server} refused: ${words} (${code}).`,
     next: 'Mend what it names, then run `loantape publish postgres` again.',
   })
 }

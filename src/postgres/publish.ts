@@ -1,6 +1,6 @@
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {z} from 'zod'
-import {codeOf, DeferredError, LockedError} from '../errors.ts'
+import {codeOf, DeferredError, LockedError, messageOf} from '../errors.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {explainPostgres} from './failure.ts'
@@ -8,8 +8,8 @@ import {
   dropOldSchemas,
   findPublished,
   listSchemas,
+  listTables,
   MARK,
-  nameRow,
   requireNoDependents,
   requireOwnSchemas,
   STATE,
@@ -43,14 +43,17 @@ export interface PublishResult {
  * same transaction. Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
  *
  * @throws ConfigError `POSTGRES_FOREIGN_SCHEMA`, `POSTGRES_DEPENDENT`, `POSTGRES_PRIVILEGE`; LockedError
- *   `POSTGRES_LOCKED`; AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_BUSY`, `POSTGRES_LOST`, `POSTGRES_UNREACHABLE`
+ *   `POSTGRES_LOCKED`; AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_BUSY`, `POSTGRES_LOST`, `POSTGRES_UNREACHABLE`,
+ *   `INTERRUPTED`
  */
 export async function publishToPostgres(
   source: {database: string; manifest: ReleaseManifest},
   request: PublishRequest,
-  world: Pick<World, 'realClock' | 'log'>,
+  world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<PublishResult> {
   await using session = await openSession(request.url)
+  const stop = () => void session.client.end().catch(() => undefined)
+  world.signal.addEventListener('abort', stop, {once: true})
   try {
     await acquireLock(session)
     await dropOldSchemas(session, world)
@@ -65,13 +68,17 @@ export async function publishToPostgres(
       tables: tables.length,
       rows: tables.reduce((sum, {rows}) => sum + rows, 0),
     }
-    if ((await findPublished(session)) === manifest.release_id) return {outcome: 'unchanged', ...result}
     await requireOwnSchemas(session, [STATE, ...tables.map(({schema}) => schema)])
+    if ((await findPublished(session)) === manifest.release_id) {
+      await grantReading(session, (await listSchemas(session)).live, request.reader)
+      return {outcome: 'unchanged', ...result}
+    }
     await requireNoDependents(session)
     await session.run('begin')
     const names = await copyTables(session, source, tables, world)
-    for (const name of names.values()) await grantReading(session, name, request.reader)
+    await grantReading(session, [...names.values()], request.reader)
     await swapSchemas(session, names, request, world)
+    world.signal.removeEventListener('abort', stop)
     await commit(session)
     // Published it is: what cannot be dropped now is dropped by the next publication.
     await dropOldSchemas(session, world).catch((error: unknown) => {
@@ -79,8 +86,21 @@ export async function publishToPostgres(
     })
     return {outcome: 'published', ...result}
   } catch (error) {
+    if (world.signal.aborted && codeOf(error) !== 'POSTGRES_COMMIT_LOST') throw stopped(world.signal)
     throw explainPostgres(error, session.server)
+  } finally {
+    world.signal.removeEventListener('abort', stop)
   }
+}
+
+function stopped({reason}: AbortSignal): DeferredError {
+  return new DeferredError({
+    code: 'INTERRUPTED',
+    problem: `The publication was ${messageOf(reason)}.`,
+    kept: 'Readers still see the release published before; nothing of this one is visible.',
+    next: 'Run `loantape publish postgres` again.',
+    cause: reason,
+  })
 }
 
 /** A connection that is lost now leaves it open whether the server has committed. */
@@ -142,9 +162,13 @@ async function copyTables(
   return names
 }
 
-async function grantReading(session: Session, schema: string, reader: string | undefined): Promise<void> {
-  if (reader === undefined) return
-  const [where, role] = [escapeIdentifier(schema), escapeIdentifier(reader)]
+async function grantReading(
+  session: Session,
+  schemas: readonly string[],
+  reader: string | undefined,
+): Promise<void> {
+  if (reader === undefined || schemas.length === 0) return
+  const [where, role] = [schemas.map(escapeIdentifier).join(', '), escapeIdentifier(reader)]
   await session.run(`grant usage on schema ${where} to ${role}`)
   await session.run(`grant select on all tables in schema ${where} to ${role}`)
 }
@@ -206,11 +230,7 @@ async function lockOldTables(
   {lockMs = 500, attempts = 30}: PublishRequest,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
-  const tables = await session.all(
-    nameRow,
-    `select format('%I.%I', schemaname, tablename) as name from pg_tables where schemaname = any($1) order by schemaname <> '${STATE}', name`,
-    [(await listSchemas(session)).live],
-  )
+  const tables = await listTables(session, (await listSchemas(session)).live)
   const [state] = tables
   if (!state) return
   await session.run('savepoint swap')
@@ -219,7 +239,7 @@ async function lockOldTables(
     try {
       // Shorter than the server's deadlock_timeout of a second: no reader is ever ended for our sake.
       await session.run(
-        `set local lock_timeout = ${lockMs}; lock table ${locked.map(({name}) => name).join(', ')} in access exclusive mode`,
+        `set local lock_timeout = ${lockMs}; lock table ${locked.join(', ')} in access exclusive mode`,
       )
       return
     } catch (error) {

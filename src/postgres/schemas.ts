@@ -11,7 +11,7 @@ export const MARK: string = 'loantape release'
 export const STATE: string = 'loantape'
 
 /** A row that is a name. */
-export const nameRow: z.ZodType<{name: string}> = z.object({name: z.string()})
+const nameRow: z.ZodType<{name: string}> = z.object({name: z.string()})
 
 /** Our schemas, by what their names begin with. */
 export async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
@@ -25,22 +25,36 @@ export async function listSchemas(session: Session): Promise<{live: string[]; ol
   return {live: names.filter((name) => !isOld(name)), old: names.filter(isOld)}
 }
 
-/** Drops what releases before left; what a reader still uses stays until the next publication. */
+/**
+ * Drops what releases before left: tables only, so that nothing of others that depends on them goes with them. What is
+ * still in use stays until the next publication.
+ */
 export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>): Promise<void> {
   for (const schema of (await listSchemas(session)).old) {
+    const tables = await listTables(session, [schema])
+    const drops = tables.length === 0 ? '' : `drop table ${tables.join(', ')};`
     try {
       await session.run(
-        `begin; set local lock_timeout = '500ms'; drop schema ${escapeIdentifier(schema)} cascade; commit`,
+        `begin; set local lock_timeout = '500ms'; ${drops} drop schema ${escapeIdentifier(schema)}; commit`,
       )
     } catch (error) {
       await session.run('rollback')
-      if (codeOf(error) !== '55P03') throw error
-      world.log.info(
-        {reason: schema},
-        'a reader still uses an old release in PostgreSQL: it is dropped later',
-      )
+      // lock_not_available, dependent_objects_still_exist
+      if (!['55P03', '2BP01'].includes(codeOf(error))) throw error
+      world.log.info({reason: schema}, 'an old release in PostgreSQL is still in use: it is dropped later')
     }
   }
+}
+
+/** Our tables, quoted, that of {@link STATE} first. */
+export async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
+  const tables = await session.all(
+    nameRow,
+    `select format('%I.%I', schemaname, tablename) as name from pg_tables
+     where schemaname = any($1) order by schemaname <> '${STATE}', name`,
+    [schemas],
+  )
+  return tables.map(({name}) => name)
 }
 
 /** The release readers see now, if there is one. */

@@ -3,7 +3,7 @@ import type {Json} from '@duckdb/node-api'
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
-import {UnexpectedError} from '../errors.ts'
+import {codeOf, UnexpectedError} from '../errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import type {Session} from './session.ts'
 
@@ -70,9 +70,23 @@ export async function copyTable(
   )
   const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
-  await copyRows(session, target, readRows(db, source, columns))
+  await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
+    throw explainValue(error, source)
+  })
   await requireWhole(session, db, {source, target, columns, rows: table.rows})
   await session.run(await buildComments(db, table, target, columns))
+}
+
+/** What PostgreSQL says of a value (class 22, data exceptions) repeats it. */
+function explainValue(error: unknown, source: string): unknown {
+  const code = codeOf(error)
+  if (!code.startsWith('22')) return error
+  return new UnexpectedError({
+    code: 'POSTGRES_VALUE',
+    problem: `Table '${source}' has a value that PostgreSQL does not take (${code}).`,
+    kept: 'Readers still see the release published before.',
+    next: 'Mend it in the model: texts without the character 0, dates and numbers within the range of their type.',
+  })
 }
 
 /** The rows of a table as PostgreSQL reads them. */
@@ -118,7 +132,19 @@ async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): Asyn
   yield Buffer.from(text)
 }
 
-const totalsRow = z.object({rows: z.coerce.number(), total: z.string().nullable()})
+const totalsRow = z.object({totals: z.string()})
+
+/** Integers, and decimals whose sum cannot outgrow the 38 digits either engine gives it. */
+const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),\d+\))$/
+
+/** Rows, and of each column its exact sum or how many values it has: the same text from either engine. */
+function buildTotalsSql(from: string, columns: readonly Column[]): string {
+  const totals = columns.map(({name, type}) => {
+    const total = SUMMABLE.test(type) ? `sum(${quoteName(name)})` : `count(${quoteName(name)})`
+    return `coalesce(cast(${total} as varchar), '')`
+  })
+  return `select ${['cast(count(*) as varchar)', ...totals].join(" || ' ' || ")} as totals from ${from}`
+}
 
 /** Every row and every cent has to be there before anybody is shown the table. */
 async function requireWhole(
@@ -126,16 +152,14 @@ async function requireWhole(
   db: Database,
   copied: {source: string; target: string; columns: readonly Column[]; rows: number},
 ): Promise<void> {
-  const amounts = copied.columns.filter(({type}) => type.startsWith('DECIMAL')).map(({name}) => name)
-  const sums = amounts.map((name) => `coalesce(sum(${quoteName(name)}), 0)`)
-  const total = sums.length === 0 ? 'null' : `cast(${sums.join(' + ')} as varchar)`
-  const sql = (from: string) => `select count(*) as rows, ${total} as total from ${from}`
-  const expected = await db.one(totalsRow, sql(`release.${copied.source}`))
-  const [found] = await session.all(totalsRow, sql(copied.target))
-  if (found?.rows === copied.rows && Number(found.total) === Number(expected.total)) return
+  const {source, target, columns, rows} = copied
+  const expected = await db.one(totalsRow, buildTotalsSql(`release.${source}`, columns))
+  const [found] = await session.all(totalsRow, buildTotalsSql(target, columns))
+  const isWhole = found?.totals === expected.totals && expected.totals.split(' ')[0] === String(rows)
+  if (isWhole) return
   throw new UnexpectedError({
     code: 'POSTGRES_INCOMPLETE',
-    problem: `Table '${copied.source}' arrived with ${found?.rows} rows: expected ${copied.rows}, and the same totals.`,
+    problem: `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
     kept: 'Readers still see the release published before.',
     next: 'Run `loantape doctor --deep`, which compares the release with its manifest, then publish again.',
   })

@@ -4,6 +4,7 @@ import {codeOf} from '../../src/errors.ts'
 import type {PublishRequest} from '../../src/postgres/publish.ts'
 import {publishToPostgres} from '../../src/postgres/publish.ts'
 import type {Release} from '../../src/release/manifest.ts'
+import type {World} from '../../src/types.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
@@ -48,8 +49,20 @@ beforeEach(async () => {
 const world = {...createWorldAt('2026-02-02T12:00:00Z')}
 world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
 
-const publish = (from: Release, request: Partial<PublishRequest> = {}) =>
-  publishToPostgres(from, {url: server.urlOf(database), ...request}, world)
+const publish = (from: Release, request: Partial<PublishRequest> = {}, changes: Partial<World> = {}) =>
+  publishToPostgres(from, {url: server.urlOf(database), ...request}, {...world, ...changes})
+
+/** Makes the server do something in the same session whenever a table is created. */
+const onCreateTable = (sql: string) =>
+  server.query(
+    database,
+    `create function public.react() returns event_trigger language plpgsql as $body$
+     declare made record;
+     begin
+       for made in select * from pg_event_trigger_ddl_commands() where object_type = 'table' loop ${sql} end loop;
+     end $body$;
+     create event trigger react on ddl_command_end when tag in ('CREATE TABLE') execute function public.react()`,
+  )
 
 const schemas = async () =>
   (
@@ -120,6 +133,72 @@ test('every table arrives with its rows, types and comments', async () => {
       money: 'USD',
     },
   ])
+})
+
+test('values as wide as their types arrive as they are', async () => {
+  const wide = await publishTables(data.folder, {
+    release_id: 'wide',
+    sql: `
+      create schema release.core;
+      create table release.core.deal as
+      select
+        repeat('9', 36)::varchar || '.99' as digits,
+        (repeat('9', 36) || '.99')::decimal(38,2) as widest,
+        (-9999999999999999.99)::decimal(18,2) as money,
+        170141183460469231731687303715884105727::hugeint as huge,
+        18446744073709551615::ubigint as unsigned,
+        repeat('ä€', 500000) as long_text
+      from range(20)`,
+  })
+  expect(await publish(wide)).toMatchObject({outcome: 'published', rows: 20})
+  expect(
+    await server.query(
+      database,
+      `select count(*)::int as rows, bool_and(widest::text = digits) as is_same, min(money)::text as money, max(huge)::text as huge,
+         max(unsigned)::text as unsigned, max(length(long_text)) as characters from core.deal`,
+    ),
+  ).toEqual([
+    {
+      rows: 20,
+      is_same: true,
+      money: '-9999999999999999.99',
+      huge: '170141183460469231731687303715884105727',
+      unsigned: '18446744073709551615',
+      characters: 1_000_000,
+    },
+  ])
+})
+
+test('a cent that is lost on the way is noticed, however large the sum', async () => {
+  const large = await publishTables(data.folder, {
+    release_id: 'large',
+    sql: `
+      create schema release.core;
+      create table release.core.deal as select i as nth, 9999999999999999.99::decimal(18,2) as loan_amount from range(1000) t(i)`,
+  })
+  await server.query(
+    database,
+    `create function public.lose() returns trigger language plpgsql as
+     $$ begin if new.nth = 500 then new.loan_amount := new.loan_amount - 0.01; end if; return new; end $$`,
+  )
+  await onCreateTable(`if made.object_identity like '%.deal' then
+    execute format('create trigger lose before insert on %s for each row execute function public.lose()', made.object_identity);
+  end if;`)
+  const failure = await failureOf(publish(large))
+  expect(failure).toMatchObject({code: 'POSTGRES_INCOMPLETE', exitCode: 1})
+  expect(failure.message).toContain("Table 'core.deal'")
+  expect(await schemas()).toEqual([])
+})
+
+test('a value that PostgreSQL does not take is told by its table, without itself', async () => {
+  const odd = await publishTables(data.folder, {
+    release_id: 'odd',
+    sql: `create schema release.core; create table release.core.deal as select 'private' || chr(0) as note`,
+  })
+  const failure = await failureOf(publish(odd))
+  expect(failure).toMatchObject({code: 'POSTGRES_VALUE', exitCode: 1})
+  expect(failure.message).toContain("Table 'core.deal'")
+  expect(failure.message).not.toContain('private')
 })
 
 test('a release that is published already is unchanged, another takes its place, and nothing is left over', async () => {
@@ -246,6 +325,18 @@ test('the reader role may read everything and change nothing', async () => {
   expect(rights).toEqual([{reads: true, knows: true, enters: true, writes: false}])
 })
 
+test('a reader that is named later may read the release that is there, and an older one published again', async () => {
+  const [one, two] = [await release(1), await release(2)]
+  await publish(one)
+  await publish(two)
+  expect(await publish(two, {reader: 'reader'})).toMatchObject({outcome: 'unchanged'})
+  const reads = `select has_table_privilege('reader', 'mart.portfolio_summary', 'select') as reads`
+  expect(await server.query(database, reads)).toEqual([{reads: true}])
+  expect(await publish(one, {reader: 'reader'})).toMatchObject({outcome: 'published'})
+  expect(await server.query(database, reads)).toEqual([{reads: true}])
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+})
+
 test('what is not ours is never touched', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
   const refusal = await failureOf(publish(await release(1)))
@@ -261,6 +352,40 @@ test('a view on published tables is named instead of going stale or being droppe
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
   expect(refusal.message).toContain("View 'own.big'")
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
+})
+
+test('a view that is made while a release is published is not dropped with the old one', async () => {
+  await publish(await release(1))
+  const reader = await server.connect(database)
+  await reader.query('begin; select release_id from loantape.release')
+  const sleep = async () => {
+    await server.query(database, 'create schema own; create view own.big as select * from core.deal')
+    await reader.query('commit')
+  }
+  const realClock = {...world.realClock, sleep}
+  expect(await publish(await release(2), {lockMs: 20}, {realClock})).toMatchObject({outcome: 'published'})
+  await reader.end()
+  expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
+  const refusal = await failureOf(publish(await release(3)))
+  expect(refusal.message).toContain("View 'own.big'")
+  await server.query(database, 'drop schema own cascade')
+  await publish(await release(3))
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
+})
+
+test('a publication that is asked to stop leaves the old release and nothing else', async () => {
+  await publish(await release(1))
+  const reader = await server.connect(database)
+  await reader.query('begin; select release_id from loantape.release')
+  const stopping = new AbortController()
+  const sleep = async () => stopping.abort(new Error('stopped by SIGTERM'))
+  const changes = {signal: stopping.signal, realClock: {...world.realClock, sleep}}
+  const failure = await failureOf(publish(await release(2), {lockMs: 20}, changes))
+  await reader.end()
+  expect(failure).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
 })
 
 test('two publications at once: the second is told of the first', async () => {
@@ -299,19 +424,12 @@ test.each(['core.deal', 'mart.portfolio_summary'])(
   'a connection killed while %s is copied leaves the old release and nothing else',
   async (table) => {
     await publish(await release(1))
-    const killer = await server.connect(database)
-    await killer.query(`
-      create function public.die() returns event_trigger language plpgsql as $$
-      begin
-        if exists (select from pg_event_trigger_ddl_commands() where object_identity like '%.${table.split('.')[1]}') then
-          perform pg_terminate_backend(pg_backend_pid());
-        end if;
-      end $$;
-      create event trigger die on ddl_command_end when tag in ('CREATE TABLE') execute function public.die()`)
+    await onCreateTable(`if made.object_identity like '%.${table.split('.')[1]}' then
+      perform pg_terminate_backend(pg_backend_pid());
+    end if;`)
     const refusal = await failureOf(publish(await release(2)))
     expect(refusal).toMatchObject({code: 'POSTGRES_LOST', exitCode: 6})
-    await killer.query('drop event trigger die')
-    await killer.end()
+    await server.query(database, 'drop event trigger react')
     expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
     expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
     expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
