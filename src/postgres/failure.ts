@@ -32,6 +32,14 @@ export function explainPostgres(error: unknown, server: string): LoantapeError {
       next: 'Correct LOANTAPE_POSTGRES_URL, or the file that LOANTAPE_POSTGRES_URL_FILE names.',
     })
   }
+  if (/does not support SSL/.test(words) || /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL/.test(code)) {
+    return new ConfigError({
+      ...failure,
+      code: 'POSTGRES_TLS',
+      problem: `PostgreSQL at ${server} cannot be trusted: ${words}.`,
+      next: 'Correct sslmode or sslrootcert in LOANTAPE_POSTGRES_URL, or the certificate of the server.',
+    })
+  }
   if (/^(3D000|42501|42704)$/.test(code)) {
     return new ConfigError({
       ...failure,

@@ -89,29 +89,38 @@ export async function requireOwnSchemas(session: Session, schemas: readonly stri
 }
 
 /**
- * A view on our tables would go on showing the old release, and be dropped with it.
+ * A view or function on our tables would go on showing the old release; one within our schemas would go with it.
  *
  * @throws ConfigError `POSTGRES_DEPENDENT`
  */
 export async function requireNoDependents(session: Session): Promise<void> {
-  const views = await session.all(
+  const found = await session.all(
     nameRow,
-    `select distinct format('%s.%s', space.nspname, view.relname) as name
-     from pg_depend as dependency
-     join pg_rewrite as rule on rule.oid = dependency.objid and dependency.classid = 'pg_rewrite'::regclass
-     join pg_class as view on view.oid = rule.ev_class
-     join pg_namespace as space on space.oid = view.relnamespace
-     join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
-     where base.relnamespace in (
-       select oid from pg_namespace
-       where obj_description(oid, 'pg_namespace') like '${MARK} %'
-     ) and view.oid <> base.oid
-     order by name`,
+    `with
+     ours as (
+       select oid from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %'
+     ),
+     objects as (
+       select 'pg_class'::regclass as class, rule.ev_class as object
+       from pg_depend as dependency
+       inner join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
+       inner join pg_rewrite as rule on rule.oid = dependency.objid and dependency.classid = 'pg_rewrite'::regclass
+       where base.relnamespace in (select oid from ours)
+       union
+       select dependency.classid, dependency.objid
+       from pg_depend as dependency
+       inner join pg_class as base on base.oid = dependency.refobjid and dependency.refclassid = 'pg_class'::regclass
+       where dependency.classid = 'pg_proc'::regclass and base.relnamespace in (select oid from ours)
+       union
+       select 'pg_proc'::regclass, oid from pg_proc where pronamespace in (select oid from ours)
+     )
+     select pg_describe_object(class, object, 0) as name from objects order by name`,
   )
-  if (views.length === 0) return
+  if (found.length === 0) return
+  const names = found.map(({name}) => name).join(', ')
   throw new ConfigError({
     code: 'POSTGRES_DEPENDENT',
-    problem: `View ${views.map(({name}) => `'${name}'`).join(', ')} at ${session.server} reads published tables: it would go on showing the old release.`,
+    problem: `Published tables at ${session.server} are read there by: ${names}. It would go on showing the old release, or go with it.`,
     kept: 'Nothing was changed.',
     next: 'Drop it and make it a model in LOANTAPE_SQL_DIR: it is then built, checked and published with the rest.',
   })

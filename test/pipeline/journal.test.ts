@@ -322,6 +322,10 @@ test('tables of a closed period are those it was closed with', async () => {
   )
   const [after] = await exportRelease({...books.config, sqlDir}, request, books.at('2026-02-05'))
   expect(after).toEqual({...before, outcome: 'unchanged'})
+  const bytes = contentOf(before?.dir ?? '')
+  for (const lost of [books.folder.releases, books.folder.exports]) rmSync(lost, {recursive: true})
+  expect(await exportRelease(books.config, request, books.at('2026-02-05'))).toEqual([before])
+  expect(contentOf(before?.dir ?? '')).toEqual(bytes)
   const open = {...request, period: '2026-02'}
   const [february] = await exportRelease(books.config, open, books.at('2026-02-05'))
   expect(manifestOf(february?.dir ?? '')).toMatchObject({as_of: '2026-02-02', period_complete: false})

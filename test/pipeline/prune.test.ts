@@ -78,6 +78,13 @@ test('what a closed period needs does not count against the releases kept', asyn
   expect(await prune(true)).toMatchObject({batches: []})
 })
 
+test('batches of accounting periods stay, however many there are', async () => {
+  const release = await publishTables(lab.folder, {release_id: 'r_6'})
+  for (const period of ['2026-01', '2026-02', '2026-03'])
+    await writeBatch(lab.folder, release, {profile: 'xlsx', period: {period, isComplete: true}})
+  expect((await prune(true)).batches.filter((batch) => batch.startsWith('xlsx/'))).toEqual([])
+})
+
 test('a release that goes while it is exported is named, and no batch is left', async () => {
   const {dir} = await publishTables(lab.folder, {release_id: 'r_5'})
   const exporting = exportTables(lab.config, {profiles: ['parquet']}, lab.createWorld())

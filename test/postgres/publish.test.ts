@@ -345,12 +345,16 @@ test('what is not ours is never touched', async () => {
   expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
 })
 
-test('a view on published tables is named instead of going stale or being dropped', async () => {
+test('views and functions on published tables are named instead of going stale or being dropped', async () => {
   await publish(await release(1))
-  await server.query(database, 'create schema own; create view own.big as select * from core.deal')
+  await server.query(
+    database,
+    `create schema own; create view own.big as select * from core.deal;
+     create function mart.many() returns bigint language sql begin atomic select count(*) from core.deal; end`,
+  )
   const refusal = await failureOf(publish(await release(2)))
   expect(refusal).toMatchObject({code: 'POSTGRES_DEPENDENT', exitCode: 2})
-  expect(refusal.message).toContain("View 'own.big'")
+  expect(refusal.message).toContain('function mart.many(), view own.big')
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
 })
 
@@ -367,7 +371,7 @@ test('a view that is made while a release is published is not dropped with the o
   await reader.end()
   expect(await server.query(database, 'select distinct nth::int from own.big')).toEqual([{nth: 1}])
   const refusal = await failureOf(publish(await release(3)))
-  expect(refusal.message).toContain("View 'own.big'")
+  expect(refusal.message).toContain('view own.big')
   await server.query(database, 'drop schema own cascade')
   await publish(await release(3))
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
@@ -397,6 +401,7 @@ test('two publications at once: the second is told of the first', async () => {
 
 const refusals: [string, () => Partial<PublishRequest>, string, number][] = [
   ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'POSTGRES_AUTH', 5],
+  ['a server without TLS', () => ({url: `${server.urlOf(database)}?sslmode=verify-full`}), 'POSTGRES_TLS', 2],
   ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'POSTGRES_AUTH', 5],
   ['an unknown database', () => ({url: server.urlOf('nowhere')}), 'POSTGRES_UNKNOWN_NAME', 2],
   ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
