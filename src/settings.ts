@@ -230,7 +230,7 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     example: 'targets.json',
   }),
   targetSecret: z.string().optional().meta({
-    description: 'Password or token for targets that name no file of their own for it.',
+    description: 'Password or token of the one target that names no file for it.',
     isSecret: true,
   }),
   ratesFile: z.string().optional().meta({

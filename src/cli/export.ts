@@ -59,7 +59,7 @@ export function addExport(program: Command, cli: Cli): void {
         return
       }
       // A typing error in a target's name should not come to light after an hour of exporting.
-      if (targets.length > 0) readTargets(config.targetsFile, targets)
+      if (targets.length > 0) readTargets(config, targets)
       const batches =
         options.reissue === undefined
           ? await exportProfiles(config, profiles, options, world)

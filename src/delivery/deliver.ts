@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {sleepUntilStopped} from '../clock.ts'
@@ -11,6 +12,7 @@ import {
   storeDeliveredFile,
 } from '../ledger/deliveries.ts'
 import type {Ledger} from '../ledger/ledger.ts'
+import {acquireLock} from '../ledger/lock.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
@@ -59,7 +61,8 @@ const LONGEST_PAUSE_MS = 300_000
  * Sends a batch to a target, the manifest last: a consumer that waits for it finds everything it names. What fails for a
  * moment is tried again; what the target has is noted in the ledger and not sent twice.
  *
- * @throws what {@link Carrier} throws; CheckError `BATCH_DAMAGED` before anything is sent
+ * @throws what {@link Carrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
+ *   while another process delivers the same; DeferredError `INTERRUPTED`
  */
 export async function deliverBatch(
   ledger: Ledger,
@@ -70,6 +73,9 @@ export async function deliverBatch(
   const {profile, batch_id} = batch
   const delivery = {target: request.name, place: placeOf(request.target), profile, batch_id}
   const parcels = await packBatch(batch)
+  // Two that write the same `.part` could give it its name while it is not whole.
+  const name = `delivery of ${profile}/${batch_id} to ${delivery.place}`
+  using _lock = acquireLock(ledger, {runId: randomUUID(), command: 'export', name}, world)
   if (request.isAgain) forgetDeliveredFiles(ledger, delivery)
   const isMissing = ({name, sha256}: Parcel) => readDeliveredFiles(ledger, delivery).get(name) !== sha256
   const missing = parcels.filter(isMissing).length

@@ -37,6 +37,15 @@ export type Target = FolderTarget | SftpTarget | HttpTarget
 export interface NamedTarget {
   name: string
   target: Target
+  /** The password or token of a target that names no file for it. */
+  secret: string | undefined
+}
+
+/** Which targets there are. */
+export interface TargetSettings {
+  targetsFile?: string | undefined
+  /** For the one target that names no file for its secret. */
+  targetSecret?: string | undefined
 }
 
 /** Where a target is, whatever it is called. */
@@ -102,7 +111,10 @@ const KEPT = 'Nothing was sent; batches on disk are as they were.'
  *
  * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
  */
-export function readTargets(path: string | undefined, names?: readonly string[]): NamedTarget[] {
+export function readTargets(
+  {targetsFile: path, targetSecret}: TargetSettings,
+  names?: readonly string[],
+): NamedTarget[] {
   if (path === undefined) {
     throw new ConfigError({
       code: 'TARGETS_MISSING',
@@ -112,15 +124,27 @@ export function readTargets(path: string | undefined, names?: readonly string[])
     })
   }
   const targets = parseTargets(path)
+  const bare = Object.keys(targets).filter((name) => namesNoSecret(targets[name]))
+  if (targetSecret !== undefined && bare.length > 1) {
+    throw invalid(
+      path,
+      `${bare.join(', ')} name no file for their secret, and LOANTAPE_TARGET_SECRET would be sent to each: expected at most one`,
+    )
+  }
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
-    if (target) return {name, target}
+    if (target) return {name, target, secret: namesNoSecret(target) ? targetSecret : undefined}
     throw new ConfigError({
       code: 'TARGET_UNKNOWN',
       problem: `Target '${name}' is not in '${path}': expected one of ${Object.keys(targets).join(', ')}.`,
       kept: KEPT,
     })
   })
+}
+
+function namesNoSecret(target: Target | undefined): boolean {
+  if (target?.kind === 'http') return target.token_file === undefined
+  return target?.kind === 'sftp' && (target.private_key_file ?? target.password_file) === undefined
 }
 
 function parseTargets(path: string): Record<string, Target> {

@@ -6,7 +6,7 @@ import type {Ledger} from './ledger.ts'
 
 const HEARTBEAT_MS = 5_000
 
-/** Who holds the warehouse. */
+/** Who holds the warehouse, or something else that one process at a time may hold. */
 export interface LockHolder extends Holder {
   run_id: string
   command: string
@@ -26,40 +26,48 @@ const lockRow: z.ZodType<LockHolder> = z.object({
   progress: z.string(),
 })
 
-/** Held while a run may write the warehouse; disposing it gives it back. */
-export interface WarehouseLock extends Disposable {
+/** Held while nobody else may hold the same; disposing it gives it back. */
+export interface Lock extends Disposable {
   /** What other processes are told this run is doing. */
   setProgress(text: string): void
 }
 
-/** Who holds the warehouse now, if anybody alive does. */
-export function findLockHolder(ledger: Ledger, world: World): LockHolder | undefined {
-  const row = ledger.db.prepare(`select * from lock where name = 'warehouse'`).get()
+const WAREHOUSE = 'warehouse'
+
+/** Who holds the warehouse, or what is named, now, if anybody alive does. */
+export function findLockHolder(
+  ledger: Ledger,
+  world: World,
+  name: string = WAREHOUSE,
+): LockHolder | undefined {
+  const row = ledger.db.prepare('select * from lock where name = ?').get(name)
   const holder = row && lockRow.parse(row)
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
 /**
- * Takes the warehouse for one run, at once or not at all; a dead holder's lock is taken over.
+ * Takes the warehouse, or what is named, for one run, at once or not at all; a dead holder's lock is taken over.
  *
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
 export function acquireLock(
   ledger: Ledger,
-  run: {runId: string; command: string},
+  run: {runId: string; command: string; name?: string},
   world: World,
-): WarehouseLock {
+): Lock {
   const {db} = ledger
+  const {name = WAREHOUSE} = run
   db.exec('begin immediate')
   try {
-    const holder = findLockHolder(ledger, world)
-    if (holder) throw describeHolder(holder)
+    const holder = findLockHolder(ledger, world, name)
+    if (holder) throw describeHolder(holder, name)
     const mark = markHolder(world.realClock.now())
     db.prepare(
       `insert or replace into lock
        (name, run_id, command, pid, host, process_started, started_at, heartbeat_at, progress)
-       values ('warehouse', ?, ?, ?, ?, ?, ?, ?, 'starting')`,
+       values (?, ?, ?, ?, ?, ?, ?, ?, 'starting')`,
     ).run(
+      name,
       run.runId,
       run.command,
       mark.pid,
@@ -97,10 +105,10 @@ export function acquireLock(
   }
 }
 
-function describeHolder(holder: LockHolder): LockedError {
+function describeHolder(holder: LockHolder, name: string): LockedError {
   return new LockedError({
     code: 'RUN_IN_PROGRESS',
-    problem: `Another run holds the warehouse: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
+    problem: `Another run holds the ${name}: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
     kept: 'Nothing was changed; that run goes on.',
     next: 'Wait for it to end (`loantape status` shows it), then run again.',
   })

@@ -32,8 +32,8 @@ export async function deliverBatches(
   using ledger = openLedger(folder.ledger)
   const asked = request.batches.filter(({batch_id}) => batch_id !== '')
   const batches = withWholeJournals(ledger, folder, asked, world)
-  const targets = readTargets(config.targetsFile, request.targets)
-  const results = await sendBatches(config, ledger, {batches, targets, isAgain: false}, world)
+  const targets = readTargets(config, request.targets)
+  const results = await sendBatches(ledger, {batches, targets, isAgain: false}, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -59,16 +59,15 @@ function withWholeJournals(
 }
 
 async function sendBatches(
-  config: Config,
   ledger: Ledger,
   request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
   world: World,
 ): Promise<DeliveryResult[]> {
   const results: DeliveryResult[] = []
   const failures: unknown[] = []
-  for (const {name, target} of request.targets) {
+  for (const {name, target, secret} of request.targets) {
     for (const batch of request.batches) {
-      const how = {name, target, secret: config.targetSecret, isAgain: request.isAgain}
+      const how = {name, target, secret, isAgain: request.isAgain}
       try {
         results.push(await deliverBatch(ledger, await readBatch(batch), how, world))
       } catch (error) {
@@ -105,10 +104,8 @@ export async function redeliverBatch(
     })
   }
   const named =
-    targets.length > 0
-      ? readTargets(config.targetsFile, targets)
-      : findEarlierTargets(ledger, config, batchId)
-  return await sendBatches(config, ledger, {batches, targets: named, isAgain: true}, world)
+    targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(ledger, config, batchId)
+  return await sendBatches(ledger, {batches, targets: named, isAgain: true}, world)
 }
 
 /** The batches of this id: journals from the ledger, which keeps their bytes, all others as they lie on disk. */
@@ -128,7 +125,7 @@ function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, wo
 /** The targets that are where a batch was sent to, whatever they are called now. */
 function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): NamedTarget[] {
   const before = listDeliveries(ledger, batchId)
-  const known = before.length === 0 ? [] : readTargets(config.targetsFile)
+  const known = before.length === 0 ? [] : readTargets(config)
   const found = before.map(({target: name, place}) => {
     const there = known.filter(({target}) => placeOf(target) === place)
     const target = there.find((candidate) => candidate.name === name) ?? there[0]

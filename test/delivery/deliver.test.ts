@@ -128,6 +128,16 @@ test('a target that means another place gets everything, one that is only rename
   ])
 })
 
+test('a batch that another process delivers to the same place is left to it', async () => {
+  const {server, url, requests} = await startEndpoint(() => 201)
+  const first = deliver({kind: 'http', url})
+  expect(await failureOf(deliver({kind: 'http', url}))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  expect(await first).toMatchObject({outcome: 'delivered'})
+  server.close()
+  expect(requests).toHaveLength(3)
+  expect(await deliver({kind: 'http', url})).toMatchObject({outcome: 'unchanged'})
+})
+
 test('a folder that is not there is refused, not made: a share may not be mounted', async () => {
   const refusal = await failureOf(deliver({kind: 'folder', path: join(root, 'unmounted')}))
   expect(refusal).toMatchObject({code: 'TARGET_REFUSED', exitCode: 2})
