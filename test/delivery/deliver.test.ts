@@ -70,7 +70,7 @@ const record = () => listDeliveries(ledger, batch.batch_id)[0]
 
 /** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept: 0 hangs up, -1 hangs. */
 async function startEndpoint(
-  answer: (request: IncomingMessage) => number,
+  answer: (request: IncomingMessage) => number | Promise<number>,
   headers: Record<string, string> = {},
 ): Promise<{
   server: Server
@@ -81,7 +81,7 @@ async function startEndpoint(
   const server = createServer(async (request, response) => {
     requests.push(request)
     const chunks = await request.toArray()
-    const status = answer(request)
+    const status = await answer(request)
     if (status === 0) {
       request.socket.destroy()
       return
@@ -129,9 +129,16 @@ test('a target that means another place gets everything, one that is only rename
 })
 
 test('a batch that another process delivers to the same place is left to it', async () => {
-  const {server, url, requests} = await startEndpoint(() => 201)
+  const [begun, refused] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()]
+  const {server, url, requests} = await startEndpoint(async () => {
+    begun.resolve()
+    await refused.promise
+    return 201
+  })
   const first = deliver({kind: 'http', url})
+  await begun.promise
   expect(await failureOf(deliver({kind: 'http', url}))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
+  refused.resolve()
   expect(await first).toMatchObject({outcome: 'delivered'})
   server.close()
   expect(requests).toHaveLength(3)
@@ -314,7 +321,8 @@ test('an SFTP server gets every file under another name first, the manifest last
 })
 
 test('a key with a passphrase opens the door, too', async () => {
-  const pair = ssh2.utils.generateKeyPairSync('ed25519', {
+  const pair = ssh2.utils.generateKeyPairSync('rsa', {
+    bits: 2048,
     passphrase: 'open',
     cipher: 'aes256-cbc',
     rounds: 1,
@@ -382,7 +390,7 @@ test('a server that refuses the password is not asked again, and the password st
 })
 
 test('a server that refuses the key is not asked again', async () => {
-  const pair = ssh2.utils.generateKeyPairSync('ed25519')
+  const pair = ssh2.utils.generateKeyPairSync('rsa', {bits: 2048})
   await using server = await startSftp(join(root, 'target'), {password: 'pass'})
   const target = sftp(server, {private_key_file: writeSecret('key', pair.private)})
   expect(await failureOf(deliver(target))).toMatchObject({code: 'TARGET_AUTH', exitCode: 5})
