@@ -44,17 +44,28 @@ buckets as (
   from work.borrower_exposure
 ),
 
--- In whole units of 10^-15 of the total: their squares add up exactly, and never beyond 10^30.
+-- In whole units of 10^-15 of the total: their squares add up exactly, in any order, and never beyond 10^30.
+shares as (
+  select
+    buckets.dimension,
+    buckets.amount,
+    buckets.funded_amount,
+    cast(buckets.amount / nullif(summary.amount, 0) * 1e15 as hugeint) as share,
+    cast(buckets.funded_amount / nullif(summary.funded_amount, 0) * 1e15 as hugeint) as funded_share
+  from buckets
+  cross join mart.portfolio_summary as summary
+),
+
 sums as (
   select
     dimension,
     max(amount) as top_1,
     list_sum(max(amount, 5)) as top_5,
     list_sum(max(amount, 10)) as top_10,
-    sum(cast(amount * 100 as hugeint) * cast(amount * 100 as hugeint)) as squared_cents,
+    sum(share * share) as squares,
     max(funded_amount) as funded_top_1,
-    sum(cast(funded_amount * 100 as hugeint) * cast(funded_amount * 100 as hugeint)) as funded_squared_cents
-  from buckets
+    sum(funded_share * funded_share) as funded_squares
+  from shares
   group by dimension
 )
 
@@ -63,9 +74,9 @@ select
   round(sums.top_1 / nullif(summary.amount, 0) * 100, 6) as top_1_pct,
   round(sums.top_5 / nullif(summary.amount, 0) * 100, 6) as top_5_pct,
   round(sums.top_10 / nullif(summary.amount, 0) * 100, 6) as top_10_pct,
-  round(sums.squared_cents / nullif(summary.amount, 0) / summary.amount, 6) as hhi,
+  round(sums.squares / 1e26, 6) as hhi,
   round(sums.funded_top_1 / nullif(summary.funded_amount, 0) * 100, 6) as funded_top_1_pct,
-  round(sums.funded_squared_cents / nullif(summary.funded_amount, 0) / summary.funded_amount, 6) as funded_hhi
+  round(sums.funded_squares / 1e26, 6) as funded_hhi
 from dimensions
 cross join mart.portfolio_summary as summary
 left join sums on sums.dimension = dimensions.dimension
