@@ -34,7 +34,8 @@ export interface BuiltModel {
   duration_ms: number
 }
 
-const countRow = z.object({rows: z.coerce.number()})
+/** What `create table … as` answers. */
+const createdRow = z.object({Count: z.coerce.number()})
 
 /**
  * Builds every model into the empty database attached as `release`, from the one attached as `history`. Tables are
@@ -99,7 +100,10 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
   const order = model.isPublished ? `order by ${model.grain.map(quoteName).join(', ')}` : ''
   // The file begins on the statement's first line: the engine's line numbers are the file's.
   const sql = `create table ${table} as select * from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
-  const build = () => db.run(sql)
+  let rows = 0
+  const build = async () => {
+    rows = (await db.first(createdRow, sql))?.Count ?? 0
+  }
   try {
     await (options.around?.(model, build) ?? build())
   } catch (error) {
@@ -107,7 +111,6 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
     const place = {file: model.file, line: 1}
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
-  const {rows} = options.isDry ? {rows: 0} : await db.one(countRow, `select count(*) as rows from ${table}`)
   if (model.isPublished && !options.isDry) await commentOn(db, model)
   return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}
 }

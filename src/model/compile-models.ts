@@ -10,7 +10,7 @@ import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {listChangingFunctions, requireRepeatable} from './repeatable.ts'
 import type {Seed} from './seeds.ts'
-import {findTables} from './table-references.ts'
+import {findTables, parseSelects} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
 const planRow = z.object({json: z.string()})
@@ -55,7 +55,8 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
      where database_name = 'history' and schema_name = 'raw' and ${IS_HISTORY}`,
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
-  const {models, reads} = await orderModels(db, source.models, given)
+  const selects = await parseSelects(db, source.models)
+  const {models, reads} = orderModels(source.models, selects, given)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
@@ -66,22 +67,23 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
       const described = await listColumns(db, tableOf(model))
       requireDescribedColumns(model, described)
       columns.set(model.name, described)
+      const select = selects.get(model.name)
+      if (!select) return
       const plan = await bindModel(db, model)
-      await requireExactSums(db, model, plan)
-      await requireRepeatable(db, model, {plan, changing})
+      requireExactSums(model, {select, plan})
+      requireRepeatable(model, {select, plan, changing})
     },
   })
   for (const {name} of source.seeds) {
     columns.set(`seed.${name}`, await listColumns(db, `release.seed.${quoteName(name)}`))
   }
-  const checkReads = new Map<string, string[]>()
-  for (const check of source.checks) {
-    await bindCheck(db, check)
-    checkReads.set(
-      check.name,
-      (await findTables(db, check)).map(({name}) => name),
-    )
-  }
+  for (const check of source.checks) await bindCheck(db, check)
+  const checkReads = new Map(
+    [...(await parseSelects(db, source.checks))].map(([check, select]) => [
+      check,
+      findTables(select).map(({name}) => name),
+    ]),
+  )
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }
 

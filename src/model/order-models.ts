@@ -1,7 +1,6 @@
 import type {Model} from '../types.ts'
-import type {Database} from '../warehouse/database.ts'
 import {createModelError} from './model-error.ts'
-import {findTables, type TableReference} from './table-references.ts'
+import {findTables, type ParsedSelect, type TableReference} from './table-references.ts'
 
 /** Models in the order they are built in, and what each of them reads: models, seeds and raw tables. */
 export interface OrderedModels {
@@ -12,18 +11,20 @@ export interface OrderedModels {
 /**
  * Sorts models so that each stands behind what it reads; where nothing decides, by name.
  *
+ * @param selects each model's SELECT, by name
  * @param given tables that exist without a model: `raw.…` and `seed.…`
- * @throws CheckError `MODEL_SQL` when a file is not one SELECT, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
+ * @throws CheckError `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
  */
-export async function orderModels(
-  db: Database,
+export function orderModels(
   models: readonly Model[],
+  selects: ReadonlyMap<string, ParsedSelect>,
   given: ReadonlySet<string>,
-): Promise<OrderedModels> {
+): OrderedModels {
   const byName = new Map(models.map((model) => [model.name, model]))
   const references = new Map<string, TableReference[]>()
   for (const model of models) {
-    const read = [...(await findTables(db, model)), ...model.declaredDependencies]
+    const select = selects.get(model.name)
+    const read = [...(select ? findTables(select) : []), ...model.declaredDependencies]
     const unknown = read.find(({name}) => !byName.has(name) && !given.has(name))
     if (unknown) {
       throw createModelError(

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Model} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {createModelError} from './model-error.ts'
-import {findCall, findTableFunctions, walkTree} from './table-references.ts'
+import {findCall, findTableFunctions, type ParsedSelect, walkTree} from './table-references.ts'
 
 /** Table functions whose rows come from their arguments alone; all others read files or the engine's own state. */
 const PURE_TABLE_FUNCTIONS = [
@@ -32,24 +32,23 @@ export async function listChangingFunctions(db: Database): Promise<Set<string>> 
  * Holds that a model is a function of what it reads: it asks neither for the time, nor for chance, nor for a file, so
  * that a release can be built again.
  *
- * @param bound the engine's bound plan, and what {@link listChangingFunctions} found
+ * @param bound its SELECT, the engine's bound plan, and what {@link listChangingFunctions} found
  * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
  */
-export async function requireRepeatable(
-  db: Database,
+export function requireRepeatable(
   model: Model,
-  {plan, changing}: {plan: unknown; changing: ReadonlySet<string>},
-): Promise<void> {
-  const table = (await findTableFunctions(db, model)).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
+  {select, plan, changing}: {select: ParsedSelect; plan: unknown; changing: ReadonlySet<string>},
+): void {
+  const table = findTableFunctions(select).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
   if (table) throw describeCall(model, table.name, table.line)
   const called = new Set<string>()
   walkTree(plan, (node) => {
-    if (!('expression_class' in node)) return
+    if (!('name' in node && changing.has(String(node.name)))) return
     const call = boundCall.safeParse(node).data
     if (call) called.add(call.name)
   })
-  const [name] = [...called].filter((function_) => changing.has(function_)).sort()
-  if (name !== undefined) throw describeCall(model, name, await findCall(db, model, name))
+  const [name] = [...called].sort()
+  if (name !== undefined) throw describeCall(model, name, findCall(select, name))
 }
 
 function describeCall(model: Model, name: string, line: number): Error {

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
+import {listColumns} from './model-columns.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 
 /** One CSV of reference data that becomes the table `seed.<name>`. */
@@ -62,7 +63,6 @@ function parseSeed(name: string, file: string): Seed {
   return {name, file, text, types}
 }
 
-const columnRow = z.object({name: z.string()})
 const wrongRow = z.object({line: z.coerce.number(), value: z.string().nullable()})
 
 /**
@@ -81,17 +81,12 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   } catch (error) {
     throw createSqlError('SEED_CSV', `Seed '${seed.name}' is not a CSV`, {file: seed.file, line: 1}, error)
   }
-  const found = await db.all(
-    columnRow,
-    `select column_name as name from duckdb_columns()
-     where database_name = 'temp' and table_name = $1 and column_name <> 'line' order by column_index`,
-    [`seed_${seed.name}`],
-  )
+  const found = (await listColumns(db, rows)).filter(({name}) => name !== 'line')
   const columns = found.map(({name: header}) => {
     const name = header.split(':')[0]?.trim() ?? header
     return {header, name, type: seed.types[name] ?? 'varchar'}
   })
-  for (const {header, name, type} of columns) {
+  for (const {header, name, type} of columns.filter((column) => column.type !== 'varchar')) {
     await requireNoRow(db, seed, 'SEED_VALUE', `'${name}': expected ${type}`, {
       value: quoteName(header),
       sql: `from ${rows} where ${quoteName(header)} is not null and try_cast(trim(${quoteName(header)}) as ${type}) is null`,

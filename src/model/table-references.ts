@@ -8,10 +8,11 @@ export interface TableReference {
   line: number
 }
 
-/** A file that holds one SELECT. */
-export interface SelectFile {
-  file: string
-  sql: string
+/** A SELECT as the engine's own parser has it. */
+export interface ParsedSelect {
+  statements: readonly unknown[]
+  /** The line, from 1, of one of the parser's positions. */
+  lineAt(position: number): number
 }
 
 const parsedRow = z.object({json: z.string()})
@@ -40,12 +41,38 @@ const tableFunction = z.object({
 const commonTableExpressions = z.object({map: z.array(z.object({key: z.string()}))})
 
 /**
- * The tables a SELECT reads, from the engine's own parser; names of its CTEs are not among them.
+ * Parses files that hold one SELECT each, all in one statement.
  *
- * @throws CheckError `MODEL_SQL` when the file is not one SELECT, with file and line
+ * @returns the SELECTs by name
+ * @throws CheckError `MODEL_SQL` when a file is not one SELECT, with file and line
  */
-export async function findTables(db: Database, source: SelectFile): Promise<TableReference[]> {
-  const {statements, lineAt} = await parseSelect(db, source)
+export async function parseSelects(
+  db: Database,
+  sources: readonly {name: string; file: string; sql: string}[],
+): Promise<Map<string, ParsedSelect>> {
+  const rows = await db.all(
+    parsedRow,
+    `select json_serialize_sql(sql)::varchar as json
+     from (select unnest(from_json($1::varchar, '["varchar"]')) as sql)`,
+    [JSON.stringify(sources.map(({sql}) => sql))],
+  )
+  const selects = new Map<string, ParsedSelect>()
+  for (const [index, {name, file, sql}] of sources.entries()) {
+    const parsed = parsedSelect.parse(JSON.parse(rows[index]?.json ?? '{}'))
+    const lineAt = createLineFinder(sql)
+    if (parsed.error) {
+      const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
+      throw sqlError({file, line}, parsed.error_message)
+    }
+    const statements = parsed.statements ?? []
+    if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
+    selects.set(name, {statements, lineAt})
+  }
+  return selects
+}
+
+/** The tables a SELECT reads; names of its CTEs are not among them. */
+export function findTables({statements, lineAt}: ParsedSelect): TableReference[] {
   const tables: TableReference[] = []
   const cteNames = new Set<string>()
   walkTree(statements, (node) => {
@@ -66,8 +93,7 @@ export async function findTables(db: Database, source: SelectFile): Promise<Tabl
 }
 
 /** The table functions a SELECT reads from. */
-export async function findTableFunctions(db: Database, source: SelectFile): Promise<TableReference[]> {
-  const {statements, lineAt} = await parseSelect(db, source)
+export function findTableFunctions({statements, lineAt}: ParsedSelect): TableReference[] {
   const found: TableReference[] = []
   walkTree(statements, (node) => {
     if (!('function' in node)) return
@@ -79,8 +105,7 @@ export async function findTableFunctions(db: Database, source: SelectFile): Prom
 }
 
 /** The line of the first call of a function, as written; 1 where it is not called by this name. */
-export async function findCall(db: Database, source: SelectFile, name: string): Promise<number> {
-  const {statements, lineAt} = await parseSelect(db, source)
+export function findCall({statements, lineAt}: ParsedSelect, name: string): number {
   let line = 1
   walkTree(statements, (node) => {
     const call = functionCall.safeParse(node)
@@ -94,24 +119,6 @@ export function walkTree(node: unknown, visit: (node: object) => void): void {
   if (typeof node !== 'object' || node === null) return
   visit(node)
   for (const child of Object.values(node)) walkTree(child, visit)
-}
-
-interface ParsedSelect {
-  statements: unknown[]
-  lineAt: (position: number) => number
-}
-
-async function parseSelect(db: Database, {file, sql}: SelectFile): Promise<ParsedSelect> {
-  const row = await db.first(parsedRow, 'select json_serialize_sql($1::varchar)::varchar as json', [sql])
-  const parsed = parsedSelect.parse(JSON.parse(row?.json ?? '{}'))
-  const lineAt = createLineFinder(sql)
-  if (parsed.error) {
-    const line = parsed.position === undefined ? 1 : lineAt(parsed.position)
-    throw sqlError({file, line}, parsed.error_message)
-  }
-  const statements = parsed.statements ?? []
-  if (statements.length !== 1) throw sqlError({file, line: 1}, `${statements.length} statements`)
-  return {statements, lineAt}
 }
 
 /** Line numbers, from 1, of the parser's byte positions. */

@@ -41,6 +41,9 @@ async function listPublishedTables(db: Database): Promise<string[]> {
   return rows.map(({name}) => name)
 }
 
+/** What `copy … to` answers. */
+const copiedRow = z.object({Count: z.coerce.number()})
+
 /** A file of a release: `core.deal` as `core.deal.parquet`. */
 export interface TableFile {
   name: string
@@ -62,16 +65,16 @@ export async function writeParquetFiles(
   for (const name of await listPublishedTables(db)) {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    const write = () =>
-      db.run(
+    let rows = 0
+    const write = async () => {
+      const copied = await db.one(
+        copiedRow,
         `copy release.${name} to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
       )
+      rows = copied.Count
+    }
     await around({name, file}, write)
-    const {rows} = await db.one(
-      z.object({rows: z.coerce.number()}),
-      `select count(*) as rows from release.${name}`,
-    )
     tables.push({name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)})
   }
   return tables
