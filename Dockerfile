@@ -14,5 +14,5 @@ USER node
 VOLUME /data
 ENV LOANTAPE_DATA_DIR=/data
 # Node itself is process 1, so that it gets SIGTERM.
-ENTRYPOINT ["node", "/app/bin/loantape.js"]
+ENTRYPOINT ["node", "--max-semi-space-size=2", "/app/bin/loantape.js"]
 CMD ["status"]

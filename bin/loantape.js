@@ -1,4 +1,4 @@
-#!/usr/bin/env node
+#!/usr/bin/env -S node --max-semi-space-size=2
 import {existsSync} from 'node:fs'
 import module from 'node:module'
 

@@ -83,6 +83,8 @@ export interface Page {
   observedAt: bigint
   /** Real instant at which `nextCursor` was received, ms since the epoch. */
   receivedAt: number
+  /** Length of the answer's text. */
+  length: number
 }
 
 /** A typed column value: text, a count or cents or microseconds, a truth, or nothing. */

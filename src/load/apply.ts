@@ -3,7 +3,9 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
+import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {buildBridgeSql} from './bridge.ts'
+import {inParts, isInPart} from './parts.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
 
@@ -33,15 +35,11 @@ export function applyObservations(
   {plan, now, details, alongside}: Application,
 ): Promise<bigint> {
   const {head} = tablesOf(stream)
-  return inTransaction(db, async () => {
+  const store = async () => {
     const recordedAt = await nextRecordedAt(db, now)
     const recorded = new DuckDBTimestampValue(recordedAt)
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
-    await db.run(
-      `delete from ${head} where ${stream.idColumn} in
-       (select ${stream.idColumn} from change where ${MOVES_HEAD}
-        union all select ${stream.idColumn} from absence)`,
-    )
+    await inParts(db, ['temp.change', 'temp.absence'], () => db.run(buildReplacedSql(stream)))
     await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
       batch.walkId,
       batch.businessDate,
@@ -50,7 +48,8 @@ export function applyObservations(
     await alongside?.()
     await dropPlan(db)
     return recordedAt
-  })
+  }
+  return withEnoughMemory(db, () => inTransaction(db, store))
 }
 
 /** The walk is applied: its certificate says what changed, and what it staged has served. */
@@ -77,8 +76,9 @@ async function completeCertificate(
       details?.failed ?? 0,
     ],
   )
-  await db.run(buildBridgeSql(stream), [walkId])
-  await db.run(`delete from ${tablesOf(stream).staged}`)
+  const {head, staged} = tablesOf(stream)
+  await inParts(db, [head, staged], () => db.run(buildBridgeSql(stream), [walkId]))
+  await db.run(`delete from ${staged}`)
   await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
 }
 
@@ -152,6 +152,19 @@ function buildAppendSql(stream: Stream): string {
       ${listColumns(stream)},
       payload
     from appended`
+}
+
+/** Drops the latest states that are replaced, of the part under way. */
+function buildReplacedSql(stream: Stream): string {
+  const {idColumn} = stream
+  return `
+    delete from ${tablesOf(stream).head}
+    where ${isInPart(idColumn)}
+      and ${idColumn} in (
+        select ${idColumn} from change where ${MOVES_HEAD} and ${isInPart(idColumn)}
+        union all
+        select ${idColumn} from absence where ${isInPart(idColumn)}
+      )`
 }
 
 /**

@@ -1,9 +1,12 @@
 import type {Stream} from '../contract/stream.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
+import {isInPart} from './parts.ts'
 import {amountOf, buildReachSql, tablesOf} from './stream-tables.ts'
 
+const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
+
 /**
- * SQL that completes the certificate `$1` with its bridge, in records and amount:
+ * SQL that adds the part under way to the bridge of the certificate `$1`, in records and amount:
  * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
  * Of a child stream only what belongs to the parents it listed.
  *
@@ -11,21 +14,17 @@ import {amountOf, buildReachSql, tablesOf} from './stream-tables.ts'
  */
 export function buildBridgeSql(stream: Stream): string {
   const {idColumn} = stream
+  const sums = TERMS.flatMap((term) => [`${term}_deals`, `${term}_amount`]).map(
+    (column) => `${column} = coalesce(walk.${column}, 0) + bridge.${column}`,
+  )
   return `
     update warehouse.raw.walk set
-      present_deals = bridge.present_deals,
-      present_amount = bridge.present_amount,
-      kept_quarantined_deals = bridge.kept_quarantined_deals,
-      kept_quarantined_amount = bridge.kept_quarantined_amount,
-      kept_missing_deals = bridge.kept_missing_deals,
-      kept_missing_amount = bridge.kept_missing_amount,
-      adjusted_deals = bridge.adjusted_deals,
-      adjusted_amount = bridge.adjusted_amount
+      ${sums.join(',\n      ')}
     from (
       with present as (
         select ${idColumn} as id, kind, ${amountOf(stream)} as amount
         from ${tablesOf(stream).head}
-        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')}
+        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')} and ${isInPart(idColumn)}
       ),
       listed as (
         select ${idColumn} as id, listed_amount as amount
@@ -35,7 +34,7 @@ export function buildBridgeSql(stream: Stream): string {
       rejected as (
         select distinct record_id as id
         from warehouse.raw.quarantine
-        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list' and record_id is not null
+        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list' and ${isInPart('record_id')}
       ),
       walk as (
         from warehouse.raw.walk where walk_id = $1

@@ -6,14 +6,13 @@ import type {Database} from '../warehouse/database.ts'
  * The records that a planned walk found changed since it was last looked: new, other than before, back, or newly absent.
  * One that was missing already and is now confirmed gone changed earlier.
  */
-export async function listChangedIds(db: Database, {idColumn}: Stream): Promise<string[]> {
-  const rows = await db.all(
-    z.object({id: z.string()}),
-    `select ${idColumn} as id from temp.change where is_listed and content <> 'unchanged'
-     union
+export async function* listChangedIds(db: Database, {idColumn}: Stream): AsyncGenerator<string> {
+  const rows = db.stream(
+    `select ${idColumn} from temp.change where is_listed and content <> 'unchanged'
+     union all
      select ${idColumn} from temp.absence where head_kind = 'seen'`,
   )
-  return rows.map(({id}) => id)
+  for await (const ids of rows) yield* ids.map(String)
 }
 
 /** The last walk that was applied. */

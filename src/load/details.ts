@@ -3,6 +3,7 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {Observation, Quarantined, WireRecord} from '../types.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
+import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
 import {createStagedRows, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
@@ -38,9 +39,11 @@ export async function listDetailCandidates(
   stream: Stream,
   asked: {now: bigint; limit: number},
 ): Promise<DetailCandidate[]> {
-  const {idColumn} = stream
   const {head} = tablesOf(stream)
   const inNeed = `need, ${stream.detailOrder}, detail_at nulls first, id`
+  const candidates = buildCandidatesSql(stream)
+  await createTempTable(db, 'candidate', candidates)
+  await inParts(db, [tablesOf(stream).staged, head], () => db.run(`insert into temp.candidate ${candidates}`))
   const rows = await db.all(
     z.record(z.string(), z.string().nullable()),
     `with quota as (
@@ -50,41 +53,20 @@ export async function listDetailCandidates(
        ) as records
        from ${head} where kind = 'seen'
      ),
-     absent as (
-       select ${idColumn} as id, '0' as need, null::timestamp as detail_at,
-         ${listWireFields(stream, 'absence')}
-       from absence
-       where ${idColumn} not in (select ${idColumn} from incoming)
-     ),
-     listed as (
-       select i.*, h.list_hash as head_list_hash, h.detail_at as head_detail_at
-       from incoming i
-       left join ${head} h on h.${idColumn} = i.${idColumn}
-       where i.source = 'list'
-     ),
-     changed as (
-       select ${idColumn} as id, '1' as need, head_detail_at as detail_at,
-         ${listWireFields(stream, 'listed')}
-       from listed
-       where head_list_hash is null or list_hash <> head_list_hash or head_detail_at is null
-     ),
-     aged as (
-       select ${idColumn} as id, '2' as need, head_detail_at as detail_at,
-         ${listWireFields(stream, 'listed')}
-       from listed
-       where list_hash = head_list_hash and head_detail_at is not null
-       qualify head_detail_at <= $1 - interval ${ROTATION_DAYS} day
-         or row_number() over (order by head_detail_at, ${idColumn}) <= (select records from quota)
-     ),
-     candidate as (
-       from absent union all by name from changed union all by name from aged
+     needed as (
+       from temp.candidate where need <> '2'
+       union all
+       from temp.candidate where need = '2'
+       qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
+         or row_number() over (order by detail_at, id) <= (select records from quota)
      )
      select * exclude (detail_at)
-     from candidate
+     from needed
      order by row_number() over (order by need = '0', ${inNeed}) <> 1, ${inNeed}
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
+  await db.run('drop table temp.candidate')
   return rows.map(({id, ...row}) => {
     const known: WireRecord = {[stream.idField]: id}
     for (const {name} of stream.columns) {
@@ -93,6 +75,30 @@ export async function listDetailCandidates(
     }
     return {id: id ?? '', known}
   })
+}
+
+/** Of the part under way: absent records (need 0), new and changed ones (1), and those that are as they were (2). */
+function buildCandidatesSql(stream: Stream): string {
+  const {idColumn} = stream
+  return `
+    with listed as (
+      select
+        i.*,
+        h.detail_at,
+        case
+          when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then '1'
+          else '2'
+        end as need
+      from incoming i
+      left join ${partOf(tablesOf(stream).head, stream)} h on h.${idColumn} = i.${idColumn}
+      where i.source = 'list'
+    )
+    select ${idColumn} as id, '0' as need, null::timestamp as detail_at, ${listWireFields(stream, 'absence')}
+    from absence
+    where ${isInPart(idColumn)} and ${idColumn} not in (select ${idColumn} from incoming)
+    union all by name
+    select ${idColumn} as id, need, detail_at, ${listWireFields(stream, 'listed')}
+    from listed`
 }
 
 /** The columns as wire fields in text; what a staged row left out is null. */

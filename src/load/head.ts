@@ -1,15 +1,16 @@
 import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
+import {inParts, partOf} from './parts.ts'
 import {tablesOf} from './stream-tables.ts'
 
 /** Makes the latest states of a stream anew, from its versions alone. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
-  const {head} = tablesOf(stream)
+  const {head, version} = tablesOf(stream)
   await db.run(`delete from ${head}`)
-  await db.run(`insert into ${head} by name ${buildHeadSql(stream)}`)
+  await inParts(db, [version], () => db.run(`insert into ${head} by name ${buildHeadSql(stream)}`))
 }
 
-/** SQL of the latest states: a field that was absent has its last present value. */
+/** SQL of the latest states of the part under way: a field that was absent has its last present value. */
 function buildHeadSql(stream: Stream): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) =>
@@ -31,7 +32,7 @@ function buildHeadSql(stream: Stream): string {
         ${columns.join(', ')},
         max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
         row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
-      from ${tablesOf(stream).version}
+      from ${partOf(tablesOf(stream).version, stream)}
       window so_far as (partition by ${idColumn} order by observed_at, seq)
     )
     select

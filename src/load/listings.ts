@@ -4,6 +4,7 @@ import type {Stream} from '../contract/stream.ts'
 import type {ColumnValue, NormalisedPage} from '../types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
+import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
 import {createStagedRows, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
@@ -44,38 +45,27 @@ export async function listParentsInNeed(
   const {parent} = stream
   if (!parent) return []
   const parents = tablesOf(parent.stream).head
-  const {idColumn, detailOrder} = parent.stream
+  const {detailOrder} = parent.stream
+  const known = buildKnownParentsSql(stream, parent.stream, asked.walk.walkId)
+  await createTempTable(db, 'known', known)
+  await inParts(db, [parents], () => db.run(`insert into temp.known ${known}`))
   const rows = await db.all(
     z.object({id: z.string()}),
-    `with attempt as (
-       from warehouse.raw.listing where stream = ${quoteLiteral(stream.name)}
-     ),
-     known as (
-       select
-         p.*,
-         p.${idColumn} as id,
-         max(a.observed_at) filter (a.outcome = 'listed') as listed_at,
-         max(a.observed_at) as attempted_at
-       from ${parents} p
-       left join attempt a on a.parent_id = p.${idColumn} and a.walk_id <> $2
-       where p.kind = 'seen'
-       group by all
-     ),
-     doubted as (
+    `with doubted as (
        select distinct ${parent.column} as id
        from ${tablesOf(stream).head}
-       where kind = 'missing' and business_date < cast($3 as date)
+       where kind = 'missing' and business_date < cast($2 as date)
      ),
      announced as (
        select deal ->> 'id' as id, cast(deal ->> 'at' as timestamp) as announced_at
-       from (select unnest(cast($4 as json[])) as deal)
+       from (select unnest(cast($3 as json[])) as deal)
      ),
      quota as (
        select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (listed_at > $1 - interval 1 day) as lists
-       from known
+       from temp.known
      ),
      ranked as (
-       select *, row_number() over (order by listed_at nulls last, id) as age_rank from known
+       select *, row_number() over (order by listed_at nulls last, id) as age_rank from temp.known
      ),
      needed as (
        select
@@ -90,7 +80,7 @@ export async function listParentsInNeed(
      )
      select id
      from needed
-     where need is not null and id not in (select parent_id from attempt where walk_id = $2)
+     where need is not null and not is_in_walk
      order by
        coalesce(attempted_at > listed_at, attempted_at is not null),
        need,
@@ -98,14 +88,35 @@ export async function listParentsInNeed(
        attempted_at nulls first,
        id
      limit ${asked.limit}`,
-    [
-      new DuckDBTimestampValue(asked.now),
-      asked.walk.walkId,
-      asked.walk.businessDate,
-      JSON.stringify(asked.announced),
-    ],
+    [new DuckDBTimestampValue(asked.now), asked.walk.businessDate, JSON.stringify(asked.announced)],
   )
+  await db.run('drop table temp.known')
   return rows.map(({id}) => id)
+}
+
+/** The parents of the part under way, each with when its list was read or tried before this walk, and whether it was in it. */
+function buildKnownParentsSql(stream: Stream, parents: Stream, walkId: string): string {
+  const isThisWalk = `walk_id = ${quoteLiteral(walkId)}`
+  return `
+    with attempt as (
+      select
+        parent_id,
+        max(observed_at) filter (outcome = 'listed' and not ${isThisWalk}) as listed_at,
+        max(observed_at) filter (not ${isThisWalk}) as attempted_at,
+        bool_or(${isThisWalk}) as is_in_walk
+      from warehouse.raw.listing
+      where stream = ${quoteLiteral(stream.name)} and ${isInPart('parent_id')}
+      group by parent_id
+    )
+    select
+      p.*,
+      p.${parents.idColumn} as id,
+      listed_at,
+      attempted_at,
+      coalesce(is_in_walk, false) as is_in_walk
+    from ${partOf(tablesOf(parents).head, parents)} p
+    left join attempt on attempt.parent_id = p.${parents.idColumn}
+    where p.kind = 'seen'`
 }
 
 /** Whether a list of this stream has ever been read to its end. */

@@ -2,6 +2,7 @@ import {BIGINT, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
 import type {ColumnValue, NormalisedPage, Page} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
+import {allowWidth} from '../warehouse/load-memory.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
 import {createStagedRows} from './stream-tables.ts'
@@ -10,6 +11,8 @@ import {createStagedRows} from './stream-tables.ts'
 export interface PageGroup {
   readonly pages: number
   readonly records: number
+  /** Length of the answers' texts. */
+  readonly length: number
   readonly quarantined: readonly RejectedRecord[]
   /** The last page, without its records; undefined while the group is empty. */
   readonly last: Omit<Page, 'records'> | undefined
@@ -35,6 +38,7 @@ export function createPageGroup(
   const pages: ColumnValue[][] = []
   const quarantined: RejectedRecord[] = []
   let recordCount = 0
+  let length = 0
   let last: PageGroup['last']
   return {
     quarantined,
@@ -44,6 +48,9 @@ export function createPageGroup(
     get records() {
       return recordCount
     },
+    get length() {
+      return length
+    },
     get last() {
       return last
     },
@@ -51,6 +58,7 @@ export function createPageGroup(
       const pageNo = pagesBefore + pages.length + 1
       pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(records.length), page.observedAt])
       recordCount += records.length
+      length += page.length
       last = page
       normalised.observations.forEach((observation, position) => {
         staged.push(observation, {source: 'list', pageNo, position})
@@ -60,6 +68,7 @@ export function createPageGroup(
       })
     },
     async store(db) {
+      await allowWidth(db, length / Math.max(1, recordCount))
       await staged.append(db)
       await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'page', types: pageTypes}, pages)
       await storeQuarantined(db, stream, walk, 'list', quarantined)

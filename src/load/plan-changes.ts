@@ -2,6 +2,8 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {withEnoughMemory} from '../warehouse/load-memory.ts'
+import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {amountOf, buildListHashSql, buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
@@ -26,6 +28,7 @@ export interface Batch {
 }
 
 const count = z.coerce.number()
+const listedRow = z.object({listed: count})
 const planRow = z.object({
   created: count,
   updated: count,
@@ -47,22 +50,40 @@ const planRow = z.object({
  *
  * @param staged the table to read; the stream's own by default
  */
-export async function planChanges(
+export function planChanges(
   db: Database,
   stream: Stream,
   batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
-  await db.run(
-    `create or replace temp table repeated as
-     select ${stream.idColumn} from ${staged} group by ${stream.idColumn} having count(*) > 1`,
-  )
+  return withEnoughMemory(db, () => compareStaged(db, stream, {...batch, staged}))
+}
+
+async function compareStaged(
+  db: Database,
+  stream: Stream,
+  {walkId, staged}: {walkId: string | null; staged: string},
+): Promise<ChangePlan> {
+  const repeated = buildRepeatedSql(stream, staged)
+  const change = buildChangeSql(stream)
+  const absence = buildAbsenceSql(stream, walkId)
+  await createTempTable(db, 'repeated', repeated)
   await db.run(buildIncomingSql(stream, staged))
-  await db.run(buildChangeSql(stream))
-  await db.run(buildAbsenceSql(stream), [batch.walkId])
+  await createTempTable(db, 'change', change)
+  await createTempTable(db, 'absence', absence)
+  // What a walk does not hold is compared, too; what was looked at is looked up.
+  const compared = walkId === null ? [staged] : [staged, tablesOf(stream).head]
+  let listed = 0
+  await inParts(db, compared, async () => {
+    await db.run(`insert into temp.repeated ${repeated}`)
+    await db.run(`insert into temp.change ${change}`)
+    await db.run(`insert into temp.absence ${absence}`)
+    listed += (await db.one(listedRow, 'select count(*) as listed from incoming where is_listed')).listed
+  })
   const {known, newly_absent, unsettled, appended, ...counts} = await db.one(
     planRow,
-    buildPlanSql(stream, batch.walkId),
+    buildPlanSql(stream, walkId),
+    [listed],
   )
   return {counts, known, newlyAbsent: newly_absent, unsettled, appended}
 }
@@ -73,9 +94,13 @@ export async function dropPlan(db: Database): Promise<void> {
   for (const table of ['repeated', 'change', 'absence']) await db.run(`drop table temp.${table}`)
 }
 
+function buildRepeatedSql({idColumn}: Stream, staged: string): string {
+  return `select ${idColumn} from ${staged} where ${isInPart(idColumn)} group by ${idColumn} having count(*) > 1`
+}
+
 /**
- * The latest staged row of each record; under one instant the record's own page counts after the list. Only records
- * that were staged more than once are ordered.
+ * The latest staged row of each record of the part under way; under one instant the record's own page counts after the
+ * list. Only records that were staged more than once are ordered.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
@@ -83,6 +108,8 @@ function buildIncomingSql(stream: Stream, staged: string): string {
   const isListed = `source in ('list', 'replay')`
   const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
   const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
+  const rows = partOf(staged, stream)
+  const repeated = partOf('temp.repeated', stream)
   return `
     create or replace temp view incoming as
     select
@@ -90,16 +117,16 @@ function buildIncomingSql(stream: Stream, staged: string): string {
       ${isListed} as is_listed,
       ${listedAmount} as listed_amount,
       ${listHash} as list_hash
-    from ${staged}
-    anti join temp.repeated using (${idColumn})
+    from ${rows}
+    anti join ${repeated} using (${idColumn})
     union all
     select
       *,
       bool_or(${isListed}) over same_record as is_listed,
       first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
       first_value(${listHash} ignore nulls) over latest_first as list_hash
-    from ${staged}
-    semi join temp.repeated using (${idColumn})
+    from ${rows}
+    semi join ${repeated} using (${idColumn})
     window
       same_record as (partition by ${idColumn}),
       latest_first as (
@@ -140,7 +167,6 @@ function buildChangeSql(stream: Stream): string {
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
   // A record that is as it was leaves no row here: an unchanged walk costs no memory.
   return `
-    create or replace temp table change as
     with joined as (
       select
         i.${idColumn},
@@ -163,11 +189,12 @@ function buildChangeSql(stream: Stream): string {
           from warehouse.raw.quarantine q
           where q.stream = ${quoteLiteral(stream.name)}
             and q.record_id = i.${idColumn}
+            and ${isInPart('q.record_id')}
             and q.replayed_at is null
             and q.observed_at > h.observed_at
         ) as follows_quarantine
       from incoming i
-      left join ${head} h on h.${idColumn} = i.${idColumn}
+      left join ${partOf(head, stream)} h on h.${idColumn} = i.${idColumn}
     ),
     hashed as (
       select *, ${buildRowHashSql(stream)} as row_hash
@@ -204,7 +231,7 @@ function buildChangeSql(stream: Stream): string {
  * walk without a filter, of a child by a list of its parent that was read to its end; each id in it must have been
  * readable. Absent twice in a row is vanished; a child on two business dates, since a list may be asked for again at once.
  */
-function buildAbsenceSql(stream: Stream): string {
+function buildAbsenceSql(stream: Stream, walkId: string | null): string {
   const {idColumn, name, parent} = stream
   const {head} = tablesOf(stream)
   const list = parent
@@ -223,9 +250,8 @@ function buildAbsenceSql(stream: Stream): string {
         vanished: `h.kind = 'missing' and h.walk_id = (select walk_id from last_applied)`,
       }
   return `
-    create or replace temp table absence as
     with walk as (
-      from warehouse.raw.walk where walk_id = $1
+      from warehouse.raw.walk where walk_id = ${quoteLiteral(walkId ?? '')}
     ),
     last_applied as (
       select arg_max(walk_id, recorded_at) as walk_id
@@ -244,7 +270,7 @@ function buildAbsenceSql(stream: Stream): string {
         walk.walk_id as walk_id
       ),
       h.kind as head_kind
-    from ${head} h
+    from ${partOf(head, stream)} h
     cross join walk
     left join incoming i on i.${idColumn} = h.${idColumn}
     ${list.join}
@@ -258,7 +284,7 @@ function buildAbsenceSql(stream: Stream): string {
           and h.walk_id is distinct from walk.walk_id
           and not exists (
             from warehouse.raw.quarantine q
-            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn}
+            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn} and ${isInPart('q.record_id')}
           )
         )
       )`
@@ -272,8 +298,7 @@ function buildPlanSql(stream: Stream, walkId: string | null): string {
         count(*) filter (is_listed and content = 'created') as created,
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
-        (select count(*) from incoming where is_listed)
-          - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
+        $1 - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
         count(*) filter (content = 'updated' and is_unsettled) as unsettled,
         count(*) filter (is_appended) as appended
       from change

@@ -24,8 +24,9 @@ import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {type SettleTools, settleWalk} from './settle.ts'
 
-/** Pages are stored together up to this many, or as many as arrive in this time. */
+/** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
 const GROUP_PAGES = 50
+const GROUP_LENGTH = 8_000_000
 const GROUP_MS = 1000
 /** How often a walk says how far it is, also while it waits for the rate limit. */
 const REPORT_MS = 250
@@ -197,8 +198,8 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   try {
     for await (const page of walkPages(request, client, world)) {
       group.add(page, normalise(page.records, page.observedAt))
-      const isDue = group.pages >= GROUP_PAGES || world.realClock.now() - groupStartedAt >= GROUP_MS
-      if (isDue) await beginStoring()
+      const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
+      if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
     }
   } finally {
     await beginStoring()

@@ -41,6 +41,10 @@ async function compare(db: Database, ledger: Ledger): Promise<{changes: number; 
   const before = await findLastAppliedWalk(db, dealStream)
   const told = before === null ? undefined : findDealsToldSince(ledger, before)
   if (!told) return null
-  const changed = await listChangedIds(db, dealStream)
-  return {changes: changed.length, missed: changed.filter((id) => !told.has(id)).length}
+  const found = {changes: 0, missed: 0}
+  for await (const id of listChangedIds(db, dealStream)) {
+    found.changes += 1
+    if (!told.has(id)) found.missed += 1
+  }
+  return found
 }

@@ -12,6 +12,8 @@ export interface JsonAnswer {
   observedAt: bigint
   /** Real instant at which the whole answer was there, ms since the epoch. */
   receivedAt: number
+  /** Length of the body's text. */
+  length: number
 }
 
 /** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
@@ -39,9 +41,9 @@ export function parseAnswer(exchange: Exchange, target: Target, base: URL): Json
   const body = parseBody(text)
   if (body instanceof SyntaxError) {
     if (status < 300) throw createNotJson(headers, body)
-    return {status, body: null, observedAt, receivedAt}
+    return {status, body: null, observedAt, receivedAt, length: text.length}
   }
-  return {status, body, observedAt, receivedAt}
+  return {status, body, observedAt, receivedAt, length: text.length}
 }
 
 /**

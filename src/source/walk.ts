@@ -52,9 +52,9 @@ export async function* walkPages(
     while (ahead) {
       const outcome: Awaited<typeof ahead> = await ahead
       ahead = null
-      const {body, observedAt, receivedAt} = readOutcome(outcome)
+      const {body, observedAt, receivedAt, length} = readOutcome(outcome)
       envelope ??= findEnvelope(body)
-      const page = createPage({cursor, observedAt, receivedAt}, body, envelope)
+      const page = createPage({cursor, observedAt, receivedAt, length}, body, envelope)
       const {nextCursor} = page
       emptyPages = page.records.length === 0 ? emptyPages + 1 : 0
       if (nextCursor !== null) {
@@ -79,7 +79,7 @@ export async function* walkPages(
 }
 
 function createPage(
-  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt'>,
+  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt' | 'length'>,
   body: unknown,
   envelope: Envelope,
 ): Page {

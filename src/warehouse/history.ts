@@ -4,6 +4,7 @@ import {UnexpectedError} from '../errors.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, quoteLiteral} from './database.ts'
+import {withEnoughMemory} from './load-memory.ts'
 
 /**
  * Brings `history.duckdb`, the read-only copy of what was observed, up to the warehouse, checks it and swaps it in; the
@@ -15,25 +16,27 @@ import {type Database, quoteLiteral} from './database.ts'
 export async function refreshHistory(db: Database, folder: DataFolder): Promise<void> {
   const temporary = `${folder.history}.tmp`
   await db.run('checkpoint warehouse')
-  const isExtended = existsSync(folder.history) && (await extendCopy(db, folder.history, temporary))
-  if (!isExtended) {
-    removeDatabase(temporary)
-    const difference = await withCopy(db, temporary, () => copyWhole(db))
-    if (difference !== null) {
-      throw new UnexpectedError({
-        code: 'HISTORY_COPY_DIFFERS',
-        problem: `Copy of table '${difference}' is not what the warehouse holds.`,
-        kept: 'The warehouse and the history before are untouched.',
-        next: 'Check the disk, then run again.',
-      })
-    }
-  }
+  await withEnoughMemory(db, () => writeCopy(db, folder.history, temporary))
   if (existsSync(folder.history)) {
     rmSync(`${folder.previousHistory}.tmp`, {force: true})
     linkSync(folder.history, `${folder.previousHistory}.tmp`)
     renameSync(`${folder.previousHistory}.tmp`, folder.previousHistory)
   }
   moveIntoPlace(temporary, folder.history)
+}
+
+async function writeCopy(db: Database, history: string, temporary: string): Promise<void> {
+  const isExtended = existsSync(history) && (await extendCopy(db, history, temporary))
+  if (isExtended) return
+  removeDatabase(temporary)
+  const difference = await withCopy(db, temporary, () => copyWhole(db))
+  if (difference === null) return
+  throw new UnexpectedError({
+    code: 'HISTORY_COPY_DIFFERS',
+    problem: `Copy of table '${difference}' is not what the warehouse holds.`,
+    kept: 'The warehouse and the history before are untouched.',
+    next: 'Check the disk, then run again.',
+  })
 }
 
 function removeDatabase(path: string): void {
@@ -99,8 +102,7 @@ async function copyNew(db: Database): Promise<void> {
     if (isAppendOnly(name)) {
       await db.run(
         `insert into history_copy.${name} from warehouse.${name}
-         where seq > (select coalesce(max(seq), 0) from history_copy.${name})
-         order by seq`,
+         where seq > (select coalesce(max(seq), 0) from history_copy.${name})`,
       )
     } else {
       await db.run(`delete from history_copy.${name}`)

@@ -4,10 +4,8 @@ import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {limitLoad} from './load-memory.ts'
 import {listPendingMigrations, migrate} from './migrate.ts'
-
-/** What the engine may hold in memory while it loads; the rest spills. */
-const LOAD_MEMORY = '256MB'
 
 /**
  * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date. A write-ahead log that
@@ -26,9 +24,10 @@ export async function openWarehouse(
     // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
     // The default threshold would write what a walk stages twice: into the log, and every 16 MB from there into the file.
     await db.run(
-      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${LOAD_MEMORY}';
+      `set temp_directory = ${quoteLiteral(folder.spill)};
        set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
     )
+    await limitLoad(db)
     await migrate(db, 'warehouse')
     return db
   } catch (error) {

@@ -12,7 +12,17 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {beginWalk, groupPages, micros, pagesOf, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+import {
+  beginWalk,
+  groupPages,
+  micros,
+  pagesOf,
+  readWalk,
+  stageWalk,
+  stream,
+  walk,
+  workInParts,
+} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -26,6 +36,7 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
+  await workInParts(db, 2)
 })
 
 afterEach(async () => {

@@ -91,7 +91,7 @@ test('any id becomes one segment of the path', async () => {
         const client = {
           getJson: async (path: string) => {
             asked.push(path)
-            return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0}
+            return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0}
           },
         }
         const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
@@ -272,7 +272,7 @@ test('never has more requests under way than allowed, nor pulls ids far ahead', 
       most = Math.max(most, underWay)
       await new Promise((resolve) => setImmediate(resolve))
       underWay -= 1
-      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0}
+      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0}
     },
   }
   for await (const _answer of fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())) {

@@ -45,6 +45,11 @@ export interface WalkSpec {
   appliedAt?: string
 }
 
+/** Has what is compared and applied worked in parts of so many rows, as it is with many more. */
+export function workInParts(db: Database, rows: number): Promise<void> {
+  return db.run(`set variable part_rows = ${rows}`)
+}
+
 let walks = 0
 
 /** Begins a walk, nothing of it stored yet. */
@@ -78,6 +83,7 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
       envelope: 'top level',
       observedAt,
       receivedAt: Number(observedAt / 1000n),
+      length: 1000,
     }
     return {page, normalised: normalise(records, observedAt)}
   })
