@@ -10,6 +10,8 @@ export async function runScript(
 ): Promise<unknown> {
   const child = fork(join(import.meta.dirname, name), args, {
     env: {PATH: process.env.PATH, ...env},
+    // As bin/loantape.js has it.
+    execArgv: ['--max-semi-space-size=2'],
     silent: true,
   })
   let output = ''
