@@ -16,9 +16,9 @@ const PERIODS = ['2026-01', '2026-02', '2026-03']
 type Step =
   | {do: 'walk'; deals: Record<string, WireRecord>}
   | {do: 'learn'; back: number; deal: string; amount: string}
-  | {do: 'map'; codes: [string, string]}
+  | {do: 'map' | 'remap'; codes: [string, string]}
   | {do: 'export'; back: number}
-  | {do: 'close' | 'reopen' | 'remap'}
+  | {do: 'close' | 'reopen'}
 
 const deal = fc.record({
   status: fc.constantFrom('draft', 'funded', 'funded', 'funded', 'paid_off'),
@@ -30,7 +30,7 @@ const walked = fc.record({
   deals: fc.record({a: deal, b: deal, c: deal}, {requiredKeys: ['c']}),
 })
 const step: fc.Arbitrary<Step> = fc.oneof(
-  {arbitrary: walked, weight: 3},
+  {arbitrary: walked, weight: 4},
   {
     arbitrary: fc.record({
       do: fc.constant('learn' as const),
@@ -45,11 +45,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     arbitrary: fc.record({do: fc.constantFrom('close' as const, 'close' as const, 'reopen' as const)}),
     weight: 3,
   },
-  fc.record({
-    do: fc.constant('map' as const),
-    codes: fc.tuple(fc.constantFrom('1200', '1300'), fc.constantFrom('1200', '1400')),
-  }),
-  fc.record({do: fc.constant('remap' as const)}),
+  {
+    arbitrary: fc.record({
+      do: fc.constantFrom('map' as const, 'remap' as const),
+      codes: fc.tuple(fc.constantFrom('1200', '1300'), fc.constantFrom('1200', '1400')),
+    }),
+    weight: 2,
+  },
 )
 
 /** Two weeks pass between two walks: months end, and are closed, in between. */
@@ -58,17 +60,17 @@ const DAYS_BETWEEN = 13
 async function take(books: Books, one: Step, day: string): Promise<void> {
   if (one.do === 'walk') return await books.walk(day, one.deals)
   if (one.do === 'learn') return await books.learnLate(addDays(day, -one.back), day, one.deal, one.amount)
-  if (one.do === 'map') {
+  if (one.do === 'map' || one.do === 'remap') {
     const [any, bridge] = one.codes
     const account = (code: string) => ({code, name: `Loans ${code}`})
     books.map({...DEFAULT_MAPPING, receivable: {'*': account(any), bridge: account(bridge)}})
+    if (one.do === 'remap') remapPeriods(books.config, {why: null}, books.at(day))
     return
   }
   if (one.do === 'export') {
     const months = PERIODS.filter((month) => month <= day.slice(0, 7))
     return void (await books.export('xero', months.at(-1 - one.back) ?? day.slice(0, 7), addDays(day, 1)))
   }
-  if (one.do === 'remap') return void remapPeriods(books.config, {why: null}, books.at(day))
   const closed = readClosed(books)
   const next = PERIODS[closed.length] ?? ''
   if (one.do === 'close')
@@ -81,7 +83,7 @@ function readClosed({folder}: Books): string[] {
   return listClosedPeriods(ledger)
 }
 
-const steps = fc.array(step, {minLength: 8, maxLength: 14})
+const steps = fc.array(step, {minLength: 12, maxLength: 18})
 
 async function live(one: Step[], tally: Tally): Promise<void> {
   using books = openBooks()
