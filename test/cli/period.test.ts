@@ -6,6 +6,7 @@ import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
 import {JOURNAL_STEPS} from '../../src/types.ts'
 import {type Books, openBooks} from '../support/books.ts'
+import {runCommand} from '../support/command.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -26,12 +27,10 @@ beforeAll(async () => {
 
 afterAll(() => books[Symbol.dispose]())
 
+const NOW = {LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+
 const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
-  runProgram([...args, '--json'], {
-    LOANTAPE_DATA_DIR: books.folder.root,
-    LOANTAPE_NOW: '2026-03-03T17:00:00Z',
-    ...env,
-  })
+  runCommand([...args, '--json'], {LOANTAPE_DATA_DIR: books.folder.root, ...NOW, ...env})
 
 const refusals: [string, string[], string, string][] = [
   ['no month', ['period', 'close', '2026-13'], 'USAGE_PERIOD', "'2026-13'"],
@@ -147,7 +146,8 @@ test('a data folder that cannot be written is refused', async () => {
 test('two closings at once close once; the other is told so', async () => {
   using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
-  const ends = await Promise.all([1, 2].map(() => run(['period', 'close', '2026-02'], env)))
+  const close = ['period', 'close', '2026-02', '--json']
+  const ends = await Promise.all([1, 2].map(() => runProgram(close, {...env, ...NOW})))
   expect(ends.map(({code}) => code).sort()).toEqual([0, 2])
   const refused = ends.find(({code}) => code === 2)
   expect(readFailure(refused!)).toMatchObject({code: 'PERIOD_CLOSED'})
@@ -159,7 +159,7 @@ const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))
 
 test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
   using copy = openBooks(books)
-  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   const killed = await startProcess([process.execPath, KILLED], {...env, KILL_STEP: step}).ended
   expect(killed.signal, killed.stderr).toBe('SIGKILL')
   const outcome = step === 'journal handed over' ? 'unchanged' : 'written'
@@ -171,7 +171,7 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
 
 test('a process killed as it closes a month has not closed it, and the next does', async () => {
   using copy = openBooks(books)
-  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   const killing = {...env, KILL_STEP: 'release published', CLOSE: '2026-02'}
   const killed = await startProcess([process.execPath, KILLED], killing).ended
   expect(killed.signal, killed.stderr).toBe('SIGKILL')

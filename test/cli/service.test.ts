@@ -1,7 +1,8 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {expect, test, vi} from 'vitest'
-import {createLab, runProgram} from '../support/lab.ts'
+import {runCommand} from '../support/command.ts'
+import {createLab} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 test('the local service says where it listens, takes its key alone, and ends on SIGTERM', async () => {
@@ -65,6 +66,6 @@ test.each([
   [['list'], 'USAGE_DB'],
   [['list', '--db', 'missing/x.db'], 'SERVICE_DB_OPEN'],
 ])('service keys %j is refused', async (args, code) => {
-  const ended = await runProgram(['service', 'keys', ...args, '--json'], {})
+  const ended = await runCommand(['service', 'keys', ...args, '--json'], {})
   expect(readFailure(ended)).toMatchObject({code, exitCode: 2})
 })

@@ -95,7 +95,7 @@ for (const [behaviour, args, code, words] of wrong) {
 }
 
 test.concurrent('a misspelt command is told to people on stderr alone', async () => {
-  expect(await lab.run(['qeury', 'select 1'])).toMatchObject({
+  expect(await lab.start(['qeury', 'select 1']).ended).toMatchObject({
     code: 2,
     stdout: '',
     stderr: expect.stringMatching(/^loantape: .*'qeury' \(Did you mean query\?\).* \[USAGE\]\n$/),
@@ -164,7 +164,7 @@ test.concurrent('an empty data folder has nothing to query and says how to begin
 
 test.concurrent('the version is the package version', async () => {
   const {version} = JSON.parse(readFileSync(join(import.meta.dirname, '../../package.json'), 'utf8'))
-  expect(await lab.run(['--version'])).toMatchObject({code: 0, stdout: `${version}\n`})
+  expect(await lab.start(['--version']).ended).toMatchObject({code: 0, stdout: `${version}\n`})
 })
 
 test.concurrent('settings come from .env in the working folder, and the environment goes before it', async () => {

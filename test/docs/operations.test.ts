@@ -1,8 +1,6 @@
 import {chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {type Cli, createCli} from '../../src/cli/context.ts'
-import {createProgram, runProgram} from '../../src/cli/program.ts'
 import * as errors from '../../src/errors.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listRuns} from '../../src/ledger/runs.ts'
@@ -29,24 +27,6 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Runs one command line in this process. */
-async function run(words: string): Promise<{code: number; stdout: string; stderr: string}> {
-  const printed = {stdout: '', stderr: ''}
-  const collect = (name: keyof typeof printed) => ({
-    write: (text: string) => {
-      printed[name] += text
-    },
-  })
-  const surroundings = {
-    env: lab.env,
-    stdout: collect('stdout'),
-    stderr: collect('stderr'),
-    onStop: () => undefined,
-  }
-  const cli: Cli = createCli(surroundings)
-  return {code: await runProgram(createProgram(cli), cli, words.split(' ')), ...printed}
-}
-
 /** Every command line the page names, but those that do not end and those that are no whole one. */
 const commands = new Set(
   [...page.matchAll(/`npx loantape ([^`]+)`/g)]
@@ -55,7 +35,7 @@ const commands = new Set(
 )
 
 test.each([...commands])('npx loantape %s runs as it is written', async (words) => {
-  expect(await run(words)).toMatchObject({code: 0})
+  expect(await lab.run(words.split(' '))).toMatchObject({code: 0})
 })
 
 test('what the page says to save brings everything back as it says', async () => {
@@ -94,7 +74,7 @@ test('the job on the page is the shipped one, its default timeout written out', 
   const shipped = await requireJob(lab.config, 'nightly')
   const {timeoutMinutes, ...job} = await requireJob({...lab.config, jobsDir}, 'nightly')
   expect(job).toEqual(shipped)
-  expect((await run('jobs list')).stdout).toContain(`ended after ${timeoutMinutes}`)
+  expect((await lab.run(['jobs', 'list'])).stdout).toContain(`ended after ${timeoutMinutes}`)
 })
 
 test('each exit code has its row', () => {

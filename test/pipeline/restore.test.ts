@@ -69,11 +69,11 @@ test('without a readable copy nothing is touched', async () => {
 })
 
 test('a write-ahead log that cannot be replayed is set aside, and the walk is made again', async () => {
-  const killed = await lab.run(['sync'], {
+  const killed = await lab.start(['sync'], {
     LOANTAPE_PAGE_SIZE: '1',
     LOANTAPE_NOW: DAY_2,
     NODE_OPTIONS: `--import ${KILL_AT_EXIT}`,
-  })
+  }).ended
   expect(killed.signal).toBe('SIGKILL')
   const log = `${lab.folder.warehouse}.wal`
   const bytes = readFileSync(log)

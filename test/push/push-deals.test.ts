@@ -10,7 +10,7 @@ import {appendResult, type RowResult, readCreated} from '../../src/push/result-f
 import type {RunningService} from '../../src/service/server.ts'
 import {readFailure, readJson} from '../cli/outcome.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
-import {runProgram} from '../support/lab.ts'
+import {runCommand} from '../support/command.ts'
 
 const CSV = `external_reference,property_address,loan_amount,property_value,loan_program
 crm-1,"12 Main St, Austin, TX 78701",350000.10,500000,bridge_30yr
@@ -149,15 +149,15 @@ describe('pushing deals', () => {
     const file = join(folder, 'deals.csv')
     writeFileSync(file, `\uFEFF${CSV}crm-3,1 Main St,x,,\n`)
     const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
-    const dry = await runProgram(['push', 'deals', file, '--dry-run', '--json'], {})
+    const dry = await runCommand(['push', 'deals', file, '--dry-run', '--json'], {})
     expect(readJson(dry)).toMatchObject({created: 0, invalid: 1})
     expect([dry.code, dry.stderr]).toEqual([3, expect.stringMatching(/^line 4: loan_amount: expected/)])
     expect(existsSync(resultFile)).toBe(false)
 
-    const pushed = await runProgram(['push', 'deals', file, '--json'], env)
+    const pushed = await runCommand(['push', 'deals', file, '--json'], env)
     expect(readJson(pushed)).toEqual({created: 2, known: 0, invalid: 1, refused: 0, result_file: resultFile})
     expect(pushed.code).toBe(3)
-    const missing = await runProgram(['push', 'deals', join(folder, 'none.csv'), '--json'], env)
+    const missing = await runCommand(['push', 'deals', join(folder, 'none.csv'), '--json'], env)
     expect(readFailure(missing)).toMatchObject({code: 'PUSH_FILE', exitCode: 2})
   })
 })

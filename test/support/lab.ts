@@ -15,6 +15,7 @@ import type {StoredDeal} from '../../src/service/store.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/warehouse.ts'
+import {runCommand} from './command.ts'
 
 const API_KEY = 'sk_test_lab'
 
@@ -58,7 +59,7 @@ export interface Lab extends AsyncDisposable {
   /** SQL over `history.duckdb`, tables named `raw.…`. */
   queryHistory(sql: string): Promise<Row[]>
   currentReleaseId(): string | undefined
-  /** Runs the program as a process of its own. */
+  /** Runs a command line to its end, in this process. */
   run(args: readonly string[], env?: Record<string, string>): Promise<Ended>
   /** Starts the program as a process of its own; disposing the lab kills it if it still runs. */
   start(args: readonly string[], env?: Record<string, string>): Started
@@ -116,7 +117,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
       return await db.all(z.record(z.string(), z.unknown()), sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    run: (args, changes) => start(args, changes).ended,
+    run: (args, changes) => runCommand(args, {...env, ...changes}),
     copyFolder(name) {
       const copy = dataFolderAt(join(root, name))
       cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
@@ -131,7 +132,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
   }
 }
 
-/** Runs the program to its end, with no other settings than `env`. */
+/** Runs the program as a process of its own to its end, with no other settings than `env`. */
 export function runProgram(
   args: readonly string[],
   env: Record<string, string>,

@@ -1,0 +1,20 @@
+import {type Cli, createCli} from '../../src/cli/context.ts'
+import {createProgram, runProgram} from '../../src/cli/program.ts'
+import type {Ended} from './lab.ts'
+
+/** Runs one command line to its end as `main.ts` does, but in this process; with no other settings than `env`. */
+export async function runCommand(args: readonly string[], env: Record<string, string>): Promise<Ended> {
+  const printed = {stdout: '', stderr: ''}
+  const collect = (name: keyof typeof printed) => ({
+    write(text: string) {
+      printed[name] += text
+    },
+  })
+  const cli: Cli = createCli({
+    env,
+    stdout: collect('stdout'),
+    stderr: collect('stderr'),
+    onStop: () => undefined,
+  })
+  return {code: await runProgram(createProgram(cli), cli, args), signal: null, ...printed}
+}
