@@ -93,13 +93,22 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   })
 }
 
+/** What the part of a run before its release came to. */
+export interface Walked {
+  certificate: Certificate
+  changes: ChangeCounts
+  /** What became of the streams beside the deals, in the order they were read. */
+  streams: ChildResult[]
+  waitedMs: number
+}
+
 /** The part of a run that writes the warehouse; it is closed again before the release is built. */
-async function walkAndApply(
+export async function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
   request: SyncRequest,
   {run, world}: {run: CurrentRun; world: World},
-): Promise<{certificate: Certificate; changes: ChangeCounts; streams: ChildResult[]; waitedMs: number}> {
+): Promise<Walked> {
   const stream = dealStream
   const children = parseChildStreams(config.streams)
   const accepted = new Set(request.accept)

@@ -28,9 +28,9 @@ beforeAll(async () => {
   lab = await createLab()
   const {store} = lab.service
   store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  await lab.walk('2026-02-02T23:30:00-05:00')
   for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
-  await lab.sync('2026-02-20T23:30:00-05:00', {accept: ['change']})
+  await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-01T23:30:00-05:00')
   batches = await exportAll()
 })

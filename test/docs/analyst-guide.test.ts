@@ -36,7 +36,9 @@ beforeAll(async () => {
   seedPortfolio(store, {deals: 300, seed: SEED, today: firstDay})
   for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
     if (day !== firstDay) advanceDay(store, {seed: SEED, day})
-    if (nights % 14 === 0) await lab.sync(`${day}T23:30:00-04:00`)
+    const now = `${day}T23:30:00-04:00`
+    if (now === LAST_NIGHT) await lab.sync(now)
+    else if (nights % 14 === 0) await lab.walk(now)
   }
 })
 

@@ -78,7 +78,7 @@ test('what is new or changed is appended once, and what was known is not', async
 
 test('the next build releases them, and a past date shows what was known then', async () => {
   lab.service.store.insert(someDeals(2))
-  await lab.sync('2026-03-02T23:30:00-05:00')
+  await lab.walk('2026-03-02T23:30:00-05:00')
   writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
   const first = await buildPortfolio(lab.config, {}, lab.createWorld(EVENING))
@@ -103,7 +103,7 @@ test('a deal applied after rates is recorded later than they are', async () => {
   lab.service.store.insert(someDeals(2))
   writeCsv('2026-03-02,4.31')
   await ingest('2026-03-09T21:00:00-05:00', csvFeed())
-  await lab.sync('2026-03-03T23:30:00-05:00')
+  await lab.walk('2026-03-03T23:30:00-05:00')
   expect(
     await lab.queryHistory(
       'select (select max(recorded_at) from walk) > max(recorded_at) as is_later from rate',

@@ -52,16 +52,16 @@ const historyOfFirst = () =>
   )
 
 test('a record that still cannot be read waits on', async () => {
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   spoilNextWalk('much')
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_2)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0})
 })
 
 test('a replayed record takes the place in time at which it was observed', async () => {
-  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
-  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await lab.walk(DAY_2, {config: {detail: 'off'}})
   await mendStoredRecords(360_000)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
   expect(await historyOfFirst()).toEqual([
@@ -71,11 +71,11 @@ test('a replayed record takes the place in time at which it was observed', async
 })
 
 test('later truth is never overwritten by a replay', async () => {
-  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
-  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await lab.walk(DAY_2, {config: {detail: 'off'}})
   lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
-  await lab.sync(DAY_3, {config: {detail: 'off'}})
+  await lab.walk(DAY_3, {config: {detail: 'off'}})
   await mendStoredRecords(360_000)
   await replay(DAY_4)
   expect(await historyOfFirst()).toEqual([
@@ -83,21 +83,21 @@ test('later truth is never overwritten by a replay', async () => {
     {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
     {version: '3', loan_amount: '370000.00', business_date: '2026-02-04'},
   ])
-  const next = await lab.sync(DAY_4, {config: {detail: 'off'}})
+  const next = await lab.walk(DAY_4, {config: {detail: 'off'}})
   expect(next.changes).toMatchObject({updated: 0, unchanged: 80})
 })
 
 test('a record is replayed once', async () => {
-  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
-  await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await lab.walk(DAY_2, {config: {detail: 'off'}})
   await mendStoredRecords(360_000)
   await replay(DAY_3)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
 })
 
 test('a release made before the replay can be made again as it was', async () => {
-  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
   const before = await lab.sync(DAY_2, {config: {detail: 'off'}})
   await mendStoredRecords(360_000)
@@ -112,7 +112,7 @@ test('a release made before the replay can be made again as it was', async () =>
 })
 
 test('the rejected records of a refused walk can be seen', async () => {
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   lab.service.faults.add({
     fault: {
       kind: 'mutate',
@@ -122,7 +122,7 @@ test('the rejected records of a refused walk can be seen', async () => {
       },
     },
   })
-  expect(await failureOf(lab.sync(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
   const listed = await lab.run(['quarantine', 'list', '--json'])
   const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
   expect(records).toHaveLength(80)

@@ -12,7 +12,7 @@ let lab: Lab
 beforeEach(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(40))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
 })
 
 afterEach(() => lab[Symbol.asyncDispose]())
@@ -48,11 +48,11 @@ test.each<[string, (path: string) => void]>([
 
 test('what the last good copy had not seen is walked again', async () => {
   lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_2)
   rmSync(lab.folder.warehouse)
   writeFileSync(lab.folder.history, 'damaged, too')
   expect((await restore()).from).toBe(lab.folder.previousHistory)
-  expect((await lab.sync(DAY_3)).changes).toMatchObject({updated: 1, unchanged: 39})
+  expect((await lab.walk(DAY_3)).changes).toMatchObject({updated: 1, unchanged: 39})
 })
 
 test('a healthy warehouse is not replaced', async () => {

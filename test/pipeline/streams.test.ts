@@ -116,13 +116,13 @@ test('borrowers and documents of every deal are read with the first walk, and te
 test('the next night reads the lists of changed deals and a thirtieth of the others', async () => {
   lab.service.store.insert(someDeals(60))
   link(1)
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   expect(listRequests('borrowers')).toBe(60)
   lab.service.store.update(aDeal(50).id, {status: 'underwriting'})
   link(50)
-  const {streams} = await lab.sync(DAY_2, ALL)
+  const {streams} = await lab.walk(DAY_2, ALL)
   expect(streams[0]).toMatchObject({listed: 3, changes: {created: 1}})
-  expect((await lab.sync(DAY_2, ALL)).streams).toMatchObject([
+  expect((await lab.walk(DAY_2, ALL)).streams).toMatchObject([
     {outcome: 'unchanged', listed: 0},
     {outcome: 'unchanged', listed: 0},
   ])
@@ -130,7 +130,7 @@ test('the next night reads the lists of changed deals and a thirtieth of the oth
 
 test('the lists of a deal that a webhook has named are read by the next run, though the deal is as it was', async () => {
   lab.service.store.insert(someDeals(60))
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   attach(55)
   using ledger = openLedger(lab.folder.ledger)
   const event = {eventId: 'evt_1', type: 'document.uploaded', dealId: aDeal(55).id}
@@ -139,7 +139,7 @@ test('the lists of a deal that a webhook has named are read by the next run, tho
   await lab.sync(DAY_2, ALL)
   expect(await lab.query('select deal_id from core.document')).toEqual([{deal_id: aDeal(55).id}])
   expect(listRequests('documents') - before).toBe(3)
-  await lab.sync(DAY_3, ALL)
+  await lab.walk(DAY_3, ALL)
   expect(listRequests('documents') - before).toBe(5)
 })
 
@@ -147,10 +147,10 @@ test('a borrower absent from a whole list is missing, still counts, and vanishes
   lab.service.store.insert(someDeals(2))
   const gone = link(1)
   link(2)
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   unlink(gone)
   lab.service.store.update(aDeal(1).id, {status: 'underwriting'})
-  expect((await lab.sync(DAY_2, ALL)).streams[0]).toMatchObject({changes: {missing: 1, vanished: 0}})
+  expect((await lab.walk(DAY_2, ALL)).streams[0]).toMatchObject({changes: {missing: 1, vanished: 0}})
   // Asked for again on the same day it would prove nothing more.
   lab.service.store.update(aDeal(1).id, {status: 'approved'})
   await lab.sync('2026-02-03T23:31:00-05:00', ALL)
@@ -164,7 +164,7 @@ test('a path of borrowers that fails, is gone or is refused loses no walk and ma
   const numbers = [1, 2, 3, 4, 5, 6]
   lab.service.store.insert(someDeals(6))
   for (const number of numbers) link(number)
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   lab.service.database.run('delete from borrower')
   for (const [index, status] of [500, 404, 403].entries()) {
     const [from, to] = index % 2 === 0 ? ['draft', 'underwriting'] : ['underwriting', 'draft']
@@ -187,7 +187,7 @@ test('a path of borrowers that fails, is gone or is refused loses no walk and ma
 test('one deal whose list cannot be read concludes nothing for itself and holds up no other', async () => {
   lab.service.store.insert(someDeals(8))
   for (const number of [1, 2]) link(number)
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   lab.service.database.run('delete from borrower')
   for (const number of [1, 2, 3]) {
     lab.service.store.update(aDeal(number).id, {status: 'underwriting'})
@@ -203,14 +203,14 @@ test('one deal whose list cannot be read concludes nothing for itself and holds 
     {deal_id: aDeal(1).id, is_missing: false},
     {deal_id: aDeal(2).id, is_missing: true},
   ])
-  const third = await lab.sync(DAY_3, {config})
+  const third = await lab.walk(DAY_3, {config})
   expect(third.streams[0]).toMatchObject({changes: {vanished: 1}})
 })
 
 test('lists that lose more than a day can explain are refused alone until accepted', async () => {
   lab.service.store.insert(someDeals(40))
   for (let number = 1; number <= 40; number++) link(number)
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   lab.service.database.run('delete from borrower')
   for (let number = 1; number <= 8; number++) {
     lab.service.store.update(aDeal(number).id, {status: 'underwriting'})
@@ -224,7 +224,7 @@ test('lists that lose more than a day can explain are refused alone until accept
   expect(await lab.query('select count(*) as links from core.borrower where not is_missing')).toEqual([
     {links: '40'},
   ])
-  const accepted = await lab.sync(DAY_2, {...ALL, accept: ['shrink']})
+  const accepted = await lab.walk(DAY_2, {...ALL, accept: ['shrink']})
   expect(accepted.streams[0]).toMatchObject({outcome: 'applied'})
   expect(accepted.streams[0]?.changes.missing).toBeGreaterThan(7)
 })
@@ -233,7 +233,7 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
   lab.service.store.insert(someDeals(80))
   for (let number = 1; number <= 80; number++) link(number)
   const bad = link(1, {email: 'secret.person@example.com'})
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   lab.service.store.update(aDeal(1).id, {status: 'underwriting'})
   lab.service.store.update(aDeal(2).id, {status: 'underwriting'})
   lab.service.faults.add({
@@ -259,7 +259,7 @@ test('a record that names another deal, or cannot be read, is quarantined sealed
       },
     },
   })
-  const {streams} = await lab.sync(DAY_2, ALL)
+  const {streams} = await lab.walk(DAY_2, ALL)
   expect(streams[0]).toMatchObject({outcome: 'applied', changes: {missing: 0, vanished: 0}})
   expect(await lab.queryHistory('select record_id, path, record from raw.quarantine order by path')).toEqual([
     {
@@ -286,7 +286,7 @@ test('a quarantined borrower is replayed from what was sealed, and restored with
       },
     },
   })
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   await inWarehouse((db) =>
     db.run(
       `update warehouse.raw.quarantine set record = json_merge_patch(record, '{"created_at": "2026-01-10"}')`,
@@ -367,7 +367,7 @@ test('no name, address or digit of a person reaches the data folder, whatever th
 
 test('under another key nothing is synced: the same person would be two', async () => {
   lab.service.store.insert(someDeals(2))
-  await lab.sync(DAY_1, ALL)
+  await lab.walk(DAY_1, ALL)
   const refusal = await failureOf(lab.sync(DAY_2, {config: {...ALL.config, hashKey: 'another-key-of-mine'}}))
   expect(refusal).toMatchObject({code: 'HASH_KEY_CHANGED', exitCode: 2})
   expect(await failureOf(lab.sync(DAY_2, {config: {streams: 'deals,tenants'}}))).toMatchObject({
@@ -427,7 +427,7 @@ test.each(AMID_LISTS)(
       pageSize: 2,
       shrinkLimitPct: 100,
     }
-    await lab.sync(DAY_1, {config})
+    await lab.walk(DAY_1, {config})
     firstOfEach.forEach(unlink)
     for (const id of lab.service.store.ids()) lab.service.store.update(id, {status: 'underwriting'})
     lab.service.faults.add({match: {path: /deal_000003\/borrowers\?.*cursor=/}, fault})

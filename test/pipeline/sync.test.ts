@@ -51,7 +51,7 @@ test('an unchanged walk of a new day is released as of that day and counts as ob
 
 test('a changed amount and status become a new version, the history keeps the old one', async () => {
   lab.service.store.insert(someDeals(10))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
   const {changes} = await lab.sync(DAY_2)
   expect(changes).toMatchObject({updated: 1, unchanged: 9})
@@ -67,7 +67,7 @@ test('a changed amount and status become a new version, the history keeps the ol
 
 test('a deal that its own page says is gone vanishes with the walk that misses it', async () => {
   lab.service.store.insert(someDeals(10))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   lab.service.store.remove('deal_000004')
   const {changes} = await lab.sync(DAY_2)
   expect(changes).toMatchObject({missing: 0, vanished: 1, unchanged: 9})
@@ -79,7 +79,7 @@ test('a deal that its own page says is gone vanishes with the walk that misses i
 test('without details an absent deal is missing first, still counts, and vanishes with the second walk', async () => {
   const config = {detail: 'off' as const}
   lab.service.store.insert(someDeals(10))
-  await lab.sync(DAY_1, {config})
+  await lab.walk(DAY_1, {config})
   lab.service.store.remove('deal_000004')
   const second = await lab.sync(DAY_2, {config})
   expect(second.changes).toMatchObject({missing: 1, vanished: 0})
@@ -93,9 +93,9 @@ test('without details an absent deal is missing first, still counts, and vanishe
 
 test('a vanished deal that returns is restored', async () => {
   lab.service.store.insert(someDeals(10))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   lab.service.store.remove('deal_000004')
-  await lab.sync(DAY_2)
+  await lab.walk(DAY_2)
   lab.service.store.insert([aDeal(4)])
   const {changes} = await lab.sync(DAY_3)
   expect(changes).toMatchObject({restored: 1, unchanged: 9})
@@ -117,7 +117,7 @@ test('more deals absent than a day can explain are refused until accepted', asyn
 
 test('a bad record is quarantined whole and its deal is neither lost nor missing', async () => {
   lab.service.store.insert(someDeals(150))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   lab.service.faults.add({
     match: {path: /^\/deals(\?|$)/, nth: 1},
     fault: {
@@ -142,11 +142,11 @@ test('a bad record is quarantined whole and its deal is neither lost nor missing
 
 test('every walk ties out: records and present deals are explained to the cent', async () => {
   lab.service.store.insert(someDeals(60))
-  await lab.sync(DAY_1, {config: {detail: 'off'}})
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
   lab.service.store.remove('deal_000007')
   lab.service.store.update('deal_000008', {loanAmountCents: 1_23n})
   lab.service.faults.add({match: {path: /^\/deals\?/, nth: 1}, fault: {kind: 'shift'}})
-  await lab.sync(DAY_2, {config: {detail: 'off', pageSize: 10}})
+  await lab.walk(DAY_2, {config: {detail: 'off', pageSize: 10}})
   const [walk] = await lab.queryHistory(`
     select
       records = created + updated + restored + unchanged + duplicates + quarantined as records_tie,
@@ -183,7 +183,7 @@ test('a dry run says what would change and leaves everything as it was', async (
 
 test('a dry run of a walk that a guard would refuse is refused as well', async () => {
   lab.service.store.insert(someDeals(40))
-  await lab.sync(DAY_1)
+  await lab.walk(DAY_1)
   for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
   expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
     code: 'GUARD_SHRINK',

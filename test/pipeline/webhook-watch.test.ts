@@ -17,16 +17,16 @@ beforeEach(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(6))
   day = 1
-  await sync()
+  await walk()
 })
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
 /** The walk of the next day. */
-function sync(changes: Partial<Lab['config']> = config) {
+function walk(changes: Partial<Lab['config']> = config) {
   const now = `2026-06-${String(day).padStart(2, '0')}T17:00:00Z`
   day += 1
-  return lab.sync(now, {config: changes})
+  return lab.walk(now, {config: changes})
 }
 
 function receive(dealId: string, type = 'deal.updated', receivedAt = Date.now()): string {
@@ -51,8 +51,8 @@ test('a change that an event told of is not missed, applied already or waiting s
   await applyWaiting()
   fund('deal_000002')
   receive('deal_000002')
-  const {walk} = await sync()
-  expect(lastCoverage()).toMatchObject({walk_id: walk.walk_id, changes: 1, missed: 0})
+  const {certificate} = await walk()
+  expect(lastCoverage()).toMatchObject({walk_id: certificate.walkId, changes: 1, missed: 0})
 })
 
 test('changes without an event are missed: a new deal, one that changed, one that went', async () => {
@@ -61,33 +61,33 @@ test('changes without an event are missed: a new deal, one that changed, one tha
   fund('deal_000003')
   lab.service.store.remove('deal_000004')
   receive('deal_000003')
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 4, missed: 3})
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 0, missed: 0})
 })
 
 test('an event whose deal did not change, or of a deal nobody knows, is harmless', async () => {
   receive('deal_000001')
   receive('deal_999999')
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 0, missed: 0})
 })
 
 test('an absence is missed once: that it is confirmed by the next walk is no other change', async () => {
   const withoutDetails = {...config, detail: 'off' as const}
   lab.service.store.remove('deal_000004')
-  expect((await sync(withoutDetails)).changes).toMatchObject({missing: 1})
+  expect((await walk(withoutDetails)).changes).toMatchObject({missing: 1})
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 1})
-  expect((await sync(withoutDetails)).changes).toMatchObject({vanished: 1})
+  expect((await walk(withoutDetails)).changes).toMatchObject({vanished: 1})
   expect(lastCoverage()).toMatchObject({changes: 0, missed: 0})
 })
 
 test('an event counts for the walk after the one it came before, not for later ones', async () => {
   receive('deal_000001')
-  await sync()
+  await walk()
   fund('deal_000001')
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 1})
 })
 
@@ -103,9 +103,9 @@ test('an event that came while a walk had read its deal already counts for the n
       },
     },
   })
-  expect((await sync({...config, detail: 'off'})).changes).toMatchObject({updated: 0})
+  expect((await walk({...config, detail: 'off'})).changes).toMatchObject({updated: 0})
   lab.service.faults.clear()
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
 })
 
@@ -115,7 +115,7 @@ test('an event older than senders try again is kept until a walk was compared wi
   const eventId = receive('deal_000001', 'deal.updated', Date.now() - 10 * 86_400_000)
   settleEvents(ledger, {eventIds: [eventId], outcome: 'applied'}, Date.now())
   fund('deal_000001')
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
   settleEvents(ledger, {eventIds: [], outcome: 'applied'}, Date.now())
   expect(ledger.db.prepare('select * from webhook_event').all()).toEqual([])
@@ -123,22 +123,22 @@ test('an event older than senders try again is kept until a walk was compared wi
 
 test('a refused walk is compared by nobody', async () => {
   fund('deal_000001')
-  await sync()
+  await walk()
   const {walk_id} = lastCoverage() ?? {}
   for (const {id} of someDeals(6)) lab.service.store.remove(id)
-  await expect(sync({...config, shrinkLimitPct: 5})).rejects.toThrow()
+  await expect(walk({...config, shrinkLimitPct: 5})).rejects.toThrow()
   expect(lastCoverage()).toMatchObject({walk_id})
 })
 
 test('the first walk under webhooks, and one after a walk without them, only begin to count', async () => {
   expect(lastCoverage()).toBeUndefined()
   fund('deal_000001')
-  await sync({})
+  await walk({})
   fund('deal_000002')
-  await sync()
+  await walk()
   expect(lastCoverage()).toBeUndefined()
   fund('deal_000003')
-  await sync()
+  await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 1})
 })
 
@@ -146,15 +146,15 @@ test('status shows it, and nothing where no webhooks are taken', async () => {
   fund('deal_000001')
   fund('deal_000002')
   receive('deal_000002')
-  const {walk} = await sync()
+  const {certificate} = await walk()
   const env = {LOANTAPE_WEBHOOK_SECRET}
   expect(readJson(await lab.run(['status', '--json'], env)).webhooks).toEqual({
-    walk_id: walk.walk_id,
+    walk_id: certificate.walkId,
     settled_at: expect.any(String),
     changes: 2,
     missed: 1,
   })
-  const words = `Webhooks: missed 1 of the 2 changes of walk ${walk.walk_id}.`
+  const words = `Webhooks: missed 1 of the 2 changes of walk ${certificate.walkId}.`
   expect((await lab.run(['status'], env)).stdout).toContain(words)
   const without = await lab.run(['status', '--json'])
   expect(readJson(without).webhooks).toBeNull()

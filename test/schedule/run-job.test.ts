@@ -12,7 +12,7 @@ let lab: Lab
 beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(4, {status: 'draft'}))
-  await lab.sync('2026-05-28T23:00:00Z')
+  await lab.walk('2026-05-28T23:00:00Z')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-06-02T23:00:00Z')
 })

@@ -4,16 +4,17 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {realClock} from '../../src/clock.ts'
-import {type Config, parseConfig} from '../../src/config.ts'
+import {type Config, parseConfig, requireSource} from '../../src/config.ts'
 import type {Failure} from '../../src/errors.ts'
+import {withRun} from '../../src/ledger/runs.ts'
 import {createSilentLog} from '../../src/log.ts'
-import {type SyncRequest, type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
 import type {World} from '../../src/types.ts'
-import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/warehouse.ts'
 import {runCommand} from './command.ts'
 
@@ -41,6 +42,9 @@ export interface Started extends Disposable {
   ended: Promise<Ended>
 }
 
+/** How a lab's night differs from the usual one. */
+type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal}
+
 /** A local service and a data folder of their own; disposing it ends the one and removes the other. */
 export interface Lab extends AsyncDisposable {
   service: RunningService
@@ -49,10 +53,9 @@ export interface Lab extends AsyncDisposable {
   /** The environment a process needs to read this service into this folder. */
   env: Record<string, string>
   /** Syncs in this process, the business clock standing at `now` (ISO 8601). */
-  sync(
-    now: string,
-    request?: SyncRequest & {config?: Partial<Config>; signal?: AbortSignal},
-  ): Promise<SyncResult>
+  sync(now: string, request?: NightRequest): Promise<SyncResult>
+  /** A sync that ends before its release: the night is in the history, and the next sync or build releases it. */
+  walk(now: string, request?: NightRequest): Promise<Walked>
   createWorld(now?: string): World
   /** SQL over a release; the current one by default. */
   query(sql: string, releaseId?: string): Promise<Row[]>
@@ -107,6 +110,15 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     sync(now, {config: changes, signal, ...request} = {}) {
       const world = {...createWorld(now), ...(signal && {signal})}
       return syncDeals({...config, ...changes}, request, world)
+    },
+    walk(now, {config: changes, signal, ...request} = {}) {
+      const world = {...createWorld(now), ...(signal && {signal})}
+      const source = requireSource({...config, ...changes})
+      requireWritable(folder)
+      return withRun(folder.ledger, 'sync', world, async (run) => {
+        const walked = await walkAndApply(folder, source, request, {run, world})
+        return {outcome: 'walked', ...walked}
+      })
     },
     async query(sql, releaseId) {
       await using db = await openRelease(requireRelease(folder, releaseId))

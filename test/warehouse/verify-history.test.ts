@@ -9,9 +9,9 @@ let lab: Lab
 beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(1000))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  await lab.walk('2026-02-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00')
+  await lab.walk('2026-02-03T23:30:00-05:00')
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
