@@ -3,14 +3,14 @@ import type {Stream} from '../contract/stream.ts'
 import type {Certificate} from '../types.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {inParts, isInPart} from './parts.ts'
+import {findRepeated} from './parts.ts'
 import {amountOf, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 const totalsRow = z.object({
-  distinct_records: z.coerce.number(),
-  duplicates: z.coerce.number(),
-  amount_total: z.string(),
+  listed: z.coerce.number(),
+  distinct: z.coerce.number(),
+  amountTotal: z.string(),
 })
 
 /**
@@ -18,66 +18,63 @@ const totalsRow = z.object({
  * digest of its cursor chain. Of records seen twice the later request counts.
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
-  const store = async () => {
-    await db.run(
+  const {listed, distinct, amountTotal} = await withEnoughMemory(db, () => readTotals(db, stream))
+  const duplicates = listed - distinct
+  await inTransaction(db, () =>
+    db.run(
       `update warehouse.raw.walk set
-         distinct_records = 0,
-         duplicates = 0,
-         amount_total = 0,
+         distinct_records = $2,
+         duplicates = $3,
+         amount_total = $4::decimal(38,2),
+         is_shifted = $5,
          ended_how = 'complete',
          cursor_digest = (
            select sha256(string_agg(coalesce(cursor, ''), chr(10) order by page_no))
            from warehouse.raw.page where walk_id = $1
          )
        where walk_id = $1`,
-      [walk.walkId],
-    )
-    await inParts(db, [tablesOf(stream).staged], () => db.run(buildTotalsSql(stream), [walk.walkId]))
-    await db.run('update warehouse.raw.walk set is_shifted = duplicates > 0 where walk_id = $1', [
-      walk.walkId,
-    ])
-  }
-  await withEnoughMemory(db, () => inTransaction(db, store))
-  const totals = await db.one(
-    totalsRow,
-    'select distinct_records, duplicates, amount_total from warehouse.raw.walk where walk_id = $1',
-    [walk.walkId],
+      [walk.walkId, distinct, duplicates, amountTotal, duplicates > 0],
+    ),
   )
   return {
     walkId: walk.walkId,
     businessDate: walk.businessDate,
     pages: walk.pages,
     records: walk.records,
-    distinct: totals.distinct_records,
-    duplicates: totals.duplicates,
+    distinct,
+    duplicates,
     quarantined: walk.quarantined,
-    amountTotal: totals.amount_total,
+    amountTotal,
     resumed: walk.resumed,
   }
 }
 
-/** SQL that adds the records of the part under way to the certificate `$1`. */
-function buildTotalsSql(stream: Stream): string {
+/** What was listed; of records seen twice the later request counts, and only these are put in order. */
+async function readTotals(db: Database, stream: Stream): Promise<z.output<typeof totalsRow>> {
   const {idColumn} = stream
-  return `
-    update warehouse.raw.walk set
-      distinct_records = walk.distinct_records + totals.distinct_records,
-      duplicates = walk.duplicates + totals.listed - totals.distinct_records,
-      amount_total = walk.amount_total + totals.amount_total
-    from (
-      with latest as (
-        select
-          count(*) as listed,
-          arg_max(${amountOf(stream)}, (observed_at, page_no, position)) as amount
-        from ${tablesOf(stream).staged}
-        where source = 'list' and ${isInPart(idColumn)}
-        group by ${idColumn}
-      )
-      select
-        coalesce(sum(listed), 0) as listed,
-        count(*) as distinct_records,
-        coalesce(sum(amount), 0) as amount_total
-      from latest
-    ) as totals
-    where walk.walk_id = $1`
+  const {staged} = tablesOf(stream)
+  await findRepeated(db, stream, staged)
+  const totals = await db.one(
+    totalsRow,
+    `with listed as not materialized (
+       select ${idColumn}, ${amountOf(stream)} as amount, observed_at, page_no, position
+       from ${staged}
+       where source = 'list'
+     ),
+     latest as (
+       select amount from listed anti join temp.repeated using (${idColumn})
+       union all
+       select arg_max(amount, (observed_at, page_no, position))
+       from listed
+       semi join temp.repeated using (${idColumn})
+       group by ${idColumn}
+     )
+     select
+       (select count(*) from listed) as listed,
+       count(*) as "distinct",
+       coalesce(sum(amount), 0)::decimal(38,2) as "amountTotal"
+     from latest`,
+  )
+  await db.run('drop table temp.repeated')
+  return totals
 }

@@ -2,7 +2,6 @@ import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {createTempTable, inParts, isInPart} from './parts.ts'
 import {tablesOf} from './stream-tables.ts'
 
 /** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
@@ -22,11 +21,7 @@ export async function recordDrift(db: Database, stream: Stream, walk: {walkId: s
       `delete from warehouse.raw.drift where walk_id = $1 and stream = ${quoteLiteral(stream.name)}`,
       [walk.walkId],
     )
-    const findings = buildFindingsSql(stream, walk.walkId)
-    await createTempTable(db, 'finding', findings)
-    await inParts(db, [tablesOf(stream).staged], () => db.run(`insert into temp.finding ${findings}`))
     await db.run(buildDriftSql(stream), [walk.walkId])
-    await db.run('drop table temp.finding')
   }
   await withEnoughMemory(db, () => inTransaction(db, store))
 }
@@ -70,30 +65,24 @@ export function listLastDrift(
   )
 }
 
-/** What the records of the part under way show. */
-function buildFindingsSql(stream: Stream, walkId: string): string {
+function buildDriftSql(stream: Stream): string {
   const findings = [
     buildNewFieldsSql(stream),
     ...optionalColumnsOf(stream).map(({name}) => buildMissingFieldSql(stream, name)),
-    ...stream.vocabularies.map((vocabulary) => buildUnknownValuesSql(stream, vocabulary, walkId)),
+    ...stream.vocabularies.map((vocabulary) => buildUnknownValuesSql(stream, vocabulary)),
   ]
   return `
-    with observed as (
-      from ${tablesOf(stream).staged} where source in ('list', 'detail') and ${isInPart(stream.idColumn)}
-    )
-    from (
-      ${findings.map((sql) => `(${sql})`).join('\n      union all by name\n      ')}
-    )`
-}
-
-function buildDriftSql({name}: Stream): string {
-  return `
     insert into warehouse.raw.drift by name
-    select $1 as walk_id, ${quoteLiteral(name)} as stream, kind, path, value, cast(sum(records) as bigint) as records
-    from temp.finding
-    group by kind, path, value
-    having sum(records) > 0
-    qualify row_number() over (partition by kind order by sum(records) desc, path, value) <= ${MOST_FINDINGS}
+    with observed as (
+      from ${tablesOf(stream).staged} where source in ('list', 'detail')
+    ),
+    finding as (
+      ${findings.map((sql) => `(${sql})`).join('\n      union all by name\n      ')}
+    )
+    select $1 as walk_id, ${quoteLiteral(stream.name)} as stream, kind, path, value, records
+    from finding
+    where records > 0
+    qualify row_number() over (partition by kind order by records desc, path, value) <= ${MOST_FINDINGS}
     order by kind, path, value`
 }
 
@@ -131,12 +120,9 @@ function buildMissingFieldSql({idColumn}: Stream, column: string): string {
 }
 
 /** Without a list of its own a vocabulary is what was stored before; the first values there are surprise nobody. */
-function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary, walkId: string): string {
+function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
   const {version} = tablesOf(stream)
-  const before = `(
-    select distinct ${column} from ${version}
-    where ${column} is not null and walk_id is distinct from ${quoteLiteral(walkId)}
-  )`
+  const before = `(select distinct ${column} from ${version} where ${column} is not null and walk_id is distinct from $1)`
   const isUnknown =
     known === null
       ? `exists ${before} and ${column} not in ${before}`

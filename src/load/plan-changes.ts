@@ -3,7 +3,7 @@ import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
+import {createTempTable, findRepeated, inParts, isInPart, partOf} from './parts.ts'
 import {amountOf, buildListHashSql, buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
@@ -64,18 +64,16 @@ async function compareStaged(
   stream: Stream,
   {walkId, staged}: {walkId: string | null; staged: string},
 ): Promise<ChangePlan> {
-  const repeated = buildRepeatedSql(stream, staged)
   const change = buildChangeSql(stream)
   const absence = buildAbsenceSql(stream, walkId)
-  await createTempTable(db, 'repeated', repeated)
+  await findRepeated(db, stream, staged)
   await db.run(buildIncomingSql(stream, staged))
   await createTempTable(db, 'change', change)
   await createTempTable(db, 'absence', absence)
-  // What a walk does not hold is compared, too; what was looked at is looked up.
-  const compared = walkId === null ? [staged] : [staged, tablesOf(stream).head]
+  // The latest states are held while what was staged streams by; a few staged rows are held instead.
+  const held = walkId === null ? staged : tablesOf(stream).head
   let listed = 0
-  await inParts(db, compared, async () => {
-    await db.run(`insert into temp.repeated ${repeated}`)
+  await inParts(db, [held], async () => {
     await db.run(`insert into temp.change ${change}`)
     await db.run(`insert into temp.absence ${absence}`)
     listed += (await db.one(listedRow, 'select count(*) as listed from incoming where is_listed')).listed
@@ -92,10 +90,6 @@ async function compareStaged(
 export async function dropPlan(db: Database): Promise<void> {
   await db.run('drop view temp.incoming')
   for (const table of ['repeated', 'change', 'absence']) await db.run(`drop table temp.${table}`)
-}
-
-function buildRepeatedSql({idColumn}: Stream, staged: string): string {
-  return `select ${idColumn} from ${staged} where ${isInPart(idColumn)} group by ${idColumn} having count(*) > 1`
 }
 
 /**

@@ -19,7 +19,7 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 2)
+  await workInParts(db, 20)
 })
 
 afterEach(async () => {
