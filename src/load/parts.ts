@@ -3,7 +3,7 @@ import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** Rows of a table that are sorted, grouped or joined at once: few enough for the memory of a load. */
-const PART_ROWS = 250_000
+const PART_ROWS = 500_000
 
 /**
  * Runs `work` once for each part of the records, so that what a statement sorts, groups or joins does not grow with

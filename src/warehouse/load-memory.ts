@@ -3,7 +3,7 @@ import {messageOf} from '../errors.ts'
 import type {Database} from './database.ts'
 
 /** Megabytes the engine may hold while it loads: enough for any number of common rows; what does not fit spills. */
-const COMMON_MB = 64
+const COMMON_MB = 56
 
 /** Rows the engine works on at once, however long they are. */
 const VECTOR_ROWS = 2048
