@@ -3,7 +3,7 @@ import type {Stream} from '../contract/stream.ts'
 import type {Certificate} from '../types.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {findRepeated} from './parts.ts'
+import {findRepeated} from './incoming.ts'
 import {amountOf, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 

@@ -45,10 +45,3 @@ export function partOf(table: string, {idColumn}: Stream): string {
 export function createTempTable(db: Database, name: string, query: string): Promise<void> {
   return db.run(`create or replace temp table ${name} as ${query} limit 0`)
 }
-
-/** Fills the temporary table `repeated` with the ids of the records that were staged more than once. */
-export async function findRepeated(db: Database, {idColumn}: Stream, staged: string): Promise<void> {
-  const repeated = `select ${idColumn} from ${staged} where ${isInPart(idColumn)} group by ${idColumn} having count(*) > 1`
-  await createTempTable(db, 'repeated', repeated)
-  await inParts(db, [staged], () => db.run(`insert into temp.repeated ${repeated}`))
-}

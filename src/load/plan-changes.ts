@@ -3,8 +3,9 @@ import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {createTempTable, findRepeated, inParts, isInPart, partOf} from './parts.ts'
-import {amountOf, buildListHashSql, buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {createIncoming, dropIncoming} from './incoming.ts'
+import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
+import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -66,8 +67,7 @@ async function compareStaged(
 ): Promise<ChangePlan> {
   const change = buildChangeSql(stream)
   const absence = buildAbsenceSql(stream, walkId)
-  await findRepeated(db, stream, staged)
-  await db.run(buildIncomingSql(stream, staged))
+  await createIncoming(db, stream, staged)
   await createTempTable(db, 'change', change)
   await createTempTable(db, 'absence', absence)
   // The latest states are held while what was staged streams by; a few staged rows are held instead.
@@ -88,47 +88,8 @@ async function compareStaged(
 
 /** Drops what {@link planChanges} left. */
 export async function dropPlan(db: Database): Promise<void> {
-  await db.run('drop view temp.incoming')
-  for (const table of ['repeated', 'change', 'absence']) await db.run(`drop table temp.${table}`)
-}
-
-/**
- * The latest staged row of each record of the part under way; under one instant the record's own page counts after the
- * list. Only records that were staged more than once are ordered.
- */
-function buildIncomingSql(stream: Stream, staged: string): string {
-  const {idColumn} = stream
-  const latestFirst = `observed_at desc, (source <> 'list') desc, page_no desc, position desc`
-  const isListed = `source in ('list', 'replay')`
-  const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
-  const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
-  const rows = partOf(staged, stream)
-  const repeated = partOf('temp.repeated', stream)
-  return `
-    create or replace temp view incoming as
-    select
-      *,
-      ${isListed} as is_listed,
-      ${listedAmount} as listed_amount,
-      ${listHash} as list_hash
-    from ${rows}
-    anti join ${repeated} using (${idColumn})
-    union all
-    select
-      *,
-      bool_or(${isListed}) over same_record as is_listed,
-      first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
-      first_value(${listHash} ignore nulls) over latest_first as list_hash
-    from ${rows}
-    semi join ${repeated} using (${idColumn})
-    window
-      same_record as (partition by ${idColumn}),
-      latest_first as (
-        partition by ${idColumn}
-        order by ${latestFirst}
-        rows between unbounded preceding and unbounded following
-      )
-    qualify row_number() over (partition by ${idColumn} order by ${latestFirst}) = 1`
+  await dropIncoming(db)
+  for (const table of ['change', 'absence']) await db.run(`drop table temp.${table}`)
 }
 
 /** The value a column has after this observation `i`, given the state before it `h`. */
