@@ -25,6 +25,7 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
         await copyFile(path, part)
         moveIntoPlace(part, final)
       } catch (error) {
+        // What failed says more than what could not be tidied up after it.
         await rm(part, {force: true}).catch(() => undefined)
         const code = codeOf(error)
         const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})`

@@ -3,6 +3,7 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {Observation, Quarantined, WireRecord} from '../types.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
+import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
 import {createStagedRows, tablesOf} from './stream-tables.ts'
@@ -34,7 +35,15 @@ export type StagedDetail =
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
  */
-export async function listDetailCandidates(
+export function listDetailCandidates(
+  db: Database,
+  stream: Stream,
+  asked: {now: bigint; limit: number},
+): Promise<DetailCandidate[]> {
+  return withEnoughMemory(db, () => rankCandidates(db, stream, asked))
+}
+
+async function rankCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number},

@@ -3,6 +3,7 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {ColumnValue, NormalisedPage} from '../types.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
+import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
@@ -24,6 +25,13 @@ export interface Announcement {
   at: string
 }
 
+interface ParentsAsked {
+  walk: Pick<OpenWalk, 'walkId' | 'businessDate'>
+  now: bigint
+  limit: number
+  announced: readonly Announcement[]
+}
+
 /**
  * The parents whose lists are to be read, in order of need: those with a child that was missed on an earlier day, those
  * never listed, or changed or announced since, then those not listed for longest; last those whose list could not be read the last
@@ -32,16 +40,11 @@ export interface Announcement {
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
-export async function listParentsInNeed(
-  db: Database,
-  stream: Stream,
-  asked: {
-    walk: Pick<OpenWalk, 'walkId' | 'businessDate'>
-    now: bigint
-    limit: number
-    announced: readonly Announcement[]
-  },
-): Promise<string[]> {
+export function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
+  return withEnoughMemory(db, () => rankParents(db, stream, asked))
+}
+
+async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
   const parents = tablesOf(parent.stream).head

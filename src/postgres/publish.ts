@@ -52,7 +52,7 @@ export async function publishToPostgres(
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<PublishResult> {
   await using session = await openSession(request.url)
-  const stop = () => void session.client.end().catch(() => undefined)
+  const stop = () => void session.end()
   world.signal.addEventListener('abort', stop, {once: true})
   try {
     await acquireLock(session)

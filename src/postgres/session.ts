@@ -9,6 +9,8 @@ export interface Session extends AsyncDisposable {
   readonly server: string
   run(sql: string): Promise<void>
   all<T>(row: z.ZodType<T>, sql: string, params?: unknown[]): Promise<T[]>
+  /** Ends it, also when it is lost: a statement under way fails. */
+  end(): Promise<void>
 }
 
 const CONNECT_MS = 15_000
@@ -28,10 +30,12 @@ export async function openSession(url: string): Promise<Session> {
   })
   // A connection that breaks fails the statement under way; without this it would end the process, too.
   client.on('error', () => undefined)
+  // One that is lost already cannot be ended once more.
+  const end = () => client.end().catch(() => undefined)
   try {
     await client.connect()
   } catch (error) {
-    await client.end().catch(() => undefined)
+    await end()
     throw explainPostgres(error, server)
   }
   return {
@@ -44,9 +48,7 @@ export async function openSession(url: string): Promise<Session> {
       const {rows} = await client.query(sql, params)
       return rows.map((values) => row.parse(values))
     },
-    async [Symbol.asyncDispose]() {
-      // One that is lost already cannot be ended once more.
-      await client.end().catch(() => undefined)
-    },
+    end,
+    [Symbol.asyncDispose]: end,
   }
 }
