@@ -1,8 +1,9 @@
 import {execFileSync} from 'node:child_process'
-import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {mkdirSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {openDatabase} from '../../src/warehouse/database.ts'
 import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -43,6 +44,15 @@ select list(n order by n)::varchar as deal_id
 from (select r.range || deal.deal_id as n from core.deal as deal, range(100000) as r)
 `
 
+/** Makes the warehouse longer than anything else a load writes; its length in blocks of 512 bytes. */
+async function fillWarehouse(): Promise<number> {
+  const {warehouse} = lab.folder
+  await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
+  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(600000)')
+  await db.run('checkpoint warehouse')
+  return Math.floor(statSync(warehouse).size / 512)
+}
+
 function readRuns(where: string): Record<string, unknown>[] {
   const db = new DatabaseSync(lab.folder.ledger, {readOnly: true})
   try {
@@ -80,8 +90,9 @@ test('a run whose engine has too little memory fails by name, the server goes on
 
 test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
   lab.service.store.insert(someDeals(1200).slice(300))
+  const blocks = await fillWarehouse()
   // Writing on fails as on a full disk; the limit can be lifted again.
-  const script = `trap '' XFSZ; ulimit -S -f ${1600 * 2}; exec "$0" "$@"`
+  const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
   using serve = startProcess(['sh', '-c', script, process.execPath, MAIN, 'serve'], {
     ...settings,
     NODE_COMPILE_CACHE: '',
