@@ -1,3 +1,4 @@
+import {setImmediate as nextTurn} from 'node:timers/promises'
 import {ContractError, codeOf, messageOf} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {Page, World} from '../types.ts'
@@ -63,6 +64,10 @@ export async function* walkPages(
         seen.add(nextCursor)
         cursor = nextCursor
         ahead = fetchPage(cursor)
+        // It is sent when undici has found the connection to be still open, two turns of the event loop from here: a
+        // consumer at work would keep it waiting.
+        await nextTurn()
+        await nextTurn()
       }
       yield page
     }

@@ -1,3 +1,4 @@
+import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {createClient} from '../../src/source/client.ts'
@@ -70,6 +71,24 @@ test('asks with page size and filter on every page', async () => {
 test('goes on from a cursor', async () => {
   const pages = await withWalk(pagesUpTo(4), collect, {request: {cursor: 'c3', seenCursors: ['c2', 'c3']}})
   expect(pages.map((page) => page.cursor)).toEqual(['c3', 'c4'])
+})
+
+test('has sent for the next page before the consumer is given the last', async () => {
+  let sent = 0
+  const countSent = () => {
+    sent += 1
+  }
+  subscribe('undici:client:sendHeaders', countSent)
+  try {
+    const sentAtEach = await withWalk(pagesUpTo(5), async (walk) => {
+      const counts: number[] = []
+      for await (const _page of walk) counts.push(sent)
+      return counts
+    })
+    expect(sentAtEach).toEqual([2, 3, 4, 5, 5])
+  } finally {
+    unsubscribe('undici:client:sendHeaders', countSent)
+  }
 })
 
 test('fetches one page ahead, and only one, while the consumer handles the last', async () => {
