@@ -1,5 +1,6 @@
 import {fork} from 'node:child_process'
 import {once} from 'node:events'
+import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 
 /** Runs a script of this folder to its end, with no other settings than `env`, and reads the line it prints. */
@@ -9,8 +10,8 @@ export async function runScript(
   env: Record<string, string> = {},
 ): Promise<unknown> {
   const child = fork(join(import.meta.dirname, name), args, {
-    env: {PATH: process.env.PATH, ...env},
-    // As bin/loantape.js has it.
+    // As bin/loantape.js has them.
+    env: {PATH: process.env.PATH, NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'), ...env},
     execArgv: ['--max-semi-space-size=2'],
     silent: true,
   })
