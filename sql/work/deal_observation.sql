@@ -21,7 +21,7 @@
 -- sighted_before_on: its business date
 -- next_observed_at: observed_at of the observation that follows; null when none does
 with
--- A struct holds a null that was seen apart from a field that was not shown.
+-- What every sighting shows is one struct; one field in a struct holds a null that was seen apart from one not shown.
 known as (
   select
     deal_id,
@@ -31,12 +31,16 @@ known as (
     business_date,
     recorded_at,
     case when kind <> 'missing' then kind = 'seen' end as presence,
-    case when kind = 'seen' then observed_at end as sighted_at,
-    case when kind = 'seen' then business_date end as sighted_on,
-    case when kind = 'seen' then {'it': property_address} end as address,
-    case when kind = 'seen' then loan_amount end as amount,
-    case when kind = 'seen' then status end as status,
-    case when kind = 'seen' then created_at end as created_at,
+    case
+      when kind = 'seen' then {
+        'at': observed_at,
+        'on': business_date,
+        'address': property_address,
+        'amount': loan_amount,
+        'status': status,
+        'created_at': created_at
+      }
+    end as sighting,
     case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
     case when kind = 'seen' and loan_program_present then {'it': loan_program} end as program
   from raw.deal_version
@@ -52,12 +56,7 @@ preceded as (
     row_number() over in_time as position,
     lead(observed_at) over in_time as next_observed_at,
     lag(presence ignore nulls) over in_time as was_present,
-    lag(sighted_at ignore nulls) over in_time as sighted_before,
-    lag(sighted_on ignore nulls) over in_time as sighted_before_on,
-    lag(address ignore nulls) over in_time as address_before,
-    lag(amount ignore nulls) over in_time as amount_before,
-    lag(status ignore nulls) over in_time as status_before,
-    lag(created_at ignore nulls) over in_time as created_before,
+    lag(sighting ignore nulls) over in_time as sighting_before,
     lag(value ignore nulls) over in_time as value_before,
     lag(program ignore nulls) over in_time as program_before
   from known
@@ -66,10 +65,7 @@ preceded as (
 
 carried as (
   select * replace (
-    coalesce(address, address_before) as address,
-    coalesce(amount, amount_before) as amount,
-    coalesce(status, status_before) as status,
-    coalesce(created_at, created_before) as created_at,
+    coalesce(sighting, sighting_before) as sighting,
     coalesce(value, value_before) as value,
     coalesce(program, program_before) as program
   ),
@@ -82,13 +78,13 @@ select
   position,
   kind,
   case
-    when sighted_before is null and kind = 'seen' then 'created'
+    when sighting_before is null and kind = 'seen' then 'created'
     when was_present and not is_present then 'vanished'
     when is_present and not was_present then 'restored'
     when
-      amount is distinct from amount_before
-      or status is distinct from status_before
-      or address.it is distinct from address_before.it
+      sighting.amount is distinct from sighting_before.amount
+      or sighting.status is distinct from sighting_before.status
+      or sighting.address is distinct from sighting_before.address
       or value.it is distinct from value_before.it
       or program.it is distinct from program_before.it
       then 'updated'
@@ -97,19 +93,19 @@ select
   next_observed_at,
   business_date,
   recorded_at,
-  address.it as property_address,
-  amount as loan_amount,
+  sighting.address as property_address,
+  sighting.amount as loan_amount,
   value.it as property_value,
   program.it as loan_program,
-  status,
-  created_at,
+  sighting.status as status,
+  sighting.created_at as created_at,
   case when change in ('updated', 'restored') then {
-    'property_address': address_before.it,
-    'loan_amount': amount_before,
+    'property_address': sighting_before.address,
+    'loan_amount': sighting_before.amount,
     'property_value': value_before.it,
     'loan_program': program_before.it
   } end as before,
-  status_before,
-  sighted_before,
-  sighted_before_on
+  sighting_before.status as status_before,
+  sighting_before.at as sighted_before,
+  sighting_before.on as sighted_before_on
 from carried
