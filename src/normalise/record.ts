@@ -96,7 +96,15 @@ function readUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     }
   }
   // Not by assignment: a field may be called `__proto__`.
-  return unknown === null ? null : formatJson(Object.fromEntries(unknown))
+  return unknown === null ? null : mendHalfPairs(formatJson(Object.fromEntries(unknown)))
+}
+
+/**
+ * JSON text with U+FFFD for each half of a surrogate pair, as it is left where a source cuts a text in the middle of an
+ * emoji: the engine takes no JSON that has one.
+ */
+function mendHalfPairs(json: string): string {
+  return json.replaceAll(/\\(?:ud[89a-f]..|.)/g, (part) => (part.length > 2 ? '\\ufffd' : part))
 }
 
 /** What nests deeper than the serialiser can follow is cut below this level. */

@@ -50,6 +50,14 @@ test('records as the contract has them show no drift, nor do list rows without v
   expect(await walkAndReport({at: DAY_1, pages: [[record('a'), record('b')]], details})).toEqual([])
 })
 
+test('an unknown field whose text was cut in the middle of an emoji is reported as any other', async () => {
+  const pages = [[record('a', {note: 'cut \ud83d', '\ud83d': {'\ud83d': 1, '\udc00': 2}})]]
+  expect(await walkAndReport({at: DAY_1, pages})).toEqual([
+    {kind: 'new_field', path: 'note', value: null, records: '1'},
+    {kind: 'new_field', path: '\ufffd.\ufffd', value: null, records: '1'},
+  ])
+})
+
 test('unknown fields are reported by name, one level deep, and never with what they hold', async () => {
   const pages = [
     [record('a', {borrower: {name: 'Jane Doe', address: {zip: '1'}}, 'odd/name': [1]})],

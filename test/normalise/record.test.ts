@@ -23,6 +23,11 @@ test('fields the contract does not know are kept as payload', () => {
   expect(JSON.parse(payload!)).toEqual({borrower: {name: 'A'}, tags: ['x']})
 })
 
+test('half a surrogate pair in an unknown field is replaced, and only that', () => {
+  const {payload} = observe(aRecord({note: 'cut \ud83d', '\udc00': ['\\ud83d', '🏚', '\u0000']}))
+  expect(JSON.parse(payload!)).toEqual({note: 'cut \ufffd', '\ufffd': ['\\ud83d', '🏚', '\u0000']})
+})
+
 test('a status the contract does not know is accepted', () => {
   expect(columnOf(observe(aRecord({status: 'on_hold'})), 'status')).toBe('on_hold')
 })
