@@ -121,12 +121,13 @@ export async function walkAndApply(
   await using client = createClient({...config, learntRate}, world)
   try {
     const webhooks = createWebhookWatch(run.ledger, config, world)
-    const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks}
+    const isDryRun = request.isDryRun ?? false
+    const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks, isDryRun}
     const walk = await readToEnd(tools, world)
-    await pinSource(db, walk)
+    if (!isDryRun) await pinSource(db, walk)
     const certificate = await certifyWalk(db, stream, walk)
     world.onStep('walk certified')
-    if (request.isDryRun) {
+    if (isDryRun) {
       const changes = await previewWalk(tools, walk)
       return {certificate, changes, streams: [], waitedMs: client.waitedMs}
     }

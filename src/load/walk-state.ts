@@ -95,7 +95,7 @@ const pastRow = z
       : {businessDate: business_date, startedAt: started_us, records},
   )
 
-/** The walks before, or undefined before the first. */
+/** The walks before, dry runs aside, or undefined before the first. */
 export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
   return db.one(
     pastRow,
@@ -104,7 +104,7 @@ export function findPast(db: Database, stream: Stream): Promise<WalkPast | undef
        epoch_us(max(started_at)) as started_us,
        arg_max(records, recorded_at) as records
      from warehouse.raw.walk
-     where stream = $1`,
+     where stream = $1 and ended_how is distinct from 'dry run'`,
     [stream.name],
   )
 }

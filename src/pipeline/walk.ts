@@ -36,6 +36,8 @@ export interface WalkTools extends SettleTools {
   client: SourceClient
   config: SourceConfig
   runId: string
+  /** Nothing is stored but the walk itself. */
+  isDryRun: boolean
 }
 
 /**
@@ -98,6 +100,7 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const request = requestOf(config)
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
+  if (open.isComplete && tools.isDryRun) throw createWaiting(open)
   if (open.isComplete && isSame && isYoung(open, config, world)) return open
   if (open.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
@@ -109,6 +112,15 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const how = isSame ? 'cursor too old' : 'another page size or filter'
   await dropWalk(db, stream, open.walkId, {state: 'abandoned', how})
   return startAnew(tools, world)
+}
+
+function createWaiting({walkId, businessDate}: OpenWalk): ConfigError {
+  return new ConfigError({
+    code: 'WALK_WAITING',
+    problem: `Walk '${walkId}' of ${businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
+    kept: 'Nothing was changed.',
+    next: 'Run `loantape sync`, which applies it, then try again.',
+  })
 }
 
 /** Whether the walk's last cursor may still be good. */
@@ -145,7 +157,7 @@ async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world
 }
 
 async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promise<OpenWalk> {
-  const {db, stream, client, config, accepted} = tools
+  const {db, stream, client, config, accepted, isDryRun} = tools
   const normalise = createNormaliser(stream)
   const expected = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
@@ -158,7 +170,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   async function store(pages: PageGroup): Promise<void> {
     if (!pages.last) return
     walk = await storePages(db, walk, pages, client.waitedMs - waitedBefore)
-    if (walk.isComplete && pages.last.envelope !== envelope) {
+    if (walk.isComplete && !isDryRun && pages.last.envelope !== envelope) {
       await writeSetting(db, 'envelope', pages.last.envelope)
     }
     waitedBefore = client.waitedMs

@@ -1,4 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {syncDeals} from '../../src/pipeline.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -179,6 +180,30 @@ test('a dry run says what would change and leaves everything as it was', async (
     {versions: '10'},
   ])
   expect((await lab.sync(DAY_2)).changes).toMatchObject({updated: 1, unchanged: 9})
+})
+
+test('a dry run binds the folder neither to its source nor to its envelope nor to its day', async () => {
+  await using elsewhere = await createLab()
+  for (const {service} of [lab, elsewhere]) service.store.insert(someDeals(3))
+  elsewhere.service.faults.add({fault: {kind: 'envelope', shape: 'meta'}})
+  const config = {baseUrl: elsewhere.service.url}
+  await lab.sync('2036-01-01T23:30:00-05:00', {isDryRun: true, config})
+  expect((await lab.sync(DAY_1)).walk).toMatchObject({business_date: '2026-02-02', records: 3})
+})
+
+test('a dry run neither applies nor loses the walk of a run that died before it was applied', async () => {
+  lab.service.store.insert(someDeals(3))
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld(DAY_1), onStep}))
+  for (const pageSize of [100, 7]) {
+    expect(await failureOf(lab.sync(DAY_2, {isDryRun: true, config: {pageSize}}))).toMatchObject({
+      code: 'WALK_WAITING',
+      exitCode: 2,
+    })
+  }
+  expect((await lab.sync(DAY_2)).walk).toMatchObject({business_date: '2026-02-02', records: 3})
 })
 
 test('a dry run of a walk that a guard would refuse is refused as well', async () => {
