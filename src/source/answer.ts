@@ -29,11 +29,14 @@ export interface Exchange extends LimitedAnswer, TextAnswer {
   receivedAt: number
 }
 
+/** Request Timeout and Too Early (RFC 9110, RFC 8470): they are about the connection, not about what was asked. */
+const NOT_NOW = new Set([408, 425])
+
 /**
  * Judges a whole answer.
  *
  * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx and on what is not JSON
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx, 408, 425 and on what is not JSON
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, observedAt, receivedAt} = exchange
@@ -53,7 +56,7 @@ export function parseAnswer(exchange: Exchange, target: Target, base: URL): Json
  */
 export function requireServed({status, headers}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403) throw createUnauthorized(status, target)
-  if (status >= 500) throw createFailing(status)
+  if (status >= 500 || NOT_NOW.has(status)) throw createFailing(status)
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
 }
 

@@ -78,6 +78,8 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
   )
   const headers = {
     ...(config.apiKey !== undefined && {authorization: `Bearer ${config.apiKey}`}),
+    // Said nothing, a server may send any coding.
+    'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
   let requests = 0

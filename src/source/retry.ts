@@ -55,7 +55,7 @@ export function createOverdue(cause: unknown): RetryableError {
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time', cause})
 }
 
-/** A 5xx answer, worth trying again. */
+/** An answer worth trying again, of which only the status counts: 5xx, 408, 425. */
 export function createFailing(status: number): RetryableError {
   return new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
 }

@@ -101,7 +101,7 @@ test('a body that drips for ever times out as a whole', async () => {
   expect(error.message).toContain('not complete in time')
 })
 
-test.each([500, 502, 503, 504])('tries %d again, and gives up with exit 6', async (status) => {
+test.each([500, 502, 503, 504, 408, 425])('tries %d again, and gives up with exit 6', async (status) => {
   const fail = (response: ServerResponse): void => sendJson(response, {title: 'secret detail'}, {status})
   await using mending = await startTestServer(faulty(2, fail))
   expect((await ask(mending)).body).toEqual({turn: 2})
@@ -185,6 +185,7 @@ test('sends key, version and query under the prefix of the base URL', async () =
   expect(request?.headers).toMatchObject({
     authorization: `Bearer ${TEST_KEY}`,
     accept: 'application/json',
+    'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   })
 })
