@@ -128,6 +128,12 @@ export function failedAs(id: string, reason: string): {id: string; outcome: 'fai
   return {id, outcome: 'failed', reason}
 }
 
+/** An id as one segment of a path; however they are written, `.` and `..` lead to another path. */
+function encodeSegment(id: string): string {
+  if (id === '.' || id === '..') throw new URIError('a dot segment')
+  return encodeURIComponent(id)
+}
+
 /** What every request shares. */
 interface Asking<Found> {
   request: EachRequest
@@ -141,7 +147,7 @@ async function askForOne<Found>(
   {request, ask, signal, log}: Asking<Found>,
 ): Promise<Reply<Found>> {
   try {
-    const path = request.path.replaceAll('{id}', () => encodeURIComponent(id))
+    const path = request.path.replaceAll('{id}', () => encodeSegment(id))
     return {answer: await ask(id, path, signal)}
   } catch (error) {
     if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}

@@ -103,10 +103,13 @@ test('any id becomes one segment of the path', async () => {
   )
 })
 
-test('an id that cannot stand in a URL fails, and the others go on', async () => {
-  const {answers} = await fetchFrom(dealsExcept(), ['a', '\ud800', 'b'])
-  expect(answers.map(({outcome}) => outcome)).toEqual(['found', 'failed', 'found'])
-})
+test.each(['\ud800', '.', '..'])(
+  'the id %o, which cannot stand in a path, fails, and the others go on',
+  async (id) => {
+    const {answers} = await fetchFrom(dealsExcept(), ['a', id, 'b'])
+    expect(answers.map(({outcome}) => outcome)).toEqual(['found', 'failed', 'found'])
+  },
+)
 
 test('auto asks for one deal alone before it asks for more', async () => {
   const firstAsked = createGate()
