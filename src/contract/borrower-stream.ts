@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {dealStream} from './deal.ts'
+import {idField} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import {childIdOf, type Stream} from './stream.ts'
 
@@ -11,8 +12,8 @@ const hashed = z
 
 const borrowerSchema = z
   .object({
-    id: z.string().min(1),
-    deal_id: z.string().min(1),
+    id: idField,
+    deal_id: idField,
     email: hashed.nullish(),
     created_at: instantOrDate.nullish(),
   })

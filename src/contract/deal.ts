@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {parseCents} from '../money.ts'
+import {idField} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import type {Stream} from './stream.ts'
 
@@ -32,7 +33,7 @@ const cents = z.unknown().transform((value, context): bigint => {
 
 const dealSchema = z
   .object({
-    id: z.string().min(1),
+    id: idField,
     property_address: z.string().nullable(),
     loan_amount: cents,
     property_value: cents.nullable().optional(),

@@ -1,12 +1,13 @@
 import {z} from 'zod'
 import {dealStream} from './deal.ts'
+import {idField} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import {childIdOf, type Stream} from './stream.ts'
 
 const documentSchema = z
   .object({
-    id: z.string().min(1),
-    deal_id: z.string().min(1),
+    id: idField,
+    deal_id: idField,
     category: z.string().nullish(),
     created_at: instantOrDate.nullish(),
   })

@@ -2,6 +2,12 @@ import {z} from 'zod'
 import {isCalendarDate} from '../clock.ts'
 import {parseCents} from '../money.ts'
 
+/** An id of the source. Half of a surrogate pair is stored as U+FFFD: ids that differ in it alone would be one. */
+export const idField: z.ZodType<string> = z
+  .string()
+  .min(1)
+  .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
+
 /** One line or several of text for people, trimmed: no control characters, no half of a surrogate pair. */
 export function textField(max: number): z.ZodType<string> {
   return z

@@ -7,11 +7,18 @@ export interface Dated {
   precision: 'instant' | 'date'
 }
 
-/** An instant (UTC where it has no offset), or a date only, kept as that date. */
+/** Years that are written with four digits in every table and file, in microseconds since the epoch: 0001 to 9999. */
+const FIRST = BigInt(Date.parse('0001-01-01')) * 1000n
+const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
+
+/** An instant (UTC where it has no offset) of the years 0001 to 9999, or a date only, kept as that date. */
 export const instantOrDate: z.ZodType<Dated> = z.string().transform((text, context): Dated => {
-  if (isCalendarDate(text)) return {micros: BigInt(Date.parse(text)) * 1000n, precision: 'date'}
-  const micros = parseInstant(text) ?? parseInstant(`${text}Z`)
-  if (micros !== null) return {micros, precision: 'instant'}
-  context.addIssue({code: 'custom', message: 'expected an ISO 8601 timestamp or date'})
+  const precision = isCalendarDate(text) ? 'date' : 'instant'
+  const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
+  if (micros !== null && micros >= FIRST && micros < BEYOND) return {micros, precision}
+  context.addIssue({
+    code: 'custom',
+    message: 'expected an ISO 8601 timestamp or date of the years 0001 to 9999',
+  })
   return z.NEVER
 })

@@ -60,6 +60,7 @@ test.each<[string, WireRecord]>([
   ['id', {id: ''}],
   ['id', {id: 17}],
   ['id', {id: undefined}],
+  ['id', {id: 'deal_\ud83d'}],
   ['loan_amount', {loan_amount: 'about a million'}],
   ['loan_amount', {loan_amount: -1}],
   ['loan_amount', {loan_amount: 1.234}],
@@ -72,6 +73,9 @@ test.each<[string, WireRecord]>([
   ['created_at', {created_at: '2026-02-30'}],
   ['created_at', {created_at: 1_770_000_000}],
   ['created_at', {created_at: 'soon'}],
+  ['created_at', {created_at: '0000-12-31'}],
+  ['created_at', {created_at: '0001-01-01T00:00:00+01:00'}],
+  ['created_at', {created_at: '9999-12-31T23:59:59-05:00'}],
 ])('a bad %s is quarantined with its path and the whole record: %o', (path, fields) => {
   const record = aRecord(fields)
   const rejected = reject(record, 42n)
