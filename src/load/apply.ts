@@ -5,6 +5,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {buildBridgeSql} from './bridge.ts'
+import {carryLate} from './head.ts'
 import {inParts, isInPart} from './parts.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
@@ -44,6 +45,7 @@ export function applyObservations(
       batch.walkId,
       batch.businessDate,
     ])
+    await carryLate(db, stream)
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await alongside?.()
     await dropPlan(db)

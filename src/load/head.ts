@@ -1,7 +1,8 @@
+import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
 import {inParts, partOf} from './parts.ts'
-import {tablesOf} from './stream-tables.ts'
+import {buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** Makes the latest states of a stream anew, from its versions alone. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
@@ -10,15 +11,37 @@ export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
   await inParts(db, [version], () => db.run(`insert into ${head} by name ${buildHeadSql(stream)}`))
 }
 
-/** SQL of the latest states of the part under way: a field that was absent has its last present value. */
-function buildHeadSql(stream: Stream): string {
-  const {idColumn} = stream
-  const columns = stream.columns.map(({name, mayBeAbsent}) =>
-    mayBeAbsent
-      ? `last_value(case when ${name}_present then {'it': ${name}} end ignore nulls) over so_far as ${name}`
-      : name,
+/**
+ * Carries on to the latest states what `change` says of earlier instants: the fields a later observation left out, and
+ * all of those of a record that has been absent since.
+ */
+export async function carryLate(db: Database, stream: Stream): Promise<void> {
+  const {has_late} = await db.one(
+    z.object({has_late: z.boolean()}),
+    'select exists (from temp.change where is_late) as has_late',
   )
-  const values = stream.columns.map(({name, mayBeAbsent}) => (mayBeAbsent ? `${name}.it as ${name}` : name))
+  if (!has_late) return
+  const {head} = tablesOf(stream)
+  const {idColumn} = stream
+  const carried = [...stream.columns.map(({name}) => name), 'row_hash']
+  const late = `${idColumn} in (select ${idColumn} from temp.change where is_late)`
+  await inParts(db, ['temp.change'], () =>
+    db.run(
+      `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
+       from (${buildHeadSql(stream, late)}) as made
+       where head.${idColumn} = made.${idColumn}`,
+    ),
+  )
+}
+
+/** SQL of the latest states of the part under way: what an observation left out, and an absence all, was last shown. */
+function buildHeadSql(stream: Stream, condition = 'true'): string {
+  const {idColumn} = stream
+  const columns = stream.columns.map(({name, mayBeAbsent}) => {
+    const isShown = mayBeAbsent ? `${name}_present` : `kind = 'seen'`
+    return `last_value(case when ${isShown} then {'it': ${name}} end ignore nulls) over so_far as ${name}`
+  })
+  const values = stream.columns.map(({name}) => `${name}.it as ${name}`)
   return `
     with carried as (
       select
@@ -27,24 +50,19 @@ function buildHeadSql(stream: Stream): string {
         walk_id,
         observed_at,
         business_date,
-        row_hash,
         list_hash,
         ${columns.join(', ')},
         max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
         row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
       from ${partOf(tablesOf(stream).version, stream)}
+      where ${condition}
       window so_far as (partition by ${idColumn} order by observed_at, seq)
+    ),
+    latest as (
+      select * exclude (recency) replace (${values.join(', ')})
+      from carried
+      where recency = 1
     )
-    select
-      ${idColumn},
-      kind,
-      walk_id,
-      observed_at,
-      business_date,
-      row_hash,
-      list_hash,
-      ${values.join(', ')},
-      detail_at
-    from carried
-    where recency = 1`
+    select *, ${buildRowHashSql(stream)} as row_hash
+    from latest`
 }

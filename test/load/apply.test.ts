@@ -274,6 +274,31 @@ test('an observation older than the latest state is stored and supersedes nothin
   ])
 })
 
+test('an absent deal has what an observation older than its absence says', async () => {
+  await walk(db, {at: DAY_1, pages: [[a(), b()]]})
+  await walk(db, {at: DAY_3, pages: [[b()]]})
+  await walk(db, {at: DAY_2, pages: [[a({loan_amount: 360_000})]], filter: 'status=draft', appliedAt: DAY_3})
+  expect((await readHeads(db)).a).toMatchObject({
+    kind: 'missing',
+    observed_at: '2026-02-04 23:30:00',
+    loan_amount: '360000.00',
+  })
+  const rejected = await walk(db, {at: DAY_4, pages: [[a({loan_amount: 'much'}), b()]]})
+  expect(await readWalk(db, rejected.walk.walkId)).toMatchObject({
+    present_amount: '710000.00',
+    kept_quarantined_amount: '360000.00',
+  })
+})
+
+test('what later observations left out is carried from one older than them, and a null then takes it away', async () => {
+  await walk(db, {at: DAY_2, pages: [[a()]]})
+  await walk(db, {at: DAY_1, pages: [[a({property_value: 500_000})]], appliedAt: DAY_3})
+  const {a: state} = await readHeads(db)
+  expect(state).toMatchObject({observed_at: '2026-02-03 23:30:00', property_value: '500000.00'})
+  expect(await countsOf(DAY_3, [a({property_value: 500_000})])).toEqual({...nothing, unchanged: 1})
+  expect(await countsOf(DAY_4, [a({property_value: null})])).toEqual({...nothing, updated: 1})
+})
+
 test('a record equal to the latest state is stored when one of its id was quarantined since', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   await walk(db, {at: DAY_2, pages: [[a({loan_amount: 'much'})]]})
