@@ -1,5 +1,5 @@
 -- After the last applied walk, present deals = distinct records + kept in quarantine + kept missing + adjusted, in count
--- and amount; and where nothing was stored since, they are core.deal.
+-- and amount; and where nothing was stored since, nor before it for a later day, they are core.deal.
 -- severity: error
 with
 last_walk as (
@@ -20,13 +20,13 @@ bridged as (
   from last_walk
 ),
 
-later as (
+-- A walk whose run died is applied by a later one; webhooks may have told of the day after by then.
+apart as (
   select count(*) as versions
   from raw.deal_version
   where
-    recorded_at > (select recorded_at from last_walk)
-    and recorded_at <= cast(getvariable('known_at') as timestamp)
-    and business_date <= cast(getvariable('as_of') as date)
+    recorded_at <= cast(getvariable('known_at') as timestamp)
+    and (recorded_at > (select recorded_at from last_walk)) = (business_date <= cast(getvariable('as_of') as date))
 ),
 
 deals as (
@@ -42,16 +42,16 @@ select
   bridged.bridge_deals,
   bridged.present_amount,
   bridged.bridge_amount,
-  later.versions as versions_since,
+  apart.versions as versions_apart,
   deals.deals as core_deals,
   deals.amount as core_amount
 from bridged
-cross join later
+cross join apart
 cross join deals
 where
   bridged.present_deals is distinct from bridged.bridge_deals
   or bridged.present_amount is distinct from bridged.bridge_amount
   or (
-    later.versions = 0
+    apart.versions = 0
     and (bridged.present_deals is distinct from deals.deals or bridged.present_amount is distinct from deals.amount)
   )

@@ -2,8 +2,8 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listWaitingEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
 import {applyEvents} from '../../src/pipeline/events.ts'
-import {buildPortfolio} from '../../src/pipeline.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {buildPortfolio, syncDeals} from '../../src/pipeline.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
 const NOON = '2026-06-02T16:00:00Z'
@@ -62,6 +62,24 @@ test('what an event brought is no change to the next walk, which ties out', asyn
   await applyEvents(lab.config, lab.createWorld(NOON))
   const {changes} = await lab.walk('2026-06-02T17:00:00Z')
   expect(changes).toMatchObject({updated: 1, unchanged: 4})
+})
+
+test('a day whose walk was applied after an event of the next day can be released', async () => {
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  const world = {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}
+  await failureOf(syncDeals(lab.config, {}, world))
+  change('deal_000002', {loanAmountCents: 400_000_00n})
+  receive('deal_000002')
+  const nextDay = '2026-06-03T16:00:00Z'
+  await applyEvents(lab.config, lab.createWorld(nextDay))
+  await lab.sync(nextDay)
+  const {release_id} = await buildPortfolio(lab.config, {asOf: '2026-06-02'}, lab.createWorld(nextDay))
+  expect(await lab.query('select amount from mart.portfolio_summary')).toEqual([{amount: '1800000.00'}])
+  expect(await lab.query('select amount from mart.portfolio_summary', release_id)).toEqual([
+    {amount: '1750000.00'},
+  ])
 })
 
 test('a deal that is new is appended with all its fields', async () => {
