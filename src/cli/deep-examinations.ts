@@ -10,7 +10,7 @@ import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {readEveryColumn} from '../warehouse/deep-read.ts'
 import {verifyHistory, verifyRates} from '../warehouse/verify-history.ts'
-import {HISTORY_NEXT} from '../warehouse/warehouse.ts'
+import {HISTORY_NEXT, requirePresent} from '../warehouse/warehouse.ts'
 import type {Examination} from './examinations.ts'
 
 const WAREHOUSE_NEXT =
@@ -19,6 +19,7 @@ const WAREHOUSE_NEXT =
 /** What `doctor --deep` looks at, too: it reads every byte that is kept, and takes as long as the disk does. */
 export const DEEP_EXAMINATIONS: Readonly<Record<string, Examination>> = {
   'warehouse, every column': async (_config, folder, world) => {
+    requirePresent(folder)
     if (!existsSync(folder.warehouse)) return 'none yet'
     const holder = findRun(folder, world)
     if (holder) return `not read: in use by ${holder.command}, pid ${holder.pid}`

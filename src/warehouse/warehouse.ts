@@ -12,12 +12,13 @@ import {listPendingMigrations, migrate} from './migrate.ts'
  * cannot be replayed is set aside, never deleted: what it held was not acknowledged as released, and is walked again.
  *
  * @throws LockedError `WAREHOUSE_LOCKED` when another process has it open
- * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open
+ * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when only its copy is there
  */
 export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
 ): Promise<Database> {
+  requirePresent(folder)
   const db = await attachWarehouse(folder, world)
   try {
     rmSync(folder.spill, {recursive: true, force: true})
@@ -34,6 +35,23 @@ export async function openWarehouse(
     await db[Symbol.asyncDispose]()
     throw error
   }
+}
+
+/**
+ * Makes sure that a warehouse is there, or never was: a new one in place of one that is lost would take its copies with
+ * it, which follow the warehouse.
+ *
+ * @throws UnexpectedError `WAREHOUSE_MISSING`
+ */
+export function requirePresent({warehouse, history, previousHistory}: DataFolder): void {
+  const copy = [history, previousHistory].find((file) => existsSync(file))
+  if (existsSync(warehouse) || copy === undefined) return
+  throw new UnexpectedError({
+    code: 'WAREHOUSE_MISSING',
+    problem: `File '${warehouse}' is not there, and its copy '${copy}' is: expected both, or none in a new data folder.`,
+    kept: 'Nothing was changed.',
+    next: 'Run `loantape restore`: it brings back the last good copy, and the next sync walks what came since.',
+  })
 }
 
 async function attachWarehouse(

@@ -55,6 +55,15 @@ test('what the last good copy had not seen is walked again', async () => {
   expect((await lab.walk(DAY_3)).changes).toMatchObject({updated: 1, unchanged: 39})
 })
 
+test('in place of a warehouse that is lost no new one is begun: its history would go with it', async () => {
+  rmSync(lab.folder.warehouse)
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'WAREHOUSE_MISSING', exitCode: 1})
+  const doctor = await lab.run(['doctor', '--deep'])
+  expect(doctor).toMatchObject({code: 1, stdout: expect.stringContaining('`loantape restore`')})
+  await restore()
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
+})
+
 test('a healthy warehouse is not replaced', async () => {
   const before = readFileSync(lab.folder.warehouse)
   expect(await failureOf(restore())).toMatchObject({code: 'RESTORE_HEALTHY', exitCode: 2})
