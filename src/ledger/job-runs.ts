@@ -235,8 +235,8 @@ export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
 }
 
 /**
- * The last attempt of each job that says something about it: neither one that waited for another run nor one that was
- * stopped.
+ * The last attempt of each job that says something about it: neither one that waited for another run, nor one that was
+ * stopped, nor one that found that it was not its day.
  */
 export function listLastAttempts(ledger: Ledger): JobRun[] {
   const rows = ledger.db
@@ -247,6 +247,7 @@ export function listLastAttempts(ledger: Ledger): JobRun[] {
          where attempt.job = known.job and attempt > 0 and state in ('done', 'failed', 'queued')
            and ended_at is not null and (exit_code is not null or error_code is not null)
            and exit_code is not 4 and error_code is not 'INTERRUPTED'
+           and summary ->> '$.outcome' is not 'not_due'
          order by ended_at desc, job_run_id desc
          limit 1
        )

@@ -105,6 +105,14 @@ test('a failed run is told once by each channel, however often it fails, and so 
   expect(mails[1]).toContain('Subject: loantape: Recovered')
 })
 
+test('a run that found that it was not its day is no recovery', async () => {
+  await runAndTell(shrunk)
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'not_due', steps: []})})
+  expect(posts).toHaveLength(1)
+  await runAndTell({summary: JSON.stringify({job: 'nightly', outcome: 'done', steps: []})})
+  expect(posts[1]).toContain('*Recovered: job nightly is done*')
+})
+
 test('a message names the run, what is kept and what to do, and is no markup', async () => {
   await runAndTell(shrunk)
   expect(posts[0]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
