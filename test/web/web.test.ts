@@ -48,6 +48,15 @@ test('probes answer without a token; ready asks the release and the ledger', asy
   expect(await (await fetch(`${guarded.url}/readyz`)).text()).toBe('ready\n')
 })
 
+test('a port that is taken is named with the settings that say another', async () => {
+  const webPort = Number(new URL(open.url).port)
+  const tools = {ledger, folder: lab.folder, jobs: []}
+  const failure = await failureOf(startWeb({...lab.config, webPort}, tools, lab.createWorld()))
+  expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 1})
+  expect(failure.message).toContain(`'127.0.0.1:${webPort}' (EADDRINUSE)`)
+  expect(failure.message).toContain('LOANTAPE_WEB_PORT')
+})
+
 test('not ready without a release', async () => {
   await using empty = await createLab()
   using own = openLedger(':memory:')
