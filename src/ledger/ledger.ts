@@ -1,5 +1,6 @@
 import {DatabaseSync} from 'node:sqlite'
 import {UnexpectedError} from '../errors.ts'
+import {explainLedgerFault} from './ledger-fault.ts'
 
 /** The run ledger: a SQLite file that stays readable while a run holds the warehouse. */
 export interface Ledger extends Disposable {
@@ -217,9 +218,18 @@ const MIGRATIONS = [
 /**
  * Opens the ledger and brings its tables up to date; waits up to five seconds for another writer.
  *
- * @throws UnexpectedError `LEDGER_NEWER` when a later version of loantape has written it
+ * @throws UnexpectedError `LEDGER_NEWER` when a later version of loantape has written it, `LEDGER_UNREADABLE`;
+ * ConfigError `LEDGER_NOT_WRITABLE`
  */
 export function openLedger(path: string): Ledger {
+  try {
+    return connectLedger(path)
+  } catch (error) {
+    throw explainLedgerFault(path, error)
+  }
+}
+
+function connectLedger(path: string): Ledger {
   const db = new DatabaseSync(path, {timeout: 5000})
   const ledger = {db, [Symbol.dispose]: () => db.close()}
   try {
