@@ -61,11 +61,19 @@ const writtenManifest = z
     }),
   )
 
+/** A file of a batch as its manifest names it. */
+type NamedFile = Pick<BatchFile, 'name' | 'bytes' | 'sha256'>
+
 /** The files a batch's manifest names; undefined when there is none that can be read. */
-export function readBatchFiles(dir: string): Pick<BatchFile, 'name' | 'bytes' | 'sha256'>[] | undefined {
+export function readBatchFiles(dir: string): NamedFile[] | undefined {
+  return readBatchManifest(dir)?.files
+}
+
+/** What a batch's manifest says of its id and its files; undefined when there is none that can be read. */
+export function readBatchManifest(dir: string): {batch_id: string; files: NamedFile[]} | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
-  return writtenManifest.safeParse(readFileSync(path, 'utf8')).data?.files
+  return writtenManifest.safeParse(readFileSync(path, 'utf8')).data
 }
 
 /** Whether a folder holds a batch, every file of it there and byte for byte what the manifest says. */
@@ -74,10 +82,7 @@ export function isWholeBatch(dir: string): boolean {
 }
 
 /** Another process may take the file away in this very moment. */
-function isAsWritten(
-  dir: string,
-  {name, bytes, sha256}: Pick<BatchFile, 'name' | 'bytes' | 'sha256'>,
-): boolean {
+function isAsWritten(dir: string, {name, bytes, sha256}: NamedFile): boolean {
   const path = join(dir, name)
   try {
     return statSync(path).size === bytes && digestFileNow(path) === sha256

@@ -3,6 +3,7 @@ import {ConfigError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
 import {handOver, issueJournal, type JournalTarget, requireHandedOver} from '../export/journal-batch.ts'
+import {requireKnownBatches} from '../export/unknown-batch.ts'
 import {
   countIssuedLines,
   findBatches,
@@ -36,7 +37,7 @@ export interface JournalRequest {
  * What an earlier run issued and could not hand over is handed over first.
  *
  * @returns the batches handed over, and the last one of the period where none of them is
- * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`
+ * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_UNKNOWN`
  */
 export async function exportJournal(
   config: Config,
@@ -48,6 +49,7 @@ export async function exportJournal(
   const {profile, period, withOpening} = request
   requireExports(folder, profile.name)
   using ledger = openLedger(folder.ledger)
+  requireKnownBatches(ledger, folder, {profile: profile.name, period})
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
   const span = await readPeriodSpan(folder, config, period, world)

@@ -1,6 +1,6 @@
 import {spawnSync} from 'node:child_process'
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
@@ -71,6 +71,24 @@ test('an export issues what is new since the last one, and nothing when nothing 
   expect(second).toMatchObject({outcome: 'written', rows: 2})
   expect(second?.batch_id).not.toBe(first?.batch_id)
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
+})
+
+test('a ledger older than the last batch issues nothing twice: it stops until the right one is back', async () => {
+  const backup = join(books.folder.root, 'ledger.backup')
+  await books.export('xero', '2026-01', '2026-01-21')
+  cpSync(books.folder.ledger, backup)
+  await walkOn('2026-01-25', 130)
+  const [second] = await books.export('xero', '2026-01', '2026-01-26')
+  const right = readFileSync(books.folder.ledger)
+  cpSync(backup, books.folder.ledger)
+  await walkOn('2026-01-28', 150)
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-29'))
+  expect(failure).toMatchObject({code: 'JOURNAL_UNKNOWN', exitCode: 2})
+  expect(failure.message).toContain(`has not issued: ${second?.batch_id}.`)
+  expect(await books.export('netsuite', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written'}])
+  writeFileSync(books.folder.ledger, right)
+  expect(await books.export('xero', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written', rows: 2}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
 
 test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
