@@ -132,7 +132,7 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
     const key = String(issue.path[0])
     problems.push(`${envNameOf(key)} '${maskValue(key, given[key])}': ${issue.message}`)
   }
-  problems.push(...findUnknownNames(env))
+  problems.push(...findHalfSetMail(given), ...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
     throw new ConfigError({
       code: 'CONFIG_INVALID',
@@ -142,6 +142,14 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
     })
   }
   return parsed.data
+}
+
+/** Alarms that reach nobody look like a night without any. */
+function findHalfSetMail({alarmEmailTo, smtpUrl}: Record<string, string>): string[] {
+  if ((alarmEmailTo === undefined) === (smtpUrl === undefined)) return []
+  const [given, missing] =
+    alarmEmailTo === undefined ? ['smtpUrl', 'alarmEmailTo'] : ['alarmEmailTo', 'smtpUrl']
+  return [`${envNameOf(given)}: sends nothing without ${envNameOf(missing)}`]
 }
 
 function isSecret(key: string): boolean {

@@ -133,6 +133,19 @@ test('a key file that cannot be read is named with the reason', async () => {
   )
 })
 
+test.each([
+  [
+    {LOANTAPE_ALARM_EMAIL_TO: 'night@example.com'},
+    'LOANTAPE_ALARM_EMAIL_TO: sends nothing without LOANTAPE_SMTP_URL',
+  ],
+  [
+    {LOANTAPE_SMTP_URL: 'smtp://mail.example.com'},
+    'LOANTAPE_SMTP_URL: sends nothing without LOANTAPE_ALARM_EMAIL_TO',
+  ],
+])('e-mail that would reach nobody is refused: %o', async (env, words) => {
+  expect((await refusalOf(env)).message).toContain(words)
+})
+
 test('trailing slashes of the base URL do not matter', () => {
   expect(parse({LOANTAPE_BASE_URL: 'https://deals.example.com/v1//'}).baseUrl).toBe(
     'https://deals.example.com/v1',
