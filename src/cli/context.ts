@@ -1,6 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
 import {type Config, parseConfig} from '../config.ts'
+import {parseChildStreams} from '../contract/streams.ts'
 import {DeferredError, messageOf} from '../errors.ts'
 import {createLog, type Log} from '../log.ts'
 import type {Progress, RunStep, World} from '../types.ts'
@@ -60,7 +61,9 @@ export function createCli(surroundings: Surroundings): Cli {
     readConfig(options) {
       const env = {...(envFile !== undefined && readEnvFile(envFile)), ...surroundings.env}
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
-      return parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
+      const config = parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
+      parseChildStreams(config.streams)
+      return config
     },
     createWorld(config) {
       const log = createLog({level: config.logLevel ?? (progressLine ? 'warn' : 'info')}, stderr)

@@ -135,6 +135,12 @@ test.concurrent('a key file that is not there is named', async () => {
   expect(failure.message).toContain("LOANTAPE_API_KEY_FILE '/nowhere/key': cannot be read (ENOENT)")
 })
 
+test.concurrent('a stream that does not exist is named before anything runs', async () => {
+  const failure = readFailure(await lab.run(['status', '--json'], {LOANTAPE_STREAMS: 'deals,borowers'}))
+  expect(failure).toMatchObject({code: 'CONFIG_STREAMS', exitCode: 2})
+  expect(failure.message).toContain("Value 'borowers' in LOANTAPE_STREAMS")
+})
+
 test.concurrent('a job file that is no job is named with its field', async () => {
   const jobs = join(lab.folder.root, '../jobs')
   mkdirSync(jobs)
