@@ -3,6 +3,7 @@ import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
 import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
+import {readTargets} from '../delivery/target.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
@@ -11,7 +12,7 @@ import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
-import {readJobs} from '../schedule/job.ts'
+import {readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
@@ -46,6 +47,14 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },
   jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
+  targets: async (config) => {
+    const asked = (await readJobs(config)).flatMap(({steps}) => steps.flatMap(listTargets))
+    if (config.targetsFile === undefined && asked.length === 0) return 'none configured'
+    readTargets(config, asked)
+    return readTargets(config)
+      .map(({name}) => name)
+      .join(', ')
+  },
   rates: async (config) => {
     const feeds = readRateFeeds(config)
     return feeds.length > 0 ? feeds.map(({name}) => name).join(', ') : 'no feeds configured'
@@ -73,6 +82,11 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const {release_id, tables} = release.manifest
     return faults.length > 0 ? faults : `${release_id}: ${tables.length} files match the manifest`
   },
+}
+
+function listTargets(step: Step): string[] {
+  if (step.do === 'deliver') return step.targets
+  return step.do === 'export' ? (step.deliver ?? []) : []
 }
 
 function describeNoRelease(folder: DataFolder): string | readonly Failure[] {

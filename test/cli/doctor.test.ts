@@ -1,4 +1,4 @@
-import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {findCurrentRelease} from '../../src/release/manifest.ts'
@@ -22,8 +22,12 @@ beforeAll(async () => {
 afterAll(() => lab[Symbol.asyncDispose]())
 
 /** What `doctor --deep` finds wrong in a folder, as `check: words`. */
-async function findWrong(folder: DataFolder, ...options: string[]): Promise<string[]> {
-  const ended = await lab.run(['doctor', '--json', ...options], {LOANTAPE_DATA_DIR: folder.root})
+async function findWrong(
+  folder: DataFolder,
+  options: readonly string[] = [],
+  env: Record<string, string> = {},
+): Promise<string[]> {
+  const ended = await lab.run(['doctor', '--json', ...options], {LOANTAPE_DATA_DIR: folder.root, ...env})
   const {healthy, findings} = readJson(ended) as {
     healthy: boolean
     findings: {check: string; ok: boolean; words: string}[]
@@ -72,15 +76,34 @@ const currentOf = (folder: DataFolder) =>
   join(folder.releases, findCurrentRelease(folder)?.manifest.release_id ?? '')
 
 test.concurrent('a sound folder is healthy, and so is an empty one', async () => {
-  expect(await findWrong(lab.folder, '--deep')).toEqual([])
+  expect(await findWrong(lab.folder, ['--deep'])).toEqual([])
   const empty = join(lab.folder.root, '../doctor-empty')
-  expect(await findWrong({...lab.folder, root: empty}, '--deep')).toEqual([])
+  expect(await findWrong({...lab.folder, root: empty}, ['--deep'])).toEqual([])
+})
+
+test.concurrent('a target that a job names and nobody described is found before its night', async () => {
+  const root = join(lab.folder.root, '../doctor-targets')
+  const [jobs, targets] = [join(root, 'jobs'), join(root, 'targets.json')]
+  mkdirSync(jobs, {recursive: true})
+  const steps = [{do: 'export', profiles: ['csv'], deliver: ['bank']}]
+  const job = {name: 'bank', schedule: '0 5 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 5, steps}
+  writeFileSync(join(jobs, 'bank.mjs'), `export default ${JSON.stringify(job)}`)
+  writeFileSync(targets, JSON.stringify({share: {kind: 'folder', path: root}}))
+  const env = {LOANTAPE_JOBS_DIR: jobs}
+  expect(await findWrong(lab.folder, [], env)).toEqual([
+    expect.stringMatching(/^targets: .*LOANTAPE_TARGETS_FILE not set/),
+  ])
+  expect(await findWrong(lab.folder, [], {...env, LOANTAPE_TARGETS_FILE: targets})).toEqual([
+    expect.stringMatching(/^targets: Target 'bank' is not in '.*': expected one of share/),
+  ])
+  writeFileSync(targets, JSON.stringify({bank: {kind: 'folder', path: root}}))
+  expect(await findWrong(lab.folder, [], {...env, LOANTAPE_TARGETS_FILE: targets})).toEqual([])
 })
 
 test.concurrent('a flipped bit in history.duckdb is found, with the table and what to do', async () => {
   const folder = lab.copyFolder('flipped-history')
   await flipBitOf(folder.history, 'raw.deal_version', 'property_address')
-  const wrong = await findWrong(folder, '--deep')
+  const wrong = await findWrong(folder, ['--deep'])
   expect(wrong).toContainEqual(
     expect.stringMatching(
       /^history, every column: Table 'raw\.deal_version' of 'history\.duckdb' cannot be read \(.*property_address.*\): .*checksum.* Remove history\.duckdb and run `loantape sync`/,
@@ -90,13 +113,13 @@ test.concurrent('a flipped bit in history.duckdb is found, with the table and wh
   rmSync(folder.history)
   const env = {LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'}
   expect((await lab.run(['sync'], env)).code).toBe(0)
-  expect(await findWrong(folder, '--deep')).toEqual([])
+  expect(await findWrong(folder, ['--deep'])).toEqual([])
 })
 
 test.concurrent('a flipped bit in the warehouse is found before a sync trips over it', async () => {
   const folder = lab.copyFolder('flipped-warehouse')
   await flipBitOf(folder.warehouse, 'raw.deal_version', 'property_address')
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     expect.stringMatching(
       /^warehouse, every column: Table 'raw\.deal_version' of 'warehouse\.duckdb' .*checksum.*loantape restore --force/,
     ),
@@ -110,7 +133,7 @@ test.concurrent('a flipped bit in a release is found, and a build makes it again
     /^release: File 'core\.deal\.parquet' of release 2026-02-03-\w+ has not the manifest's sha256\. Remove the release folder and run `loantape build`/
   expect(await findWrong(folder)).toEqual([expect.stringMatching(words)])
   await flipBitOf(join(currentOf(folder), 'portfolio.duckdb'), 'core.deal_history', 'property_address')
-  expect(await findWrong(folder, '--deep')).toContainEqual(
+  expect(await findWrong(folder, ['--deep'])).toContainEqual(
     expect.stringMatching(
       /^release, every column: Table 'core\.deal_history' of 'portfolio\.duckdb' .*checksum/,
     ),
@@ -121,14 +144,14 @@ test.concurrent('a flipped bit in a release is found, and a build makes it again
     expect.stringMatching(/^release: Link '.*current' points to no release/),
   ])
   expect((await lab.run(['build'], {LOANTAPE_DATA_DIR: folder.root})).code).toBe(0)
-  expect(await findWrong(folder, '--deep')).toEqual([])
+  expect(await findWrong(folder, ['--deep'])).toEqual([])
 })
 
 test.concurrent('a flipped bit in an exported CSV file is found', async () => {
   const folder = lab.copyFolder('flipped-export')
   const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
   flipBit(join(folder.exports, 'csv', batch, 'core.deal.csv'))
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     `exports: File 'core.deal.csv' of batch 'csv/${batch}' has not the manifest's sha256. Export its release again the same way: the files come out byte for byte the same.`,
   ])
   expect(await findWrong(folder)).toEqual([])
@@ -138,11 +161,11 @@ test.concurrent('files of a batch that are missing are found, its manifest too',
   const folder = lab.copyFolder('lost-export')
   const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
   rmSync(join(folder.exports, 'csv', batch, 'core.deal.csv'))
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     expect.stringMatching(/^exports: File 'core\.deal\.csv' of batch '.*' is not there/),
   ])
   rmSync(join(folder.exports, 'csv', batch, 'manifest.json'))
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     expect.stringMatching(/^exports: Batch '.*' has no manifest that can be read/),
   ])
 })
@@ -155,7 +178,7 @@ test.concurrent('rows and certificates that were changed are found, each as a fi
      update victim.raw.walk set records = records + 1`,
   )
   await spoil(join(currentOf(folder), 'portfolio.duckdb'), 'update victim.mart.run set present_deals = 2')
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     expect.stringMatching(/^history, invariants: Numbers that are not 1, 2, … .*loantape sync/),
     expect.stringMatching(/^history, invariants: Versions that stand twice .*loantape sync/),
     expect.stringMatching(/^history, invariants: Certificates whose records do not add up.*loantape sync/),
