@@ -9,7 +9,8 @@ import {ConfigError, codeOf} from '../errors.ts'
  */
 export function readEnvFile(path: string): Record<string, string | undefined> {
   try {
-    return parseEnv(readFileSync(path, 'utf8'))
+    // The mark that Windows editors begin a file with would make the first name another one.
+    return parseEnv(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return {}
     throw new ConfigError({

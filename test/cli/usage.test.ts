@@ -180,6 +180,13 @@ test.concurrent('settings come from .env in the working folder, and the environm
   expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_RETRIES: 4})
 })
 
+test.concurrent('a byte order mark in front of .env hides no setting', async () => {
+  const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
+  writeFileSync(join(cwd, '.env'), '\uFEFFLOANTAPE_PAGE_SIZE=7\nLOANTAPE_RETRIES=3\n')
+  const settings = readJson(await runProgram(['config', '--json'], {}, cwd))
+  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_RETRIES: 3})
+})
+
 test.concurrent('a folder where .env should be is named, and help needs no settings', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
   mkdirSync(join(cwd, '.env'))
