@@ -3,7 +3,7 @@ import {ConfigError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
 import {handOver, issueJournal, type JournalTarget, requireHandedOver} from '../export/journal-batch.ts'
-import {requireKnownBatches} from '../export/unknown-batch.ts'
+import {requireKnownBatches, requireSameHistory} from '../export/journal-origin.ts'
 import {
   countIssuedLines,
   findBatches,
@@ -37,7 +37,7 @@ export interface JournalRequest {
  * What an earlier run issued and could not hand over is handed over first.
  *
  * @returns the batches handed over, and the last one of the period where none of them is
- * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_UNKNOWN`
+ * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
   config: Config,
@@ -53,6 +53,7 @@ export async function exportJournal(
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
   const span = await readPeriodSpan(folder, config, period, world)
+  await requireSameHistory(ledger, folder, {profile: profile.name, period})
   const closed = findClosedPeriod(ledger, period, releaseManifestSchema)
   if (closed && !hasLater(listBatches(ledger, profile.name, period), closed.release.known_at)) {
     const target = {

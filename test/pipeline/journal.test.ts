@@ -91,6 +91,18 @@ test('a ledger older than the last batch issues nothing twice: it stops until th
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
 
+test('a history that was begun anew reverses nothing that was issued from the one before', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  for (const name of readdirSync(books.folder.root).filter((file) => /^(warehouse|history)\./.test(file))) {
+    rmSync(join(books.folder.root, name))
+  }
+  await walkOn('2026-01-25', 100)
+  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-26'))
+  expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
+  expect(failure.message).toContain('begins at 2026-01-25T')
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
 test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
   const [batch] = await books.export('netsuite', '2026-01', '2026-01-21', true)
   const numbers = books.readBatches('netsuite', '2026-01')[batch?.batch_id ?? '']!.map(({number}) => number)

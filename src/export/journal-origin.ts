@@ -1,10 +1,19 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
+import {z} from 'zod'
 import {ConfigError} from '../errors.ts'
 import {listBatches} from '../ledger/issued.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
 import {readBatchManifest} from './manifest.ts'
+
+/** A journal of one profile. */
+interface JournalName {
+  profile: string
+  /** `YYYY-MM` */
+  period: string
+}
 
 /**
  * Makes sure that the ledger knows every journal batch of a month that lies among the exports. One that was lost, or brought
@@ -15,7 +24,7 @@ import {readBatchManifest} from './manifest.ts'
 export function requireKnownBatches(
   ledger: Ledger,
   folder: DataFolder,
-  {profile, period}: {profile: string; period: string},
+  {profile, period}: JournalName,
 ): void {
   const dir = join(folder.exports, profile)
   const names = existsSync(dir) ? readdirSync(dir).filter((name) => name.startsWith(`${period}-`)) : []
@@ -29,5 +38,32 @@ export function requireKnownBatches(
     problem: `Batches of ${period} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
     kept: 'Nothing was issued or written.',
     next: 'Bring back the ledger they were issued from (docs/operations.md). Where there is none, reverse in your books what was imported of them, move their folders elsewhere, then export again.',
+  })
+}
+
+/**
+ * Makes sure that the history is the one a month's batches were issued from. One that was begun anew knows of no funding
+ * before its first walk, and all that was issued would be reversed. To be asked of a history with an applied walk.
+ *
+ * @throws ConfigError `JOURNAL_HISTORY`
+ */
+export async function requireSameHistory(
+  ledger: Ledger,
+  folder: DataFolder,
+  {profile, period}: JournalName,
+): Promise<void> {
+  await using db = await openHistory(folder)
+  const {begun_at} = await db.one(
+    z.object({begun_at: z.string()}),
+    `select strftime(min(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as begun_at
+     from history.raw.walk where state = 'applied' and stream = 'deal'`,
+  )
+  const foreign = listBatches(ledger, profile, period).find(({known_at}) => known_at < begun_at)
+  if (!foreign) return
+  throw new ConfigError({
+    code: 'JOURNAL_HISTORY',
+    problem: `Batch '${foreign.batch_id}' was made from what was known at ${foreign.known_at}: the history in '${folder.root}' begins at ${begun_at} and is another one, in whose journal nothing earlier holds.`,
+    kept: 'Nothing was issued or written.',
+    next: 'Bring history.duckdb back from your backup and run `loantape restore` (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
   })
 }
