@@ -38,6 +38,8 @@ export interface Scheduler {
 export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world: World): Scheduler {
   let current: JobRun | undefined
   let underWay: Promise<void> = Promise.resolve()
+  /** Records how the run under way ended; there until the ledger has taken it. */
+  let recordEnd: (() => void) | undefined
   const limit = createTimeLimit({ledger, jobs}, world)
 
   async function carryOut(run: JobRun): Promise<void> {
@@ -52,19 +54,33 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
     } catch (error) {
       words = `Its process did not start: ${messageOf(error)} (${codeOf(error)}).`
     }
+    recordEnd = () => {
+      endUnlessRecorded(run, words)
+      current = undefined
+      recordEnd = undefined
+    }
+    try {
+      recordEnd()
+    } catch (error) {
+      // A full disk, or a ledger that is busy for long: the run stays ours until a later tick can record it.
+      world.log.error({job: run.job, code: codeOf(error), reason: messageOf(error)}, 'a run has no end yet')
+    }
+  }
+
+  /** Without effect where the process has recorded its end itself. */
+  function endUnlessRecorded(run: JobRun, words: string): void {
     const now = world.realClock.now()
     const job = findJob(jobs, run.job)
     const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
-    // Without effect where the process has recorded its end itself.
     if (job && isOverdue(job, run, now)) endRun(ledger, run, describeTimeout(job), now)
     else endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
-    current = undefined
   }
 
   return {
     current: () => current,
     idle: () => underWay,
     tick() {
+      recordEnd?.()
       const now = world.realClock.now()
       planSlots(ledger, jobs, now)
       planEvents(ledger, now)

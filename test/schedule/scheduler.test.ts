@@ -210,6 +210,20 @@ test('a run that kills its process each time is given up after three attempts', 
   })
 })
 
+test('a run whose end the ledger does not take ends with a later tick, and holds up nobody for ever', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  scheduler.tick()
+  scheduler.ledger.db.exec('pragma query_only = on')
+  await scheduler.crash({code: null, signal: 'SIGKILL'})
+  expect(() => scheduler.tick()).toThrow(/readonly/)
+  scheduler.ledger.db.exec('pragma query_only = off')
+  scheduler.tick()
+  expect(scheduler.started).toHaveLength(2)
+  expect(listLatestJobRuns(scheduler.ledger, 1)[0]).toMatchObject({state: 'running', attempt: 2})
+})
+
 test('a run that was stopped with the server is run by the next one', async () => {
   const stopping = new AbortController()
   const stopped = aScheduler([aJob()], undefined, stopping.signal)
