@@ -8,6 +8,8 @@ import {decideRetry, lastStartOf} from './retry.ts'
 const DAY_MS = 86_400_000
 /** A slot found later than this was missed: the scheduler was down, or slept. */
 const ON_TIME_MS = 60_000
+/** A look that finds nothing due is noted this often only: each note is a write to the disk. */
+const NOTED_MS = 60_000
 
 /**
  * Records every slot that has become due since a job's slots were last looked for, queued or skipped. A job that is new,
@@ -24,7 +26,7 @@ export function planSlots(ledger: Ledger, jobs: readonly Job[], now: number): vo
     for (let from = watch.seenUntil; from < now; from = Math.min(from + DAY_MS, now)) {
       const until = Math.min(from + DAY_MS, now)
       const due = listSlots(job, from, until)
-      if (due.length === 0 && until < now) continue
+      if (due.length === 0 && (until < now || now - watch.seenUntil < NOTED_MS)) continue
       inLedgerTransaction(ledger, () => {
         for (const instant of due)
           recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)

@@ -126,6 +126,18 @@ test('a slot is run when it is due, once', async () => {
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
+test('as long as nothing is due the ledger is written once a minute, not with every look', () => {
+  const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
+  const reader = openLedgerAt('ledger.sqlite')
+  const readVersion = () => reader.db.prepare('pragma data_version').get()?.data_version
+  scheduler.tick()
+  const before = readVersion()
+  for (now += 1000; now < START + MINUTE; now += 1000) scheduler.tick()
+  expect(readVersion()).toBe(before)
+  scheduler.tick()
+  expect(readVersion()).not.toBe(before)
+})
+
 test('two processes on one folder run each slot once between them', async () => {
   const jobs = [aJob({schedule: '*/10 * * * *', catchUp: 'each'})]
   const both = [aScheduler(jobs), aScheduler(jobs)]
