@@ -82,7 +82,8 @@ function requireWritableFolder(path: string, describe: (code: string) => Failure
 }
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
-const KEPT_NAMES = /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports)$)/
+const KEPT_NAMES =
+  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|hash\.key|accounting\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

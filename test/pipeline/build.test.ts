@@ -140,6 +140,8 @@ test('a selection is built into the scratch release with what it needs left out,
 test.each([
   ['the warehouse', 'warehouse.duckdb', 'OUT_FILE'],
   ['the ledger', 'ledger.sqlite', 'OUT_FILE'],
+  ['the key of hashed addresses', 'hash.key', 'OUT_FILE'],
+  ['the account mapping', 'accounting.json', 'OUT_FILE'],
   ['a file of a release', 'current/portfolio.duckdb', 'OUT_FILE'],
   ['an export', 'exports/mine.duckdb', 'OUT_FILE'],
   ['a folder', '../', 'OUT_FILE'],
