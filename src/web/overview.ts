@@ -3,7 +3,7 @@ import {type Alarm, listAlarms} from '../ledger/alarms.ts'
 import {type JobRun, listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
-import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
+import {findLastSuccess} from '../ledger/runs.ts'
 import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
@@ -19,7 +19,6 @@ export interface Overview {
   holder: LockHolder | undefined
   queued: JobRun[]
   jobRuns: JobRun[]
-  runs: Run[]
   lastSync: LastSync | undefined
   /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
   coverage: WebhookCoverage | undefined
@@ -28,7 +27,6 @@ export interface Overview {
 }
 
 interface SyncSummary {
-  run_id: string
   walk: {business_date: string; pages: number; records: number; quarantined: number}
   changes: Record<string, number>
   duration_ms: number
@@ -36,7 +34,6 @@ interface SyncSummary {
 }
 
 const syncSummary: z.ZodType<SyncSummary> = z.object({
-  run_id: z.string(),
   walk: z.object({
     business_date: z.string(),
     pages: z.number(),
@@ -70,7 +67,6 @@ export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, wo
     holder: findLockHolder(ledger, world),
     queued: listJobRuns(ledger, 'queued'),
     jobRuns: listLatestJobRuns(ledger, 20),
-    runs: listRuns(ledger, 10),
     lastSync,
     coverage: takesWebhooks ? findLastCoverage(ledger) : undefined,
     release: findCurrentRelease(folder)?.manifest,
