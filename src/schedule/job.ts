@@ -6,11 +6,9 @@ import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
-import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import {findCronProblems} from './cron.ts'
 
-const PROFILES = [...PROFILE_NAMES, ...JOURNAL_NAMES]
-const isProfile = (name: string) => PROFILES.includes(name)
+const isProfile = (name: string) => PROFILE_NAMES.includes(name)
 
 /** The name under which what webhooks bring is run. */
 export const WEBHOOK_JOB = 'webhooks'
@@ -85,7 +83,7 @@ const stepSchema = z.discriminatedUnion('do', [
     profiles: z
       .array(
         z.string().refine((name) => isProfile(name), {
-          error: ({input}) => `'${input}': expected one of ${PROFILES.join(', ')}`,
+          error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
         }),
       )
       .min(1),

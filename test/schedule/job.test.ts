@@ -83,6 +83,12 @@ test.each<[string, Record<string, unknown>]>([
   expect(refusal.message).toContain(field)
 })
 
+test('an unknown profile is refused with those there are, each named once', async () => {
+  writeJob('bad.mjs', aJob({steps: [{do: 'export', profiles: ['cvs']}]}))
+  const {message} = await failureOf(readJobs(withOwn()))
+  expect(message.match(/quickbooks/g)).toHaveLength(1)
+})
+
 test.each([
   ['does not parse', 'export default {'],
   ['throws', `throw new Error('no database here')`],
