@@ -1,5 +1,6 @@
 import {type RealClock, realClock} from '../clock.ts'
 import {problemSchema} from '../contract/problem.ts'
+import {parseRetryAfter} from '../retry-after.ts'
 import {ApiError} from './api-error.ts'
 
 /** How a client reaches the service. */
@@ -46,14 +47,8 @@ export function waitBefore(
   retryAfter: string | null,
   {now, random}: {now: number; random: () => number},
 ): number {
-  const named =
-    retryAfter === null
-      ? Number.NaN
-      : /^\d+$/.test(retryAfter)
-        ? Number(retryAfter) * 1000
-        : Date.parse(retryAfter) - now
-  const wait = Number.isNaN(named) ? random() * BACKOFF_MS * 2 ** attempt : named
-  return Math.min(LONGEST_WAIT_MS, Math.max(0, wait))
+  const named = retryAfter === null ? null : parseRetryAfter(retryAfter, now)
+  return Math.min(LONGEST_WAIT_MS, named ?? random() * BACKOFF_MS * 2 ** attempt)
 }
 
 async function refusalOf(response: Response): Promise<ApiError> {

@@ -135,6 +135,7 @@ describe('the client', () => {
     const world = {now: Date.parse('2026-03-02T00:00:00Z'), random: () => 1}
     expect(waitBefore(0, 'Mon, 02 Mar 2026 00:00:09 GMT', world)).toBe(9000)
     expect(waitBefore(0, '86400', world)).toBe(60_000)
+    expect(waitBefore(0, '1.5', world)).toBe(1500)
     expect(waitBefore(0, 'soon', world)).toBe(250)
     expect([0, 1, 2, 20].map((attempt) => waitBefore(attempt, null, world))).toEqual([250, 500, 1000, 60_000])
   })
