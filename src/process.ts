@@ -9,3 +9,11 @@ export function isProcessAlive(pid: number): boolean {
     return codeOf(error) === 'EPERM'
   }
 }
+
+/**
+ * Whether another process of this machine has this id. What bears our own was left by one before us: a container begins
+ * to count at 1 each time.
+ */
+export function isOtherProcess(pid: number): boolean {
+  return pid !== process.pid && isProcessAlive(pid)
+}

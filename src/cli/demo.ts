@@ -6,7 +6,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, codeOf, LockedError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import type {EventsResult} from '../pipeline/events.ts'
-import {isProcessAlive} from '../process.ts'
+import {isOtherProcess} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {requireJob} from '../schedule/job.ts'
 import {type JobResult, runJob} from '../schedule/run-job.ts'
@@ -63,7 +63,7 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   const {root, demoMark} = folder
   if (existsSync(demoMark)) {
     const pid = /^pid (\d+)$/m.exec(readFileSync(demoMark, 'utf8'))?.[1]
-    if (pid !== undefined && isProcessAlive(Number(pid))) throw describeRunning(root, pid)
+    if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
     rmSync(root, {recursive: true, force: true})
   } else if (readdirSync(root).length > 0) {
     throw new ConfigError({

@@ -1,7 +1,7 @@
 import {existsSync, mkdirSync, readdirSync, renameSync, rmSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {codeOf} from '../errors.ts'
-import {isProcessAlive} from '../process.ts'
+import {isOtherProcess} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** A batch that is being written; disposing it removes what was not finished. */
@@ -53,7 +53,7 @@ function removeAbandoned(dir: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
     const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
-    if (pid === undefined || isProcessAlive(Number(pid))) continue
+    if (pid === undefined || isOtherProcess(Number(pid))) continue
     rmSync(join(dir, name), {recursive: true, force: true})
   }
 }

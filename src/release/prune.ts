@@ -1,7 +1,7 @@
 import {existsSync, readdirSync, readlinkSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {codeOf} from '../errors.ts'
-import {isProcessAlive} from '../process.ts'
+import {isOtherProcess} from '../process.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {isPast} from './past.ts'
 
@@ -82,5 +82,5 @@ function removeRelease({releases}: DataFolder, name: string): void {
 /** `.building-<release>-<pid>` of a process that is no longer there. */
 function isAbandonedBuild(name: string): boolean {
   const pid = /^\.building-.*-(\d+)$/.exec(name)?.[1]
-  return pid !== undefined && !isProcessAlive(Number(pid))
+  return pid !== undefined && !isOtherProcess(Number(pid))
 }

@@ -21,7 +21,7 @@ import {pipeline} from 'node:stream/promises'
 import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
-import {isProcessAlive} from '../process.ts'
+import {isOtherProcess} from '../process.ts'
 import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
@@ -108,7 +108,7 @@ async function readMediaType(path: string, isText: boolean): Promise<string> {
 /** Whether another service that runs is receiving this file: its name begins with `incoming-` and that one's pid. */
 function isOnItsWay(path: string): boolean {
   const pid = Number(/^incoming-(\d+)-/.exec(basename(path))?.[1] ?? process.pid)
-  if (pid === process.pid || !isProcessAlive(pid)) return false
+  if (!isOtherProcess(pid)) return false
   const {mtimeMs = 0} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return Date.now() - mtimeMs < LONGEST_UPLOAD_MS
 }

@@ -82,6 +82,7 @@ test('a batch that another process finishes in the very moment stays', () => {
 
 test('what exports that died left behind goes, what others are writing stays', () => {
   place(join(parent, '.writing-other-999999999'), 'dead')
+  place(join(parent, `.writing-other-${process.pid}`), 'dead, in a container of the same numbers')
   place(join(parent, `.writing-other-${process.ppid}`), 'alive')
   beginBatch(final)[Symbol.dispose]()
   expect(readdirSync(parent)).toEqual([`.writing-other-${process.ppid}`])

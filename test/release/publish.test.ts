@@ -201,12 +201,13 @@ test('pruning before the first release is no error', () => {
   expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
 })
 
-test('builds that died are removed, one that goes on is not', () => {
+test('builds that died are removed, also one whose process had our number, and one that goes on is not', () => {
   const dead = join(folder.releases, '.building-x-4194999')
-  const alive = join(folder.releases, `.building-x-${process.pid}`)
-  for (const dir of [dead, alive]) mkdirSync(dir, {recursive: true})
+  const ours = join(folder.releases, `.building-x-${process.pid}`)
+  const alive = join(folder.releases, `.building-x-${process.ppid}`)
+  for (const dir of [dead, ours, alive]) mkdirSync(dir, {recursive: true})
   expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
-  expect([existsSync(dead), existsSync(alive)]).toEqual([false, true])
+  expect([dead, ours, alive].map((dir) => existsSync(dir))).toEqual([false, false, true])
 })
 
 test('a published release can be pruned although its files are read-only', async () => {
