@@ -2,6 +2,7 @@ import {appendFileSync, existsSync, readFileSync, statSync, truncateSync} from '
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
 
 /** What came of one row. */
 export interface RowResult {
@@ -14,13 +15,26 @@ export interface RowResult {
 }
 
 const COLUMNS = ['line', 'external_reference', 'outcome', 'deal_id', 'message'] as const
+const HEADER = `${COLUMNS.join(',')}\n`
 
 const createdRow = z.object({external_reference: z.string(), outcome: z.string(), deal_id: z.string()})
 
-/** The deals that earlier pushes created, by external reference; half a line at the end is cut off. */
+/**
+ * The deals that earlier pushes created, by external reference; half a line at the end is cut off.
+ *
+ * @throws ConfigError `PUSH_RESULT` when the file is something else
+ */
 export function readCreated(path: string): Map<string, string> {
   if (!existsSync(path)) return new Map()
   const text = readFileSync(path, 'utf8')
+  if (!text.startsWith(HEADER) && !HEADER.startsWith(text)) {
+    throw new ConfigError({
+      code: 'PUSH_RESULT',
+      problem: `File '${path}' holds no results of a push: expected one that begins with ${COLUMNS.join(',')}.`,
+      kept: 'Nothing was sent; the file is as it was.',
+      next: 'Name another file with --result.',
+    })
+  }
   // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
   const whole = text.slice(0, text.lastIndexOf('\n') + 1)
   if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))

@@ -84,6 +84,16 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(2)
   })
 
+  test('a file that holds no results is refused and stays as it is, and nothing is sent', async () => {
+    const file = join(folder, 'deals.csv')
+    writeFileSync(file, CSV.trimEnd())
+    const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
+    const pushed = await runCommand(['push', 'deals', file, '--result', file, '--json'], env)
+    expect(readFailure(pushed)).toMatchObject({code: 'PUSH_RESULT', exitCode: 2})
+    expect(readFileSync(file, 'utf8')).toBe(CSV.trimEnd())
+    expect(service.store.count()).toBe(0)
+  })
+
   test('a wrong row is left out with its reason, the others go', async () => {
     const wrong = [
       'crm-3,1 Main St,-5,,',
