@@ -1,7 +1,7 @@
 import {businessDateOf} from '../clock.ts'
 import {type Config, requireSource, type SourceConfig} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
-import {findLearntRate} from '../ledger/learnt-rate.ts'
+import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {addSourceAnswers} from '../ledger/source-answers.ts'
@@ -65,8 +65,12 @@ async function lookAgain(
       concurrency: source.detailConcurrency,
       budgetMs: source.detailBudgetMinutes * 60_000,
     }
-    for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
-    addSourceAnswers(ledger, client.stats.answers)
+    try {
+      for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
+    } finally {
+      storeLearntRate(ledger, source.baseUrl, client.stats.ratePerSecond, world)
+      addSourceAnswers(ledger, client.stats.answers)
+    }
     const observations = await readObservations(db, answers)
     const past = await findPast(db, dealStream)
     const today = businessDateOf(world.clock.now(), source)

@@ -1,4 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {findLearntRate} from '../../src/ledger/learnt-rate.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listWaitingEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
 import {applyEvents} from '../../src/pipeline/events.ts'
@@ -105,6 +106,15 @@ test('without details a walk is made', async () => {
   expect(await lab.query(`select count(*) as deals from core.deal where status = 'funded'`)).toEqual([
     {deals: '1'},
   ])
+})
+
+test('a source that asks to slow down is asked more slowly by the next run, too', async () => {
+  receive('deal_000002')
+  lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
+  await applyEvents(lab.config, lab.createWorld(NOON))
+  using ledger = openLedger(lab.folder.ledger)
+  const learnt = findLearntRate(ledger, lab.config.baseUrl ?? '', lab.createWorld())
+  expect(learnt).toBeLessThan(lab.config.ratePerSecond)
 })
 
 test('events wait for a source that is not there', async () => {
