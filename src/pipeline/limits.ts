@@ -1,9 +1,10 @@
-import {availableParallelism, totalmem} from 'node:os'
+import {availableParallelism} from 'node:os'
 import type {Config} from '../config.ts'
 import {CheckError, DeferredError} from '../errors.ts'
 import type {TableFile} from '../release/publish.ts'
 import type {Check, Model, World} from '../types.ts'
-import type {Database} from '../warehouse/database.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {mostMemoryMb} from '../warehouse/load-memory.ts'
 import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
@@ -32,7 +33,7 @@ export async function limitBuild(
   {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
   world: World,
 ): Promise<Limited> {
-  await db.run(`set temp_directory = '${spillDir.replaceAll("'", "''")}'`)
+  await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
   const memoryMb = memoryFor(config)
   const useful = Math.min(memoryMb / THREAD_MB, historyBytes / THREAD_HISTORY_BYTES)
   const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(useful)))
@@ -42,10 +43,9 @@ export async function limitBuild(
     withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
-/** Megabytes a build may hold: as set, or enough, or most of what this machine has or its container may use. */
+/** Megabytes a build may hold: as set, or enough, as far as there is as much. */
 function memoryFor({buildMemoryMb}: Pick<Config, 'buildMemoryMb'>): number {
-  const available = Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY)
-  return buildMemoryMb ?? Math.floor(Math.min(ENOUGH_MB, (available * 0.8) / 1e6))
+  return buildMemoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
 function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {

@@ -35,10 +35,14 @@ export async function withEnoughMemory<T>(db: Database, work: () => Promise<T>):
   }
 }
 
-/** Raises the limit, within most of what this machine has or its container may use; whether it could. */
+/** Megabytes: most of what this machine has or its container may use. */
+export function mostMemoryMb(): number {
+  return (Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY) * 0.8) / 1e6
+}
+
+/** Raises the limit, within {@link mostMemoryMb}; whether it could. */
 async function allow(db: Database, mb: number): Promise<boolean> {
-  const available = Math.min(totalmem(), process.constrainedMemory() || Number.POSITIVE_INFINITY)
-  const limit = Math.floor(Math.min(mb, (available * 0.8) / 1e6))
+  const limit = Math.floor(Math.min(mb, mostMemoryMb()))
   if (limit <= (allowedMb.get(db) ?? 0)) return false
   await db.run(`set memory_limit = '${limit}MB'`)
   allowedMb.set(db, limit)
