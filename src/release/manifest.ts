@@ -62,7 +62,7 @@ export interface Release {
 export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
-  const parsed = releaseManifestSchema.safeParse(JSON.parse(readFileSync(path, 'utf8')))
+  const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
   if (parsed.success) return {dir, database: join(dir, 'portfolio.duckdb'), manifest: parsed.data}
   throw new UnexpectedError({
     code: 'RELEASE_MANIFEST',
@@ -70,6 +70,15 @@ export function readRelease(dir: string): Release | undefined {
     kept: 'The release was not changed.',
     next: 'Remove the release folder and run `loantape build`, which makes it again.',
   })
+}
+
+/** The value of a JSON text; undefined where it is none. */
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return undefined
+  }
 }
 
 /** The release `current` points to, if there is one. */

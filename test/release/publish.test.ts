@@ -96,12 +96,16 @@ test('a folder without a manifest is no release', async () => {
   expect(readRelease(buildDir)).toBeUndefined()
 })
 
-test('a manifest that is not one is named with what is wrong', async () => {
+test.each([
+  ['is of another version', '{"schema_version": 2}', 'schema_version'],
+  ['is torn', '{"schema_version": 1, "gen', 'expected object'],
+])('a manifest that %s is named with what is wrong', async (_, text, words) => {
   mkdirSync(join(folder.releases, 'odd'), {recursive: true})
-  writeFileSync(join(folder.releases, 'odd', 'manifest.json'), '{"schema_version": 2}')
+  writeFileSync(join(folder.releases, 'odd', 'manifest.json'), text)
   const refusal = await failureOf((async () => requireRelease(folder, 'odd'))())
   expect(refusal).toMatchObject({code: 'RELEASE_MANIFEST'})
-  expect(refusal.message).toContain('schema_version')
+  expect(refusal.message).toContain(join(folder.releases, 'odd', 'manifest.json'))
+  expect(refusal.message).toContain(words)
 })
 
 test('the same release built twice has the same bytes', async () => {
