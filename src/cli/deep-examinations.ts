@@ -3,6 +3,7 @@ import {STREAMS} from '../contract/streams.ts'
 import type {Failure} from '../errors.ts'
 import {verifyBatches} from '../export/verify.ts'
 import {openLedger} from '../ledger/ledger.ts'
+import {LEDGER_NEXT} from '../ledger/ledger-fault.ts'
 import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseTables} from '../release/verify.ts'
@@ -45,6 +46,14 @@ export const DEEP_EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (!release) return 'none yet'
     const faults = await verifyReleaseTables(release)
     return faults.length > 0 ? faults : 'rows, histories and control totals are those of the manifest'
+  },
+  'ledger, every table': async (_config, folder) => {
+    if (!existsSync(folder.ledger)) return 'none yet'
+    using ledger = openLedger(folder.ledger)
+    const {integrity_check: found} = ledger.db.prepare('pragma integrity_check(1)').get() ?? {}
+    if (found === 'ok') return 'can be read'
+    const problem = `Ledger '${folder.ledger}' is damaged: ${String(found).split('\n').at(-1)}.`
+    return [{code: 'DEEP_DAMAGED', problem, next: LEDGER_NEXT}]
   },
   exports: async (_config, folder) => {
     const {batches, files, faults} = await verifyBatches(folder)

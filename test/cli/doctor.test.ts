@@ -100,6 +100,18 @@ test.concurrent('a target that a job names and nobody described is found before 
   expect(await findWrong(lab.folder, [], {...env, LOANTAPE_TARGETS_FILE: targets})).toEqual([])
 })
 
+test.concurrent('a page of the ledger that is damaged is found', async () => {
+  const folder = lab.copyFolder('damaged-ledger')
+  const bytes = readFileSync(folder.ledger)
+  bytes.fill(0xff, 4096, 4296)
+  writeFileSync(folder.ledger, bytes)
+  expect(await findWrong(folder, '--deep')).toEqual([
+    expect.stringMatching(
+      /^ledger, every table: Ledger '.*ledger\.sqlite' is damaged: Tree .*from your backup/,
+    ),
+  ])
+})
+
 test.concurrent('a flipped bit in history.duckdb is found, with the table and what to do', async () => {
   const folder = lab.copyFolder('flipped-history')
   await flipBitOf(folder.history, 'raw.deal_version', 'property_address')
