@@ -158,7 +158,8 @@ function listAccounts(mapping: AccountMapping): {field: string; account: Account
 
 /** Whether two mappings book every program to the same receivable account. */
 export function hasSameReceivables(a: AccountMapping, b: AccountMapping): boolean {
-  const codeOf = ({receivable}: AccountMapping, program: string) => receivable[program]?.code
+  const codeOf = ({receivable}: AccountMapping, program: string) =>
+    receivable[Object.hasOwn(receivable, program) ? program : ANY_PROGRAM]?.code
   const programs = new Set([...Object.keys(a.receivable), ...Object.keys(b.receivable)])
   return [...programs].every((program) => codeOf(a, program) === codeOf(b, program))
 }

@@ -2,9 +2,11 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {
+  type AccountMapping,
   DEFAULT_MAPPING,
   FIRST_PERIOD,
   findUnmapped,
+  hasSameReceivables,
   listMappingFields,
   parseMapping,
   quotePrograms,
@@ -98,4 +100,17 @@ test('docs/accounting.md shows the default and says what every field means', () 
   const shown = /```json\n([\s\S]*?)```/.exec(page)?.[1] ?? ''
   expect(parseMapping(shown, 'docs/accounting.md')).toEqual(DEFAULT_MAPPING)
   for (const {field, about} of listMappingFields()) expect(page).toContain(`| \`${field}\` | ${about} |`)
+})
+
+test('a program without an account of its own is booked to that of all others', () => {
+  const receivablesOf = (codes: Record<string, string>): AccountMapping => ({
+    ...DEFAULT_MAPPING,
+    receivable: Object.fromEntries(
+      Object.entries(codes).map(([program, code]) => [program, {code, name: code}]),
+    ),
+  })
+  const all = receivablesOf({'*': '1200'})
+  expect(hasSameReceivables(all, receivablesOf({'*': '1200', bridge: '1200'}))).toBe(true)
+  expect(hasSameReceivables(all, receivablesOf({'*': '1200', bridge: '1210'}))).toBe(false)
+  expect(hasSameReceivables(all, receivablesOf({bridge: '1200'}))).toBe(false)
 })
