@@ -7,6 +7,7 @@ import {createLog, type Log} from '../log.ts'
 import type {Progress, RunStep, World} from '../types.ts'
 import {readEnvFile} from './env-file.ts'
 import {createProgressLine} from './progress.ts'
+import {showControls} from './table.ts'
 
 /** Where a command's words go, and what they depend on; made once, in `main.ts`. */
 export interface Surroundings {
@@ -52,7 +53,7 @@ export function createCli(surroundings: Surroundings): Cli {
   }
   const complain = (text: string) => {
     progressLine?.clear()
-    stderr.write(`${text}\n`)
+    stderr.write(`${showControls(text)}\n`)
   }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
@@ -89,7 +90,7 @@ export function createCli(surroundings: Surroundings): Cli {
     printJson,
     printResult(options, value, render) {
       if (options.json) printJson(value)
-      else print(render(value))
+      else print(showControls(render(value)))
     },
   }
 }

@@ -109,19 +109,14 @@ function renderResult({columns, rows}: QueryResult, format: QueryOptions['format
   // A plan is a drawing of many lines.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
   return renderTable(
-    columns.map(({name, type}) => ({title: showControls(name), isNumber: numeric.test(type)})),
-    texts().map((row) => row.map(showControls)),
+    columns.map(({name, type}) => ({title: name, isNumber: numeric.test(type)})),
+    texts(),
   )
 }
 
 function renderCell(value: unknown): string {
   if (value === null || value === undefined) return ''
   return typeof value === 'object' ? JSON.stringify(value) : String(value)
-}
-
-/** What a source put into a text must neither move a terminal's cursor nor break a table's lines. */
-function showControls(text: string): string {
-  return text.replace(/\p{Cc}/gu, (control) => JSON.stringify(control).slice(1, -1))
 }
 
 /** Counts become numbers where they fit; decimals stay text, which is exact. */

@@ -1,3 +1,11 @@
+/** What a source put into a text must not steer the terminal: control characters but line ends are shown, not sent. */
+export function showControls(text: string): string {
+  return text.replace(
+    /[^\P{Cc}\n]/gu,
+    (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  )
+}
+
 /** One column of a printed table. */
 export interface PrintedColumn {
   title: string
@@ -6,8 +14,9 @@ export interface PrintedColumn {
 
 /** Lays rows out in columns of equal width, numbers to the right. */
 export function renderTable(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
-  const widths = columns.map(({title}, index) =>
-    Math.max(title.length, ...rows.map((row) => [...(row[index] ?? '')].length)),
+  const [titles = [], ...lines] = [columns.map(({title}) => title), ...rows].map((row) => row.map(toCell))
+  const widths = titles.map((title, index) =>
+    Math.max(title.length, ...lines.map((line) => [...(line[index] ?? '')].length)),
   )
   const renderLine = (cells: readonly string[]) =>
     columns
@@ -19,5 +28,10 @@ export function renderTable(columns: readonly PrintedColumn[], rows: readonly (r
       .join('  ')
       .trimEnd()
   const rule = widths.map((width) => '─'.repeat(width)).join('  ')
-  return [renderLine(columns.map(({title}) => title)), rule, ...rows.map(renderLine)].join('\n')
+  return [renderLine(titles), rule, ...lines.map(renderLine)].join('\n')
+}
+
+/** A cell has one line. */
+function toCell(text: string): string {
+  return showControls(text).replaceAll('\n', '\\n')
 }

@@ -40,6 +40,13 @@ const drift = [
   {kind: 'unknown_value', path: 'status', value: 'on_hold', records: 1},
 ]
 
+test('what the source put into a text does not reach the terminal as a command to it', async () => {
+  lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
+  await lab.sync(DAY_1)
+  const {stdout} = await lab.run(['status'])
+  expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2J\u000dHeld' in 1 record.`)
+})
+
 test('a source that changes its contract still syncs, and status says what changed', async () => {
   await lab.sync(DAY_1)
   expect(readJson(await lab.run(['status', '--json']))).toMatchObject({drift: [], quarantine_waiting: 0})
