@@ -16,7 +16,7 @@ export interface PrintedColumn {
 export function renderTable(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
   const [titles = [], ...lines] = [columns.map(({title}) => title), ...rows].map((row) => row.map(toCell))
   const widths = titles.map((title, index) =>
-    Math.max(title.length, ...lines.map((line) => [...(line[index] ?? '')].length)),
+    lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), title.length),
   )
   const renderLine = (cells: readonly string[]) =>
     columns

@@ -16,8 +16,7 @@ export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, di
     const columns = await readColumns(db, table)
     if (options.isSpreadsheetSafe) {
       await requireSafeColumns(db, table, columns)
-      const cells = await listFormulas(db, table, columns)
-      neutralised.push(...cells.map((cell) => ({file: name, ...cell})))
+      for (const cell of await listFormulas(db, table, columns)) neutralised.push({file: name, ...cell})
     }
     await copyTable(db, table, columns, options, join(dir, name))
     files.push({name, ...(await readControlTotals(db, table))})

@@ -60,8 +60,16 @@ test.concurrent('quotes, commas and line ends in CSV are as RFC 4180 has them', 
 })
 
 test.concurrent('a table shows control characters of a text, so that it can neither break a line nor steer a terminal', async () => {
-  const {stdout} = await lab.run(['query', `select 'a' || chr(27) || '[31m' || chr(10) || chr(155) || 'b' as a, 1 as b`])
+  const {stdout} = await lab.run([
+    'query',
+    `select 'a' || chr(27) || '[31m' || chr(10) || chr(155) || 'b' as a, 1 as b`,
+  ])
   expect(stdout.split('\n').slice(2)).toEqual(['a\\u001b[31m\\n\\u009bb  1', ''])
+})
+
+test.concurrent('a table may have more rows than a call takes arguments', async () => {
+  const {stdout} = await lab.run(['query', 'select 1 as a from range(150000)'])
+  expect(stdout.split('\n')).toHaveLength(150_003)
 })
 
 const refused: [behaviour: string, sql: string, words: RegExp][] = [

@@ -81,6 +81,12 @@ test.each([
   expect(readdirSync(join(data.folder.exports, 'csv'))).toEqual([])
 })
 
+test('a table may have more cells to neutralise than a call takes arguments', async () => {
+  const release = await publish(`select 'd' as deal_id, '+1' as phone from range(150000)`)
+  const {dir} = await write(release, {isSpreadsheetSafe: true})
+  expect(manifestOf(dir).neutralised).toHaveLength(150_000)
+})
+
 test('without it every byte is that of the data, formulas included', async () => {
   const {dir} = await write(await publish(`select '=1' as deal_id, '+1' as address`))
   expect(textOf(dir)).toBe('deal_id,address\n=1,+1\n')
