@@ -12,6 +12,10 @@ import {startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 
+/** The texts of cells that reach beyond their own box, over the next one. */
+const CELLS_OVER_THE_NEXT =
+  '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
+
 let lab: Lab
 let browser: Browser
 const files: Record<string, string> = {}
@@ -77,6 +81,7 @@ describe.each(['dictionary', 'report'])('the %s', (name) => {
   ] as const)('fits %s pixels in %s, loads nothing and complains of nothing', async (width, colorScheme) => {
     const {page, complaints} = await open(name, {width, colorScheme})
     expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
+    expect(await page.evaluate(CELLS_OVER_THE_NEXT)).toEqual([])
     expect(complaints).toEqual([])
     const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
     expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
