@@ -87,9 +87,14 @@ export function renderNight(day: string, sync: SyncResult, durationMs: number): 
   return `Night of ${day}: ${sync.walk.pages} pages, ${sync.walk.distinct} deals (${changes})${lists}, ${sync.checks.passed} checks passed, ${(durationMs / 1000).toFixed(1)} s.`
 }
 
-/** What stands below the last night: the portfolio, where the files are, and what to try next. */
-export function renderDemo(result: DemoResult): string {
+/**
+ * What stands below the last night: the portfolio, where the files are, and what to try next.
+ *
+ * @param dataDir as `--data` named it
+ */
+export function renderDemo(result: DemoResult, dataDir: string | undefined): string {
   const {summary, previous} = result
+  const query = `npx loantape query${dataDir === undefined ? '' : ` --data '${dataDir}'`}`
   const lines = [
     '',
     `Portfolio: ${summary.deals} deals, ${dollars(summary.amount)}; funded ${summary.funded_deals} deals, ${dollars(summary.funded_amount)}; loan-to-value ${percent((summary.wa_ltv ?? 0) * 100)}.`,
@@ -112,8 +117,8 @@ export function renderDemo(result: DemoResult): string {
     ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
     '',
     'Two things to try next:',
-    '  npx loantape query "select * from mart.portfolio_breakdown where dimension = \'state\' order by amount desc limit 10"',
-    `  npx loantape query "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
+    `  ${query} "select * from mart.portfolio_breakdown where dimension = 'state' order by amount desc limit 10"`,
+    `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
   )
   return lines.join('\n')
 }

@@ -47,7 +47,7 @@ export function addDemo(program: Command, cli: Cli): void {
       const result = await runDemo(config, {...options, days: Math.max(1, options.days)}, world, (words) => {
         if (!options.json) cli.print(words)
       })
-      cli.printResult(options, result, renderDemo)
+      cli.printResult(options, result, () => renderDemo(result, options.data))
     })
 }
 

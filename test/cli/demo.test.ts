@@ -74,10 +74,10 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
   expect(stdout).toMatch(/^funded +\d+ +\$[\d,]+\.\d\d +\d+\.\d %$/m)
   expect(stdout).toMatch(/^loan program +deals +amount +share$/m)
   expect(stdout).toMatch(/^bridge_12mo +\d+ +\$/m)
-  const commands = [...stdout.matchAll(/^ {2}npx loantape query "(.*)"$/gm)].map((match) => match[1] ?? '')
+  const commands = [...stdout.matchAll(/^ {2}npx loantape query --data '(.*)' "(.*)"$/gm)]
   expect(commands).toHaveLength(2)
   const asWritten = await Promise.all(
-    commands.map((sql) => runProgram(['query', sql, '--data', dataDir], {}, root)),
+    commands.map(([, folder = '', sql = '']) => runProgram(['query', '--data', folder, sql], {}, root)),
   )
   expect(asWritten.map((ended) => ended.code)).toEqual([0, 0])
   for (const [, file = ''] of stdout.matchAll(/^(?:Release|Exported): +([^,\n]+)/gm)) {
