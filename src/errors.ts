@@ -24,7 +24,10 @@ export abstract class LoantapeError extends Error {
 
   constructor(failure: Failure) {
     const words = [failure.problem, failure.kept, failure.next].filter((part) => part !== undefined)
-    super(words.join(' '), {cause: failure.cause})
+    super(
+      words.reduce((said, next) => said + (said.endsWith('\n') ? '' : ' ') + next),
+      {cause: failure.cause},
+    )
     this.name = new.target.name
     this.code = failure.code
     this.problem = failure.problem

@@ -70,12 +70,17 @@ async function runQuery(connection: Connection, sql: string): Promise<QueryResul
     if (/^Out of Memory Error/i.test(messageOf(error))) throw describeTooLarge(error)
     throw new ConfigError({
       code: 'QUERY_FAILED',
-      problem: `Query refused: ${messageOf(error)}`,
+      problem: `Query refused: ${closeWords(messageOf(error))}`,
       kept: 'The release is read-only; nothing was changed.',
       next: 'Correct the statement; `loantape query "show all tables"` lists tables and columns.',
       cause: error,
     })
   }
+}
+
+/** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
+function closeWords(words: string): string {
+  return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
 function describeTooLarge(cause: unknown): ConfigError {

@@ -89,7 +89,9 @@ for (const [behaviour, sql, words] of refused) {
     const failure = readFailure(await lab.run(['query', sql, '--json']))
     expect(failure).toMatchObject({code: 'QUERY_FAILED', exitCode: 2})
     expect(failure.message).toMatch(words)
-    expect(failure.message).toMatch(/nothing was changed\. Correct the statement/)
+    expect(failure.message).toMatch(
+      /([.!]\s|\n *\^\n)The release is read-only; nothing was changed\. Correct the statement/,
+    )
     expect(await readStanding(lab.folder)).toEqual(before)
     expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data'])
   })
