@@ -108,6 +108,14 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
   const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
+  if (releaseId === SCRATCH) {
+    throw new ConfigError({
+      code: 'RELEASE_UNKNOWN',
+      problem: `No scratch release in '${folder.root}'.`,
+      kept: 'Nothing was changed.',
+      next: '`loantape build --select` makes it.',
+    })
+  }
   throw new ConfigError({
     code: 'RELEASE_UNKNOWN',
     problem: `Release '${releaseId}' is not in '${folder.releases}'.`,

@@ -78,6 +78,12 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     /'2026-01-01-abc'/,
   ],
   [
+    'a scratch release that nobody has built',
+    ['query', 'select 1', '--release', 'scratch'],
+    'RELEASE_UNKNOWN',
+    /No scratch release in .*`loantape build --select` makes it/,
+  ],
+  [
     'a release that is a path',
     ['query', 'select 1', '--release', '../current'],
     'RELEASE_UNKNOWN',
