@@ -8,6 +8,7 @@ import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {anyRow} from '../support/data.ts'
+import {aVersion, query} from '../model/history.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')
@@ -51,6 +52,24 @@ test('the guide asks ten questions', () => {
 test.each(questions)('question $title has an answer', async ({sql}) => {
   const rows = await lab.query(sql)
   expect(rows.length).toBeGreaterThan(0)
+})
+
+test('re-traded is what changed while approved, until it was funded', async () => {
+  const sql = questions.find(({title}) => title.includes('re-traded'))?.sql ?? ''
+  const change = (deal_id: string, status: string, next: string) => [
+    aVersion({deal_id, status}),
+    aVersion({deal_id, status: next, loan_amount: '90000.00', day: '2026-03-03'}),
+  ]
+  const versions = [
+    ...change('deal_at_approval', 'underwriting', 'approved'),
+    ...change('deal_approved', 'approved', 'approved'),
+    ...change('deal_at_funding', 'approved', 'funded'),
+    ...change('deal_funded', 'funded', 'funded'),
+  ]
+  expect(await query({versions}, sql)).toMatchObject([
+    {deal_id: 'deal_approved', old_amount: '100000.00', new_amount: '90000.00', difference: '-10000.00'},
+    {deal_id: 'deal_at_funding'},
+  ])
 })
 
 test("the guide's own model and check are built, checked and released", async () => {
