@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Model} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {createModelError} from './model-error.ts'
-import {findCall, findTableFunctions, type ParsedSelect, walkTree} from './table-references.ts'
+import {findTableFunctions, type ParsedSelect, walkTree} from './table-references.ts'
 
 /** Table functions whose rows come from their arguments alone; all others read files or the engine's own state. */
 const PURE_TABLE_FUNCTIONS = [
@@ -15,17 +15,25 @@ const PURE_TABLE_FUNCTIONS = [
   'json_tree',
 ]
 
-const nameRow = z.object({name: z.string()})
-const boundCall = z.object({expression_class: z.literal('BOUND_FUNCTION'), name: z.string()})
+/** Functions the engine takes for constant although they ask for the time or the machine. */
+const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting']
 
-/** The functions whose result changes from one statement to the next. */
+const nameRow = z.object({name: z.string()})
+const boundCall = z.object({
+  expression_class: z.literal('BOUND_FUNCTION'),
+  name: z.string(),
+  arguments: z.array(z.unknown()),
+  query_location: z.number(),
+})
+
+/** The functions whose result changes from one statement to the next; `age` does where it has but one argument. */
 export async function listChangingFunctions(db: Database): Promise<Set<string>> {
   const rows = await db.all(
     nameRow,
     `select distinct function_name as name from duckdb_functions()
      where stability in ('VOLATILE', 'CONSISTENT_WITHIN_QUERY') and function_name <> 'error'`,
   )
-  return new Set(rows.map(({name}) => name))
+  return new Set([...rows.map(({name}) => name), ...TAKEN_FOR_CONSTANT, 'age'])
 }
 
 /**
@@ -41,14 +49,15 @@ export function requireRepeatable(
 ): void {
   const table = findTableFunctions(select).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
   if (table) throw describeCall(model, table.name, table.line)
-  const called = new Set<string>()
+  const lines = new Map<string, number>()
   walkTree(plan, (node) => {
     if (!('name' in node && changing.has(String(node.name)))) return
     const call = boundCall.safeParse(node).data
-    if (call) called.add(call.name)
+    if (call === undefined || (call.name === 'age' && call.arguments.length > 1)) return
+    lines.set(call.name, select.lineAt(call.query_location))
   })
-  const [name] = [...called].sort()
-  if (name !== undefined) throw describeCall(model, name, findCall(select, name))
+  const [first] = [...lines].sort()
+  if (first) throw describeCall(model, ...first)
 }
 
 function describeCall(model: Model, name: string, line: number): Error {

@@ -7,8 +7,8 @@ import {requireRelease} from '../../src/release/manifest.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
-import {anyRow} from '../support/data.ts'
 import {aVersion, query} from '../model/history.ts'
+import {anyRow} from '../support/data.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 
 const page = readFileSync(join(import.meta.dirname, '../../docs/analyst-guide.md'), 'utf8')

@@ -267,7 +267,18 @@ test('the fingerprint changes with a name or a content, and with nothing else', 
 
 test.each([
   ['the time', 'select now()::varchar as deal_id', /now\(\) of model .*deal\.sql:4\./],
-  ['the day', 'select current_date::varchar as deal_id', /current_date\(\) of model/],
+  ['the day', 'select\n  current_date::varchar as deal_id', /current_date\(\) of model .*deal\.sql:5\./],
+  [
+    'the local time',
+    'select localtimestamp::varchar as deal_id',
+    /current_localtimestamp\(\) of model .*deal\.sql:4\./,
+  ],
+  [
+    'the time since then',
+    'select age(observed_at)::varchar as deal_id from raw.deal_version',
+    /age\(\) of model .*deal\.sql:4\./,
+  ],
+  ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) of model/],
   ['the time through a macro', 'select ago(interval 1 day)::varchar as deal_id', /now|get_current_timestamp/],
   [
     'chance',
@@ -293,9 +304,11 @@ test.each([
   })
 })
 
-test('a model may make rows of its own and ask what it is built for', async () => {
+test('a model may make rows of its own, ask what it is built for, and how long it is from one time to another', async () => {
   const sql = `${HEADER}select (range + unnest([1]))::varchar || getvariable('as_of') as deal_id from range(3)\n`
   expect(await compile({'core/deal.sql': sql})).toEqual(['core.deal'])
+  const age = `${HEADER}select age(observed_at, created_at)::varchar as deal_id from raw.deal_version\n`
+  expect(await compile({'core/deal.sql': age})).toEqual(['core.deal'])
 })
 
 test.each(['raw.deal_head', 'raw.staged_deal', 'raw.page'])(
