@@ -14,7 +14,7 @@
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
 --   unknown, not positive, or so small that the ratio would be 1000 or more
--- loan_program: null when unknown
+-- loan_program: null when unknown or blank
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 -- created_at: as the service has it, UTC; midnight where it gave only a date

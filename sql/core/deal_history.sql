@@ -13,7 +13,7 @@
 -- property_address: free text, as the service has it
 -- loan_amount: USD
 -- property_value: USD; null when unknown
--- loan_program: null when unknown
+-- loan_program: null when unknown or blank
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 with

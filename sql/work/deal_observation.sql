@@ -12,7 +12,7 @@
 -- property_address: as last seen
 -- loan_amount: as last seen, USD
 -- property_value: last one present, USD; an explicit null stays null
--- loan_program: last one present; an explicit null stays null
+-- loan_program: last one present; an explicit null stays null, a blank text is one
 -- status: as last seen
 -- created_at: as last seen, UTC
 -- before: what was known of its fields before, where change is updated or restored; else null
@@ -42,7 +42,9 @@ known as (
       }
     end as sighting,
     case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
-    case when kind = 'seen' and loan_program_present then {'it': loan_program} end as program
+    case
+      when kind = 'seen' and loan_program_present then {'it': case when trim(loan_program) <> '' then loan_program end}
+    end as program
   from raw.deal_version
   where
     business_date <= cast(getvariable('as_of') as date)
