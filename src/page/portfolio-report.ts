@@ -148,7 +148,12 @@ function renderBreakdown({buckets, summary}: PortfolioReport, dimension: string,
   const rest = ordered.slice(SHOWN)
   const shown = rest.length === 0 ? ordered : [...ordered.slice(0, SHOWN), addUp(rest)]
   const longest = Math.max(...shown.map(({share_pct}) => share_pct ?? 0), 1)
-  const total: Bucket = {...summary, dimension, bucket: 'All', share_pct: 100}
+  const total: Bucket = {
+    ...summary,
+    dimension,
+    bucket: 'All',
+    share_pct: Number(summary.amount) === 0 ? null : 100,
+  }
   const columns: Column<Bucket>[] = [
     {title, cell: ({bucket}) => words(bucket)},
     {

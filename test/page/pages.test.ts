@@ -184,6 +184,14 @@ test('the report ends with roll-forward, concentration and what limits the numbe
   await page.close()
 })
 
+test('the report of an empty portfolio has shares of nothing', async () => {
+  await using empty = await createLab()
+  await empty.sync('2026-02-02T23:30:00-05:00')
+  const text = await reportPortfolio(requireRelease(empty.folder))
+  expect(text).toContain('0 deals, $0.00')
+  expect(text).not.toMatch(/\d %/)
+})
+
 test('a report of a release without the later tables leaves their sections out', async () => {
   const release = requireRelease(lab.copyFolder('older'))
   chmodSync(release.database, 0o644)
