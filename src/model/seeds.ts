@@ -1,5 +1,6 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
+import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
@@ -21,7 +22,7 @@ const SEED_TYPES = ['varchar', 'bigint', 'date', 'boolean', 'decimal(18,2)']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
- * (`deal_id,funded_on:date`); the first column is the key. A later folder's file replaces an earlier one of the same
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key. A later folder's file replaces an earlier one of the same
  * name and may leave the types out: those of the replaced file hold.
  *
  * @returns seeds by name
@@ -41,20 +42,17 @@ export function readSeeds(folders: readonly string[]): Seed[] {
 
 function parseSeed(name: string, file: string): Seed {
   const text = readSqlFile(file)
-  const header = text.split('\n')[0] ?? ''
+  const [header = ['']] = parse(text.split('\n')[0] ?? '', {relax_quotes: true})
   const types: Record<string, string> = {}
-  for (const field of header.split(',')) {
-    const [column = '', type] = field
-      .replaceAll('"', '')
-      .split(':')
-      .map((part) => part.trim())
+  for (const field of header) {
+    const [column = '', type] = field.split(':').map((part) => part.trim())
     const isKnown = type === undefined || SEED_TYPES.includes(type)
     if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
       throw createModelError(
         'SEED_HEADER',
         {file, line: 1},
         {
-          problem: `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')},`,
+          problem: `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma,`,
         },
       )
     }

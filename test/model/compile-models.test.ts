@@ -210,6 +210,19 @@ test("a user's file replaces the built-in one of the same name", async () => {
   ])
 })
 
+test('a seed has columns of every type', async () => {
+  using folder = writeSqlFolder({
+    'core/deal.sql': DEAL,
+    'seeds/kind.csv':
+      'code,rank:bigint,since:date,is_open:boolean,"limit_pct:decimal(18,2)"\na,1,2026-01-31,true,12.5\n',
+  })
+  const source = {models: readModels([folder.path]), seeds: readSeeds([folder.path]), checks: []}
+  await using db = await buildRelease({}, {}, await compileModels(source))
+  expect(await db.all(noRow, 'from seed.kind')).toEqual([
+    {code: 'a', rank: '1', since: '2026-01-31', is_open: true, limit_pct: '12.50'},
+  ])
+})
+
 test.each([
   [
     'a value of another type',
@@ -220,6 +233,13 @@ test.each([
   ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3/],
   ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /''.*kind\.csv:3/],
   ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1/],
+  [
+    'a type that is cut in two',
+    'code,n:decimal(18,2)\na,1\n',
+    'SEED_HEADER',
+    /'n:decimal\(18'.*in quotes where it has a comma.*kind\.csv:1/,
+  ],
+  ['no header', '', 'SEED_HEADER', /''.*kind\.csv:1/],
 ])('refuses a seed with %s, naming file and line', async (_, text, code, message) => {
   await expect(compile({'seeds/kind.csv': text})).rejects.toMatchObject({
     code,
