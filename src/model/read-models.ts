@@ -1,5 +1,5 @@
 import {existsSync, readdirSync} from 'node:fs'
-import {basename, join} from 'node:path'
+import {basename, join, relative} from 'node:path'
 import type {CheckTag, Model} from '../types.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {createModelError} from './model-error.ts'
@@ -37,7 +37,7 @@ const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
 
 /**
  * Reads every `<schema>/<name>.sql` of the folders as the model `<schema>.<name>`. A later folder's file replaces an
- * earlier one of the same name; one that lies in no schema's folder is refused.
+ * earlier one of the same name; one that lies in no schema's folder, or in one below, is refused.
  *
  * @returns models by name
  * @throws CheckError `MODEL_NAME` or `MODEL_HEADER`, with file and line
@@ -48,6 +48,11 @@ export function readModels(folders: readonly string[]): Model[] {
     const [stray] = listSqlFiles(folder)
     if (stray !== undefined) throw nameError(stray, `File '${basename(stray)}' has no schema`)
     for (const schema of listSchemas(folder)) {
+      const [nested] = listSchemas(join(folder, schema)).flatMap((name) =>
+        listSqlFiles(join(folder, schema, name)),
+      )
+      if (nested !== undefined)
+        throw nameError(nested, `File '${relative(folder, nested)}' lies below its schema`)
       for (const file of listSqlFiles(join(folder, schema))) {
         const model = readModel(schema, file)
         models.set(model.name, model)

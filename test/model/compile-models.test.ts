@@ -356,6 +356,15 @@ test('a model that lies in no schema is refused instead of left out', async () =
   })
 })
 
+test('a model that lies below its schema is refused instead of left out', async () => {
+  await expect(compile({'core/deal.sql': DEAL, 'core/old/deal.sql': DEAL})).rejects.toMatchObject({
+    code: 'MODEL_NAME',
+    message: expect.stringMatching(
+      /'core\/old\/deal\.sql' lies below its schema: expected <schema>\/<name>\.sql/,
+    ),
+  })
+})
+
 test('a folder where a model should be is named', async () => {
   await expect(compile({'core/deal.sql/readme': ''})).rejects.toMatchObject({
     code: 'SQL_FILE',
