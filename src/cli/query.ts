@@ -72,7 +72,7 @@ async function runQuery(connection: Connection, sql: string): Promise<QueryResul
       code: 'QUERY_FAILED',
       problem: `Query refused: ${closeWords(messageOf(error))}`,
       kept: 'The release is read-only; nothing was changed.',
-      next: 'Correct the statement; `loantape query "show all tables"` lists tables and columns.',
+      next: 'Correct the statement; `loantape query "show tables from mart"` lists the tables of a schema, `loantape query "describe core.deal"` the columns of a table.',
       cause: error,
     })
   }

@@ -96,3 +96,15 @@ for (const [behaviour, sql, words] of refused) {
     expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data'])
   })
 }
+
+test.concurrent('what a refused query says to look at fits a terminal', async () => {
+  const {message} = readFailure(await lab.run(['query', 'select 1 from core.deals', '--json']))
+  const commands = [...message.matchAll(/`loantape query "([^"]+)"`/g)].map(([, sql = '']) => sql)
+  expect(commands).toHaveLength(2)
+  for (const sql of commands) {
+    const {code, stdout} = await lab.run(['query', sql])
+    const lines = stdout.trimEnd().split('\n')
+    expect({code, isWide: lines.some((line) => line.length > 80)}).toEqual({code: 0, isWide: false})
+    expect(lines.length).toBeGreaterThan(10)
+  }
+})
