@@ -65,7 +65,7 @@ async function compareStaged(
   stream: Stream,
   {walkId, staged}: {walkId: string | null; staged: string},
 ): Promise<ChangePlan> {
-  const change = buildChangeSql(stream)
+  const change = buildChangeSql(stream, walkId)
   const absence = buildAbsenceSql(stream, walkId)
   await createIncoming(db, stream, staged)
   await createTempTable(db, 'change', change)
@@ -115,9 +115,11 @@ function buildUnsettledSql({amountColumn, settled}: Stream): string {
   return conditions.length === 0 ? 'false' : conditions.join(' or ')
 }
 
-function buildChangeSql(stream: Stream): string {
+function buildChangeSql(stream: Stream, walkId: string | null): string {
   const {idColumn} = stream
-  const {head} = tablesOf(stream)
+  const {head, staged} = tablesOf(stream)
+  // What a walk under way has read of a record must not supersede what is read of it between its runs.
+  const orInOpenWalk = walkId === null ? `or i.${idColumn} in (select ${idColumn} from ${staged})` : ''
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
   // A record that is as it was leaves no row here: an unchanged walk costs no memory.
@@ -147,7 +149,7 @@ function buildChangeSql(stream: Stream): string {
             and ${isInPart('q.record_id')}
             and q.replayed_at is null
             and q.observed_at > h.observed_at
-        ) as follows_quarantine
+        ) ${orInOpenWalk} as is_kept_anyway
       from incoming i
       left join ${partOf(head, stream)} h on h.${idColumn} = i.${idColumn}
     ),
@@ -170,13 +172,13 @@ function buildChangeSql(stream: Stream): string {
     select
       *,
       source <> 'gone'
-        and (content <> 'unchanged' or is_late or head_kind = 'missing' or follows_quarantine)
+        and (content <> 'unchanged' or is_late or head_kind = 'missing' or is_kept_anyway)
         as is_appended
     from classified
     where content <> 'unchanged'
       or is_late
       or head_kind = 'missing'
-      or follows_quarantine
+      or is_kept_anyway
       or source not in ('list', 'replay')
       or list_hash <> head_list_hash`
 }

@@ -65,6 +65,31 @@ test('what an event brought is no change to the next walk, which ties out', asyn
   expect(changes).toMatchObject({updated: 1, unchanged: 4})
 })
 
+test('what a walk that died had read does not supersede what an event brought since, though that was nothing new', async () => {
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('died')
+  }
+  change('deal_000002', {loanAmountCents: 400_000_00n})
+  await failureOf(syncDeals(lab.config, {}, {...lab.createWorld('2026-06-02T16:00:00Z'), onStep}))
+  change('deal_000002', {loanAmountCents: 350_000_00n})
+  receive('deal_000002')
+  await applyEvents(lab.config, lab.createWorld('2026-06-02T16:05:00Z'))
+  const withoutDetails = {config: {detail: 'off' as const}}
+  expect((await lab.sync('2026-06-02T16:10:00Z', withoutDetails)).changes).toMatchObject({
+    updated: 0,
+    unchanged: 5,
+  })
+  expect(
+    await lab.query(
+      `select loan_amount, valid_from from core.deal_history where deal_id = 'deal_000002' order by version`,
+    ),
+  ).toEqual([
+    {loan_amount: '350000.00', valid_from: '2026-06-01 16:00:00'},
+    {loan_amount: '400000.00', valid_from: '2026-06-02 16:00:00'},
+    {loan_amount: '350000.00', valid_from: '2026-06-02 16:05:00'},
+  ])
+})
+
 test('a day whose walk was applied after an event of the next day can be released', async () => {
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('died')
