@@ -1,7 +1,7 @@
 import type {Command} from 'commander'
 import {applyEvents} from '../pipeline/events.ts'
 import {executeRun} from '../schedule/execute-run.ts'
-import {findJob, WEBHOOK_JOB} from '../schedule/job.ts'
+import {webhookJob} from '../schedule/job.ts'
 import {type ClaimOptions, claimOption} from './claim.ts'
 import type {Cli} from './context.ts'
 
@@ -17,11 +17,8 @@ export function addEvents(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<ClaimOptions>()
       const config = cli.readConfig(options)
       const world = cli.createWorld(config)
-      const job = findJob([], WEBHOOK_JOB)
-      if (!job) return
-      const result = await executeRun(config, {job, claim: options.claim}, world, () =>
-        applyEvents(config, world),
-      )
+      const started = {job: webhookJob, claim: options.claim}
+      const result = await executeRun(config, started, world, () => applyEvents(config, world))
       cli.printResult(options, result, ({outcome, events, deals, appended}) => {
         if (outcome === 'unchanged') return 'No event waits.'
         const words = outcome === 'walked' ? 'a walk was made' : `${appended} versions appended`

@@ -14,7 +14,7 @@ const isProfile = (name: string) => PROFILE_NAMES.includes(name)
 export const WEBHOOK_JOB = 'webhooks'
 
 /** What webhooks bring is run like a slot: queued, one at a time, tried again. */
-const webhookJob: Job = {
+export const webhookJob: Job = {
   name: WEBHOOK_JOB,
   schedule: '',
   timeZone: 'UTC',
