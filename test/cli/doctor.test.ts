@@ -105,9 +105,9 @@ test.concurrent('a page of the ledger that is damaged is found', async () => {
   const bytes = readFileSync(folder.ledger)
   bytes.fill(0xff, 4096, 4296)
   writeFileSync(folder.ledger, bytes)
-  expect(await findWrong(folder, '--deep')).toEqual([
+  expect(await findWrong(folder, ['--deep'])).toEqual([
     expect.stringMatching(
-      /^ledger, every table: Ledger '.*ledger\.sqlite' is damaged: Tree .*from your backup/,
+      /^ledger, every table: Ledger '.*ledger\.sqlite' is damaged: Tree .*latest backup back/,
     ),
   ])
 })
