@@ -14,7 +14,7 @@ export interface Surroundings {
   env: Record<string, string | undefined>
   /** A file of more settings; the environment goes before it. */
   envFile?: string
-  stdout: {write: (text: string) => unknown}
+  stdout: {write: (text: string) => unknown; columns?: number}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
   /** Registers what happens when the process is asked to stop. */
   onStop: (stop: (signal: string) => void) => void
@@ -35,6 +35,8 @@ export interface Cli {
   createWorld(config: Config): World
   /** Writes lines for people to stdout. */
   print(text: string): void
+  /** Columns of the terminal that stdout is; undefined where it is none. */
+  readonly width: number | undefined
   /** Writes to stderr what went wrong. */
   complain(text: string): void
   /** Writes the one JSON object of `--json`. */
@@ -58,6 +60,7 @@ export function createCli(surroundings: Surroundings): Cli {
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
     exitCode: 0,
+    width: stdout.columns,
     complain,
     readConfig(options) {
       const env = {...(envFile !== undefined && readEnvFile(envFile)), ...surroundings.env}

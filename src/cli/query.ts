@@ -8,7 +8,7 @@ import {openRelease} from '../release/query.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import type {Cli, CommonOptions} from './context.ts'
-import {renderTable} from './table.ts'
+import {fitTable} from './table.ts'
 
 interface QueryOptions extends CommonOptions {
   format: 'table' | 'csv' | 'json'
@@ -51,7 +51,7 @@ export function addQuery(program: Command, cli: Cli): void {
             ).release_id
       await using db = await openRelease(requireRelease(folder, releaseId), config.buildMemoryMb)
       const result = await runQuery(db.connection, sql)
-      cli.print(renderResult(result, options.json ? 'json' : options.format))
+      cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
     })
 }
 
@@ -102,7 +102,11 @@ async function requireOneStatement(connection: Connection, sql: string): Promise
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
-function renderResult({columns, rows}: QueryResult, format: QueryOptions['format']): string {
+function renderResult(
+  {columns, rows}: QueryResult,
+  format: QueryOptions['format'],
+  width: number | undefined,
+): string {
   const texts = () => rows.map((row) => row.map(renderCell))
   if (format === 'csv') return stringify([columns.map(({name}) => name), ...texts()])
   if (format === 'json') {
@@ -113,9 +117,10 @@ function renderResult({columns, rows}: QueryResult, format: QueryOptions['format
   }
   // A plan is a drawing of many lines.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
-  return renderTable(
+  return fitTable(
     columns.map(({name, type}) => ({title: name, isNumber: numeric.test(type)})),
     texts(),
+    width,
   )
 }
 

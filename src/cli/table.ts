@@ -31,6 +31,26 @@ export function renderTable(columns: readonly PrintedColumn[], rows: readonly (r
   return [renderLine(titles), rule, ...lines.map(renderLine)].join('\n')
 }
 
+/** Lays rows out as a table or, where it would be wider than `width`, record below record, a line for each column. */
+export function fitTable(
+  columns: readonly PrintedColumn[],
+  rows: readonly (readonly string[])[],
+  width: number | undefined,
+): string {
+  const table = renderTable(columns, rows)
+  const [, rule = ''] = table.split('\n', 2)
+  return rows.length > 0 && width !== undefined && rule.length > width ? renderRecords(columns, rows) : table
+}
+
+function renderRecords(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
+  const widest = Math.max(...columns.map(({title}) => toCell(title).length))
+  const renderRecord = (row: readonly string[]) =>
+    columns
+      .map(({title}, index) => `${toCell(title).padEnd(widest)}  ${toCell(row[index] ?? '')}`.trimEnd())
+      .join('\n')
+  return rows.map(renderRecord).join('\n\n')
+}
+
 /** A cell has one line. */
 function toCell(text: string): string {
   return showControls(text).replaceAll('\n', '\\n')

@@ -1,6 +1,7 @@
 import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {runCommand} from '../support/command.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
 import {readFailure, readStanding, type Standing} from './outcome.ts'
 
@@ -20,6 +21,27 @@ beforeAll(async () => {
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
+
+test.concurrent('rows that a terminal is too narrow for stand record below record', async () => {
+  const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, width)).stdout
+  const table = await print()
+  const [, rule = ''] = table.split('\n')
+  expect(await print(rule.length)).toBe(table)
+  expect(await print(rule.length - 1)).toBe(
+    [
+      'deal_id         deal_000001',
+      'loan_amount     69999999999999.01',
+      'property_value',
+      'created_at      2026-01-05 15:00:01',
+      '',
+      'deal_id         deal_000002',
+      'loan_amount     0.10',
+      'property_value  500000.00',
+      'created_at      2026-01-05 15:00:02',
+      '',
+    ].join('\n'),
+  )
+})
 
 test.concurrent('decimals beyond a double are exact in every format', async () => {
   const [table, csv, json] = await Promise.all(

@@ -2,8 +2,16 @@ import {type Cli, createCli} from '../../src/cli/context.ts'
 import {createProgram, runProgram} from '../../src/cli/program.ts'
 import type {Ended} from './lab.ts'
 
-/** Runs one command line to its end as `main.ts` does, but in this process; with no other settings than `env`. */
-export async function runCommand(args: readonly string[], env: Record<string, string>): Promise<Ended> {
+/**
+ * Runs one command line to its end as `main.ts` does, but in this process; with no other settings than `env`.
+ *
+ * @param width columns of the terminal that stdout is
+ */
+export async function runCommand(
+  args: readonly string[],
+  env: Record<string, string>,
+  width?: number,
+): Promise<Ended> {
   const printed = {stdout: '', stderr: ''}
   const collect = (name: keyof typeof printed) => ({
     write(text: string) {
@@ -12,7 +20,7 @@ export async function runCommand(args: readonly string[], env: Record<string, st
   })
   const cli: Cli = createCli({
     env,
-    stdout: collect('stdout'),
+    stdout: {...collect('stdout'), ...(width !== undefined && {columns: width})},
     stderr: collect('stderr'),
     onStop: () => undefined,
   })
