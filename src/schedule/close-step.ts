@@ -1,13 +1,16 @@
 import {addDays} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {listPeriodEvents} from '../ledger/periods.ts'
 import {closePeriod} from '../pipeline/period.ts'
 import type {World} from '../types.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {findBusinessDay} from './business-day.ts'
 import type {Job, Step} from './job.ts'
 import {dateOfWallTime, wallTimeOf} from './local-time.ts'
 
-/** What a closing step came to; `not_due` on every day but one, and for a month before the first walk. */
+/** What a closing step came to; `not_due` before its day, for a month that was reopened, and for one before the first walk. */
 export interface CloseResult {
   outcome: 'closed' | 'unchanged' | 'not_due'
   /** `YYYY-MM` */
@@ -20,7 +23,10 @@ export function previousMonthOf(instant: number, {timeZone}: Job): string {
   return addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
 }
 
-/** Closes the month before when the local day of `instant` is the business day for it; a closed one stays closed. */
+/**
+ * Closes the month before when the local day of `instant` is the business day for it, or a later one: what failed on its
+ * day is made good. A closed month stays closed; one that somebody reopened is theirs to close.
+ */
 export async function closePreviousMonth(
   config: Config,
   {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
@@ -28,9 +34,8 @@ export async function closePreviousMonth(
 ): Promise<CloseResult> {
   const period = previousMonthOf(instant, job)
   const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
-  if (day !== findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)) {
-    return {outcome: 'not_due', period}
-  }
+  const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
+  if (day < dueOn || (day > dueOn && isReopened(config, period))) return {outcome: 'not_due', period}
   try {
     await closePeriod(config, {period, why: `job ${job.name}`}, world)
     return {outcome: 'closed', period}
@@ -40,4 +45,9 @@ export async function closePreviousMonth(
     if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
     throw error
   }
+}
+
+function isReopened(config: Config, period: string): boolean {
+  using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
+  return listPeriodEvents(ledger).findLast((event) => event.period === period)?.action === 'reopen'
 }

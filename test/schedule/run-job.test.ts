@@ -2,6 +2,7 @@ import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
+import {reopenPeriod} from '../../src/pipeline/period.ts'
 import {type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob} from '../../src/schedule/perform-job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
@@ -34,7 +35,7 @@ const exportCsv: Step = {do: 'export', profiles: ['csv'], tables: ['core.deal'],
 const runAt = (slot: string, now: string, ...steps: Step[]) =>
   runJob(lab.config, {job: aJob(...steps), slot: Date.parse(slot)}, lab.createWorld(now))
 
-test('a job that closes a month ends well on every day but its business day, before its later steps', async () => {
+test('a job that closes a month ends well before its business day, and before its later steps', async () => {
   expect(await runAt('2026-06-02T11:00:00Z', '2026-06-03T12:00:00Z', close, exportCsv)).toEqual({
     job: 'month-end',
     outcome: 'not_due',
@@ -49,6 +50,19 @@ test('on its business day it closes the month before and writes its files, also 
   expect(first.steps[1]).toMatchObject({do: 'export', result: [{profile: 'csv', outcome: 'written'}]})
   const again = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
   expect(again.steps).toMatchObject([{result: {outcome: 'unchanged'}}, {result: [{outcome: 'unchanged'}]}])
+})
+
+test('after its business day it goes on with a closed month, leaves a reopened one alone, and closes one that was missed', async () => {
+  const runOnDay4 = () => runAt('2026-06-04T11:00:00Z', '2026-06-05T12:00:00Z', close, exportCsv)
+  expect((await runOnDay4()).steps).toMatchObject([
+    {result: {outcome: 'unchanged'}},
+    {result: [{outcome: 'unchanged'}]},
+  ])
+  reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
+  expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
+  using ledger = openLedger(lab.folder.ledger)
+  ledger.db.exec('delete from period_event')
+  expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
 })
 
 test('a month before the first walk is not due', async () => {
