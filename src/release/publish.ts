@@ -3,6 +3,7 @@ import {existsSync, readdirSync, renameSync, rmSync, statSync, symlinkSync} from
 import {chmod, mkdir, writeFile} from 'node:fs/promises'
 import {dirname, join, relative} from 'node:path'
 import {z} from 'zod'
+import {codeOf} from '../errors.ts'
 import type {ReleaseManifest, ReleaseTable} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
@@ -100,12 +101,17 @@ export async function publishRelease(
 ): Promise<string> {
   await sealRelease(buildDir, manifest)
   const final = join(folder.releases, manifest.release_id)
-  if (existsSync(join(final, 'manifest.json'))) {
-    discardBuild(buildDir)
-    return final
+  try {
+    moveIntoPlace(buildDir, final)
+  } catch (error) {
+    if (!['ENOTEMPTY', 'EEXIST'].includes(codeOf(error))) throw error
+    if (existsSync(join(final, 'manifest.json'))) {
+      discardBuild(buildDir)
+    } else {
+      rmSync(final, {recursive: true, force: true})
+      moveIntoPlace(buildDir, final)
+    }
   }
-  rmSync(final, {recursive: true, force: true})
-  moveIntoPlace(buildDir, final)
   return final
 }
 

@@ -4,6 +4,7 @@ import {
   mkdirSync,
   readdirSync,
   readlinkSync,
+  rmSync,
   statSync,
   symlinkSync,
   utimesSync,
@@ -70,6 +71,18 @@ test('a published release holds its database, its tables and its manifest, all o
     'portfolio.duckdb',
   ])
   for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o444)
+  expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
+})
+
+test('a release that is there already stays; what is none under its name makes room', async () => {
+  const {dir} = await publishTables(folder)
+  const manifest = join(dir, 'manifest.json')
+  const {ino} = statSync(manifest)
+  await publishTables(folder)
+  expect(statSync(manifest).ino).toBe(ino)
+  rmSync(manifest)
+  await publishTables(folder)
+  expect(readRelease(dir)).toBeDefined()
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
 })
 
