@@ -1,3 +1,4 @@
+import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
 import type {Config} from './config.ts'
@@ -53,7 +54,14 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
       example: 'sk_live_...',
       isSecret: true,
     }),
-  dataDir: z.string().prefault('./data').meta({description: 'Folder that holds everything loantape writes.'}),
+  dataDir: z
+    .string()
+    .refine(
+      (path) => !resolve(path).includes('?'),
+      'expected no ? in its path: the engine ends the name of a file there',
+    )
+    .prefault('./data')
+    .meta({description: 'Folder that holds everything loantape writes.'}),
   ratePerSecond: number(0.01, 100_000)
     .prefault('5')
     .meta({description: 'Upper bound of requests per second to the source.'}),

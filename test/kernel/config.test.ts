@@ -70,6 +70,7 @@ test('every problem is reported at once', async () => {
 })
 
 test.each([
+  ['LOANTAPE_DATA_DIR', '/srv/why?/data'],
   ['LOANTAPE_RATE_PER_SECOND', '0'],
   ['LOANTAPE_RATE_PER_SECOND', '-5'],
   ['LOANTAPE_RATE_PER_SECOND', '5/s'],
