@@ -1,3 +1,6 @@
+import {statSync} from 'node:fs'
+import {hostname} from 'node:os'
+import {basename} from 'node:path'
 import {codeOf} from './errors.ts'
 
 /** Whether a process with this id runs on this machine. */
@@ -16,4 +19,19 @@ export function isProcessAlive(pid: number): boolean {
  */
 export function isOtherProcess(pid: number): boolean {
   return pid !== process.pid && isProcessAlive(pid)
+}
+
+/** Ends the name of what this process is still writing. */
+export const WRITER_MARK: string = `@${hostname()}-${process.pid}`
+
+/** What a process of another machine or container has not touched for this long, it does not write any more. */
+const FOREIGN_MS = 86_400_000
+
+/** Whether nobody writes this file or folder any more, whose name ends with the mark of who began it. */
+export function isAbandoned(path: string): boolean {
+  const [, host = hostname(), pid] = /(?:@([^@]+))?-(\d+)$/.exec(basename(path)) ?? []
+  if (pid === undefined) return false
+  if (host === hostname()) return !isOtherProcess(Number(pid))
+  const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
+  return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }

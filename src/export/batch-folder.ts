@@ -1,7 +1,7 @@
 import {existsSync, mkdirSync, readdirSync, renameSync, rmSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {codeOf} from '../errors.ts'
-import {isOtherProcess} from '../process.ts'
+import {isAbandoned, WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** A batch that is being written; disposing it removes what was not finished. */
@@ -19,8 +19,8 @@ export interface BatchFolder extends Disposable {
 export function beginBatch(final: string): BatchFolder {
   const parent = dirname(final)
   removeAbandoned(parent)
-  const dir = join(parent, `.writing-${basename(final)}-${process.pid}`)
-  const aside = join(parent, `.writing-${basename(final)}-before-${process.pid}`)
+  const dir = join(parent, `.writing-${basename(final)}${WRITER_MARK}`)
+  const aside = join(parent, `.writing-${basename(final)}-before${WRITER_MARK}`)
   const remove = () => {
     for (const path of [dir, aside]) rmSync(path, {recursive: true, force: true})
   }
@@ -43,17 +43,15 @@ export function beginBatch(final: string): BatchFolder {
 
 /** Removes a batch: it is there or not, half removed it bears the name of one that was never finished. */
 export function removeBatch(final: string): void {
-  const aside = join(dirname(final), `.writing-${basename(final)}-before-${process.pid}`)
+  const aside = join(dirname(final), `.writing-${basename(final)}-before${WRITER_MARK}`)
   renameSync(final, aside)
   rmSync(aside, {recursive: true, force: true})
 }
 
-/** `.writing-<batch>-<pid>` of a process that is no longer there. */
 function removeAbandoned(dir: string): void {
   if (!existsSync(dir)) return
   for (const name of readdirSync(dir)) {
-    const pid = /^\.writing-.*-(\d+)$/.exec(name)?.[1]
-    if (pid === undefined || isOtherProcess(Number(pid))) continue
-    rmSync(join(dir, name), {recursive: true, force: true})
+    const path = join(dir, name)
+    if (name.startsWith('.writing-') && isAbandoned(path)) rmSync(path, {recursive: true, force: true})
   }
 }

@@ -2,6 +2,7 @@ import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, GuardError} from '../errors.ts'
+import {WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** The columns of each table as importers know them: `name TYPE`, in order. */
@@ -41,7 +42,7 @@ export function storeContract(dir: string, columns: ColumnContract, published: r
   const path = contractAt(dir)
   if (existsSync(path) && readFileSync(path, 'utf8') === text) return
   // Among what batches leave when they die, so that the next one removes it.
-  const temporary = join(dir, `.writing-columns-${process.pid}`)
+  const temporary = join(dir, `.writing-columns${WRITER_MARK}`)
   writeFileSync(temporary, text)
   moveIntoPlace(temporary, path)
 }

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync, readlinkSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {codeOf} from '../errors.ts'
-import {isOtherProcess} from '../process.ts'
+import {isAbandoned, WRITER_MARK} from '../process.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {isPast} from './past.ts'
 
@@ -47,7 +47,9 @@ export function listSurplusReleases(
   ]
   return {
     releases: releases.filter((name) => surplus.includes(name)),
-    abandoned: entries.filter(isAbandonedBuild),
+    abandoned: entries.filter(
+      (name) => name.startsWith('.building-') && isAbandoned(join(folder.releases, name)),
+    ),
   }
 }
 
@@ -69,7 +71,7 @@ export function pruneReleases(
 
 /** A release is there or not: one that is half removed bears the name of a build that died. */
 function removeRelease({releases}: DataFolder, name: string): void {
-  const aside = join(releases, `.building-${name}-${process.pid}`)
+  const aside = join(releases, `.building-${name}${WRITER_MARK}`)
   try {
     renameSync(join(releases, name), aside)
   } catch (error) {
@@ -77,10 +79,4 @@ function removeRelease({releases}: DataFolder, name: string): void {
     if (codeOf(error) !== 'ENOENT') throw error
   }
   rmSync(aside, {recursive: true, force: true})
-}
-
-/** `.building-<release>-<pid>` of a process that is no longer there. */
-function isAbandonedBuild(name: string): boolean {
-  const pid = /^\.building-.*-(\d+)$/.exec(name)?.[1]
-  return pid !== undefined && !isOtherProcess(Number(pid))
 }

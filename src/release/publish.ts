@@ -4,6 +4,7 @@ import {chmod, mkdir, writeFile} from 'node:fs/promises'
 import {dirname, join, relative} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
+import {WRITER_MARK} from '../process.ts'
 import type {ReleaseManifest, ReleaseTable} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
@@ -84,7 +85,7 @@ export async function writeParquetFiles(
 /** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */
 export async function createBuildFolder(folder: DataFolder, releaseId: string): Promise<string> {
   await mkdir(folder.releases, {recursive: true})
-  const dir = join(folder.releases, `.building-${releaseId}-${process.pid}`)
+  const dir = join(folder.releases, `.building-${releaseId}${WRITER_MARK}`)
   rmSync(dir, {recursive: true, force: true})
   await mkdir(dir)
   return dir
