@@ -143,7 +143,7 @@ async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world
       code: 'CLOCK_BACKWARDS',
       problem: `Clock '${new Date(now).toISOString()}'${config.now ? ' in LOANTAPE_NOW' : ''}: earlier than the last walk, ${new Date(Number(past.startedAt / 1000n)).toISOString()}.`,
       kept: 'Nothing was changed.',
-      next: 'Set the clock right: history only goes forward.',
+      next: 'Set the clock right: history only goes forward. Where it is the last walk whose clock was wrong, docs/operations.md says how to take it back.',
     })
   }
   const today = businessDateOf(now, config)

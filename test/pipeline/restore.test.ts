@@ -64,6 +64,18 @@ test('in place of a warehouse that is lost no new one is begun: its history woul
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
 })
 
+test('a walk under a clock that was ahead is taken back by putting warehouse and history aside', async () => {
+  await lab.walk('2027-02-02T23:30:00-05:00')
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
+  for (const file of [lab.folder.warehouse, lab.folder.history]) rmSync(file)
+  expect((await restore()).from).toBe(lab.folder.previousHistory)
+  expect((await lab.sync(DAY_2)).changes).toMatchObject({unchanged: 40})
+  expect(await lab.query('select business_date from mart.run order by all')).toEqual([
+    {business_date: '2026-02-02'},
+    {business_date: '2026-02-03'},
+  ])
+})
+
 test('a healthy warehouse is not replaced', async () => {
   const before = readFileSync(lab.folder.warehouse)
   expect(await failureOf(restore())).toMatchObject({code: 'RESTORE_HEALTHY', exitCode: 2})
