@@ -260,6 +260,27 @@ test('warns of a funding date that is uncertain across a month end', async () =>
   ])
 })
 
+test('warns of given funding dates that are of no deal or lie ahead', async () => {
+  const spoil = `insert into release.seed.funded_on values
+    ('deal_1', date '2026-03-03'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04')`
+  const history = {versions: [aVersion(), aVersion({deal_id: 'deal_2'})], walks: [aWalk(bridge({}))]}
+  expect((await findings(history, soon, spoil)).filter(({name}) => name === 'funded_on_applies')).toEqual([
+    {
+      name: 'funded_on_applies',
+      severity: 'warn',
+      failures: 2,
+      samples: [
+        'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+        'deal_2 (funded_on=2026-03-04, problem=lies ahead)',
+      ],
+    },
+  ])
+  const later = {...history, walks: [aWalk(), aWalk({day: '2026-03-05'})]}
+  expect(
+    (await findings(later, soon, spoil)).find(({name}) => name === 'funded_on_applies')?.samples,
+  ).toEqual(['deal_1  (funded_on=2026-03-01, problem=no such deal)'])
+})
+
 test('warns when the last walk is more than a day older than as_of', async () => {
   expect(await findings(sound, {asOf: '2026-03-04'})).toEqual([
     {
