@@ -213,6 +213,8 @@ const MIGRATIONS = [
      sha256 text not null,
      primary key (place, profile, batch_id, name)
    ) strict;`,
+  `create index run_by_start on run (started_at, run_id);
+   create index run_by_success on run (command, ended_at) where exit_code = 0;`,
 ]
 
 /**

@@ -101,7 +101,7 @@ function createReadiness({ledger, folder}: WebTools, {realClock}: World): () => 
   let asked: {at: number; problem: Promise<string | null>} | undefined
   async function findProblem(): Promise<string | null> {
     try {
-      ledger.db.prepare('select count(*) from run').get()
+      ledger.db.prepare('select run_id from run limit 1').get()
       await using db = await openRelease(requireRelease(folder))
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')
       return null
