@@ -49,5 +49,8 @@ export async function closePreviousMonth(
 
 function isReopened(config: Config, period: string): boolean {
   using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
-  return listPeriodEvents(ledger).findLast((event) => event.period === period)?.action === 'reopen'
+  const events = listPeriodEvents(ledger).filter(
+    (event) => event.period === period && event.action !== 'remap',
+  )
+  return events.at(-1)?.action === 'reopen'
 }

@@ -2,6 +2,7 @@ import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
+import {recordPeriodEvent} from '../../src/ledger/periods.ts'
 import {reopenPeriod} from '../../src/pipeline/period.ts'
 import {type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob} from '../../src/schedule/perform-job.ts'
@@ -59,8 +60,15 @@ test('after its business day it goes on with a closed month, leaves a reopened o
     {result: [{outcome: 'unchanged'}]},
   ])
   reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
-  expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   using ledger = openLedger(lab.folder.ledger)
+  recordPeriodEvent(ledger, {
+    period: '2026-05',
+    action: 'remap',
+    at: '2026-06-04T09:00:00Z',
+    who: 'us',
+    why: null,
+  })
+  expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
   ledger.db.exec('delete from period_event')
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
 })
