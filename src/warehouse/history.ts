@@ -6,9 +6,12 @@ import type {DataFolder} from './data-folder.ts'
 import {type Database, quoteLiteral} from './database.ts'
 import {withEnoughMemory} from './load-memory.ts'
 
+/** Warehouses beside whose copy the one before lies: a run, which opens one, refreshes for each stream. */
+const keptBefore = new WeakSet<Database>()
+
 /**
  * Brings `history.duckdb`, the read-only copy of what was observed, up to the warehouse, checks it and swaps it in; the
- * one before is kept. Only what was appended since is copied, into a copy of that file. The warehouse itself is read by
+ * one from before the run is kept. Only what was appended since is copied, into a copy of that file. The warehouse itself is read by
  * SQL: reading the live file would drop this process's lock on it.
  *
  * @throws UnexpectedError `HISTORY_COPY_DIFFERS`
@@ -17,11 +20,12 @@ export async function refreshHistory(db: Database, folder: DataFolder): Promise<
   const temporary = `${folder.history}.tmp`
   await db.run('checkpoint warehouse')
   await withEnoughMemory(db, () => writeCopy(db, folder.history, temporary))
-  if (existsSync(folder.history)) {
+  if (existsSync(folder.history) && !keptBefore.has(db)) {
     rmSync(`${folder.previousHistory}.tmp`, {force: true})
     linkSync(folder.history, `${folder.previousHistory}.tmp`)
     renameSync(`${folder.previousHistory}.tmp`, folder.previousHistory)
   }
+  keptBefore.add(db)
   moveIntoPlace(temporary, folder.history)
 }
 

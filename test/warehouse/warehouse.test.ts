@@ -159,9 +159,13 @@ test('the history is a copy of what is stored, and cannot be written', async () 
   await expect(history.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
 })
 
-test('a refreshed history is swapped in and the one before is kept', async () => {
+test('a refreshed history is swapped in and the one from before the run is kept, however often the run refreshes', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await storeSetting(db, 'first')
+  }
   await using db = await openWarehouse(data.folder)
-  await storeSetting(db, 'first')
+  await storeSetting(db, 'deals of the second')
   await storeSetting(db, 'second')
   await using history = await openDatabase({
     attach: [
