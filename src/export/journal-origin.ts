@@ -58,11 +58,12 @@ export async function requireSameHistory(
     `select strftime(min(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as begun_at
      from history.raw.walk where state = 'applied' and stream = 'deal'`,
   )
-  const foreign = listBatches(ledger, profile, period).find(({known_at}) => known_at < begun_at)
-  if (!foreign) return
+  // A later batch has taken this history over already.
+  const latest = listBatches(ledger, profile, period).at(-1)
+  if (latest === undefined || latest.known_at >= begun_at) return
   throw new ConfigError({
     code: 'JOURNAL_HISTORY',
-    problem: `Batch '${foreign.batch_id}' was made from what was known at ${foreign.known_at}: the history in '${folder.root}' begins at ${begun_at} and is another one, in whose journal nothing earlier holds.`,
+    problem: `Batch '${latest.batch_id}' was made from what was known at ${latest.known_at}: the history in '${folder.root}' begins at ${begun_at} and is another one, in whose journal nothing earlier holds.`,
     kept: 'Nothing was issued or written.',
     next: 'Bring history.duckdb back from your backup and run `loantape restore` (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
   })
