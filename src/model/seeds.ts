@@ -2,6 +2,7 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
+import {codeOf} from '../errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {listColumns} from './model-columns.ts'
@@ -42,9 +43,8 @@ export function readSeeds(folders: readonly string[]): Seed[] {
 
 function parseSeed(name: string, file: string): Seed {
   const text = readSqlFile(file)
-  const [header = ['']] = parse(text.split('\n')[0] ?? '', {relax_quotes: true})
   const types: Record<string, string> = {}
-  for (const field of header) {
+  for (const field of readHeader(text, file)) {
     const [column = '', type] = field.split(':').map((part) => part.trim())
     const isKnown = type === undefined || SEED_TYPES.includes(type)
     if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
@@ -59,6 +59,16 @@ function parseSeed(name: string, file: string): Seed {
     if (type !== undefined) types[column] = type
   }
   return {name, file, text, types}
+}
+
+function readHeader(text: string, file: string): string[] {
+  const line = text.split('\n')[0] ?? ''
+  try {
+    return parse(line, {trim: true})[0] ?? ['']
+  } catch (error) {
+    const problem = `Seed header '${line}' (${codeOf(error)}): expected columns as a CSV file has them,`
+    throw createModelError('SEED_HEADER', {file, line: 1}, {problem})
+  }
 }
 
 const wrongRow = z.object({line: z.coerce.number(), value: z.string().nullable()})

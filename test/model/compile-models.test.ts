@@ -240,6 +240,7 @@ test.each([
     /'n:decimal\(18'.*in quotes where it has a comma.*kind\.csv:1/,
   ],
   ['no header', '', 'SEED_HEADER', /''.*kind\.csv:1/],
+  ['a quote that does not end', '"code,n\na,1\n', 'SEED_HEADER', /'"code,n'.*kind\.csv:1/],
 ])('refuses a seed with %s, naming file and line', async (_, text, code, message) => {
   await expect(compile({'seeds/kind.csv': text})).rejects.toMatchObject({
     code,
