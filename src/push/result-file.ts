@@ -27,7 +27,12 @@ const createdRow = z.object({external_reference: z.string(), outcome: z.string()
 export function readCreated(path: string): Map<string, string> {
   if (!existsSync(path)) return new Map()
   const text = readFileSync(path, 'utf8')
-  if (!text.startsWith(HEADER) && !HEADER.startsWith(text)) {
+  // As a spreadsheet may have saved it.
+  const begins = text
+    .slice(0, 2 * HEADER.length)
+    .replace(/^\uFEFF/, '')
+    .replaceAll('\r\n', '\n')
+  if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
     throw new ConfigError({
       code: 'PUSH_RESULT',
       problem: `File '${path}' holds no results of a push: expected one that begins with ${COLUMNS.join(',')}.`,
@@ -38,7 +43,7 @@ export function readCreated(path: string): Map<string, string> {
   // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
   const whole = text.slice(0, text.lastIndexOf('\n') + 1)
   if (whole.length < text.length) truncateSync(path, Buffer.byteLength(whole))
-  const rows = z.array(z.unknown()).parse(parse(whole, {columns: true, relax_column_count: true}))
+  const rows = z.array(z.unknown()).parse(parse(whole, {bom: true, columns: true, relax_column_count: true}))
   const created = rows.flatMap((row) => {
     const parsed = createdRow.safeParse(row)
     const isWhole =

@@ -84,6 +84,12 @@ describe('pushing deals', () => {
     expect(service.store.count()).toBe(2)
   })
 
+  test('results that a spreadsheet has saved are read', async () => {
+    await push(CSV)
+    writeFileSync(resultFile, `\uFEFF${readFileSync(resultFile, 'utf8').replaceAll('\n', '\r\n')}`)
+    expect(await push(CSV)).toMatchObject({created: 0, known: 2})
+  })
+
   test('a file that holds no results is refused and stays as it is, and nothing is sent', async () => {
     const file = join(folder, 'deals.csv')
     writeFileSync(file, CSV.trimEnd())
