@@ -125,12 +125,9 @@ export async function walkAndApply(
     const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks, isDryRun}
     const walk = await readToEnd(tools, world)
     if (!isDryRun) await pinSource(db, walk)
+    if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     const certificate = await certifyWalk(db, stream, walk)
     world.onStep('walk certified')
-    if (isDryRun) {
-      const changes = await previewWalk(tools, walk)
-      return {certificate, changes, streams: [], waitedMs: client.waitedMs}
-    }
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, walk, world)
     const changes = await settleWalk(tools, walk, details, world)

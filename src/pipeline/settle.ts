@@ -1,10 +1,11 @@
 import type {Stream} from '../contract/stream.ts'
 import {applyObservations} from '../load/apply.ts'
+import {certifyWalk} from '../load/certify.ts'
 import {recordDrift} from '../load/drift.ts'
 import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
-import type {ChangeCounts, World} from '../types.ts'
+import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
@@ -54,19 +55,20 @@ export async function settleWalk(
 }
 
 /**
- * What settling a walk would change; the walk is dropped.
+ * The certificate of a walk, and what settling it would change; the walk is dropped.
  *
  * @throws what {@link settleWalk} would
  */
 export async function previewWalk(
   {db, stream, config, accepted}: SettleTools,
   walk: OpenWalk,
-): Promise<ChangeCounts> {
+): Promise<{certificate: Certificate; changes: ChangeCounts}> {
   try {
+    const certificate = await certifyWalk(db, stream, walk)
     const plan = await planChanges(db, stream, walk)
     await requireBoundedQuarantine(db, walk)
     guardChanges(plan, config, accepted, stream)
-    return plan.counts
+    return {certificate, changes: plan.counts}
   } finally {
     await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
   }
