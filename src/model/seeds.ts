@@ -23,8 +23,8 @@ const SEED_TYPES = ['varchar', 'bigint', 'date', 'boolean', 'decimal(18,2)']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key. A later folder's file replaces an earlier one of the same
- * name and may leave the types out: those of the replaced file hold.
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key. A later folder's file replaces an earlier
+ * one of the same name and may leave the types out: those of the replaced file hold.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_HEADER`

@@ -36,7 +36,8 @@ const NOT_NOW = new Set([408, 425])
  * Judges a whole answer.
  *
  * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx, 408, 425 and on what is not JSON
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx, 408, 425 and
+ * on what is not JSON
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, observedAt, receivedAt} = exchange

@@ -11,8 +11,8 @@ const keptBefore = new WeakSet<Database>()
 
 /**
  * Brings `history.duckdb`, the read-only copy of what was observed, up to the warehouse, checks it and swaps it in; the
- * one from before the run is kept. Only what was appended since is copied, into a copy of that file. The warehouse itself is read by
- * SQL: reading the live file would drop this process's lock on it.
+ * one from before the run is kept. Only what was appended since is copied, into a copy of that file. The warehouse
+ * itself is read by SQL: reading the live file would drop this process's lock on it.
  *
  * @throws UnexpectedError `HISTORY_COPY_DIFFERS`
  */

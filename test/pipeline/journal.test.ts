@@ -91,16 +91,34 @@ test('a ledger older than the last batch issues nothing twice: it stops until th
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
 
-test('a history that was begun anew reverses nothing that was issued from the one before', async () => {
-  await books.export('xero', '2026-01', '2026-01-21')
+function loseHistory(): void {
   for (const name of readdirSync(books.folder.root).filter((file) => /^(warehouse|history)\./.test(file))) {
     rmSync(join(books.folder.root, name))
   }
+}
+
+test('a history that was begun anew reverses nothing that was issued from the one before', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  loseHistory()
   await walkOn('2026-01-25', 100)
   const failure = await failureOf(books.export('xero', '2026-01', '2026-01-26'))
   expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
   expect(failure.message).toContain('begins at 2026-01-25T')
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
+test('a history begun anew that an earlier version has issued from already is gone on with', async () => {
+  await books.export('xero', '2026-01', '2026-01-21')
+  await walkOn('2026-01-22', 130)
+  await books.export('xero', '2026-01', '2026-01-23')
+  loseHistory()
+  await walkOn('2026-01-25', 100)
+  {
+    using ledger = openLedger(books.folder.ledger)
+    ledger.db.exec(`update journal_batch set known_at = '2026-01-26T05:00:00.000000Z' where batch_no = 2`)
+  }
+  await walkOn('2026-01-27', 100)
+  expect(await books.export('xero', '2026-01', '2026-01-28')).toMatchObject([{outcome: 'written'}])
 })
 
 test('the id of a batch is a hash over profile, month and its numbers, whenever and wherever it is made', async () => {
