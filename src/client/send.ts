@@ -53,6 +53,7 @@ export function waitBefore(
 
 async function refusalOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get('x-request-id')
+  // A proxy in between may answer anything: what is no JSON says nothing of why.
   const body: unknown = await response.json().catch(() => undefined)
   const parsed = problemSchema.safeParse(body)
   if (parsed.success) return new ApiError(parsed.data, {requestId})
