@@ -142,7 +142,7 @@ function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   const words = [
     lineEnding === 'crlf' && 'crlf',
     isSpreadsheetSafe && 'spreadsheet-safe',
-    partition && `by ${partition}`,
+    partition && `in folders by ${partition}`,
     request.period?.period,
     request.period && (request.period.isComplete ? 'complete' : 'unfinished'),
   ].filter((word) => typeof word === 'string')

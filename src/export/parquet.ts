@@ -2,20 +2,21 @@ import {copyFileSync, mkdirSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {readColumns, readControlTotals} from './columns.ts'
+import {type ExportColumn, readColumns, readControlTotals} from './columns.ts'
 import type {ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 
 /**
  * Hands out each table's Parquet file: the release's own bytes, zstd, the release id in its metadata. By month, a table
  * with a date becomes `<table>/month=YYYY-MM/<table>.parquet`, the layout DuckDB, Spark and Power BI know as Hive
- * partitioning; one without stays one file.
+ * partitioning, under another key where the table has a column `month`; one without a date stays one file.
  */
 export const writeParquet: ProfileWriter = async (db, source, {tables, options}, dir) => {
   const files: WrittenFile[] = []
   for (const table of tables) {
-    const date = options.partition === 'month' ? await findDateColumn(db, table) : undefined
+    const columns = await readColumns(db, table)
+    const date = options.partition === 'month' ? findDateColumn(columns) : undefined
     if (date === undefined) files.push(await copyWhole(db, source, table, dir))
-    else files.push(...(await writeMonths(db, source, {table, date}, dir)))
+    else files.push(...(await writeMonths(db, source, {table, date, key: choosePathKey(columns)}, dir)))
   }
   return {files}
 }
@@ -34,9 +35,19 @@ async function copyWhole(
 /** The dates a table can be parted by, the most telling first. */
 const DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
-async function findDateColumn(db: Database, table: string): Promise<string | undefined> {
-  const columns = await readColumns(db, table)
+function findDateColumn(columns: readonly ExportColumn[]): string | undefined {
   return DATES.find((date) => columns.some(({name, type}) => name === date && type === 'DATE'))
+}
+
+/**
+ * Readers add the key of the path as a column: pyarrow, pandas and polars refuse a file that has one of that name, and
+ * DuckDB, to which case makes no difference, shows the path instead of the column.
+ */
+function choosePathKey(columns: readonly ExportColumn[]): string {
+  const taken = new Set(columns.map(({name}) => name.toLowerCase()))
+  let key = 'month'
+  while (taken.has(key)) key = `partition_${key}`
+  return key
 }
 
 const monthRow = z.object({month: z.string().nullable()})
@@ -44,7 +55,7 @@ const monthRow = z.object({month: z.string().nullable()})
 async function writeMonths(
   db: Database,
   source: ExportSource,
-  {table, date}: {table: string; date: string},
+  {table, date, key}: {table: string; date: string; key: string},
   dir: string,
 ): Promise<WrittenFile[]> {
   const monthOf = `strftime(${quoteName(date)}, '%Y-%m')`
@@ -54,7 +65,7 @@ async function writeMonths(
   )
   const files: WrittenFile[] = []
   for (const {month} of months) {
-    const name = `${table}/month=${month ?? '__HIVE_DEFAULT_PARTITION__'}/${table}.parquet`
+    const name = `${table}/${key}=${month ?? '__HIVE_DEFAULT_PARTITION__'}/${table}.parquet`
     const where = month === null ? `${quoteName(date)} is null` : `${monthOf} = ${quoteLiteral(month)}`
     mkdirSync(dirname(join(dir, name)), {recursive: true})
     await db.run(

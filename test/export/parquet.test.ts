@@ -23,6 +23,12 @@ beforeAll(async () => {
         ('d_3', date '2026-02-01', 30.30),
         ('d_4', null, 40.40)
       ) as t(deal_id, observed_on, amount);
+      create table release.core.movement as
+      select * from (values
+        ('d_1', date '2026-01-30', date '2026-02-01'),
+        ('d_2', date '2026-02-02', date '2026-02-01')
+      ) as t(deal_id, business_date, "Month");
+      create table release.core.own as select date '2026-01-30' as day, 'a' as month, 'b' as partition_month;
       create table release.core.plain as select 1 as a`,
   })
 })
@@ -37,6 +43,9 @@ test('by month each table with a date has a file for each month, and control tot
   const {files} = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
   const seen = files.map(({name, rows, sum_amount}: Record<string, unknown>) => [name, rows, sum_amount])
   expect(seen).toEqual([
+    ['core.movement/partition_month=2026-01/core.movement.parquet', 1, null],
+    ['core.movement/partition_month=2026-02/core.movement.parquet', 1, null],
+    ['core.own/partition_partition_month=2026-01/core.own.parquet', 1, null],
     ['core.plain.parquet', 1, null],
     ['core.status_change/month=2026-01/core.status_change.parquet', 2, '30.30'],
     ['core.status_change/month=2026-02/core.status_change.parquet', 1, '30.30'],
@@ -59,6 +68,23 @@ test('the months together are the table, read by any reader that knows Hive part
     {month: '2026-01', rows: '2'},
     {month: '2026-02', rows: '1'},
     {month: null, rows: '1'},
+  ])
+})
+
+test('the key of a path is no column of the file, whatever its case: readers keep both', async () => {
+  const {dir} = await write('month')
+  await using db = await openDatabase()
+  const path = quoteLiteral(join(dir, 'core.movement/*/*.parquet'))
+  const read = z.object({Month: z.string(), partition_month: z.string()})
+  expect(
+    await db.all(
+      read,
+      `select "Month"::varchar as "Month", partition_month from read_parquet(${path}, hive_partitioning = true)
+       order by partition_month`,
+    ),
+  ).toEqual([
+    {Month: '2026-02-01', partition_month: '2026-01'},
+    {Month: '2026-02-01', partition_month: '2026-02'},
   ])
 })
 
