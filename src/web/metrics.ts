@@ -14,6 +14,13 @@ export interface Metrics {
   contentType: string
 }
 
+/** `prom-client` names gauges `…_total`, a counter's name: their sums by type stand beside them. */
+function removeFalseCounters(registry: Registry): void {
+  for (const {name, type} of registry.getMetricsAsArray()) {
+    if (name.endsWith('_total') && String(type) !== 'counter') registry.removeSingleMetric(name)
+  }
+}
+
 /**
  * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the ledger
  * when they are asked for; they go on where they were after a restart.
@@ -21,6 +28,7 @@ export interface Metrics {
 export function createMetrics(tools: WebTools, world: World): Metrics {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
+  removeFalseCounters(registry)
   const answers = new Counter({
     name: 'loantape_web_answers_total',
     help: 'Answers of the web side by HTTP status.',
@@ -37,7 +45,12 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
     'what',
   ])
   const changes = gauge('last_changes', 'Deals the last sync changed, by kind.', ['kind'])
-  const syncTotals = gauge('sync_total', 'Over all syncs: pages, records, changes, quarantined.', ['what'])
+  const syncTotals = new Counter({
+    name: 'loantape_sync_total',
+    help: 'Over all syncs: pages, records, changes, quarantined.',
+    labelNames: ['what'],
+    registers: [registry],
+  })
   const checks = gauge('release_checks', 'Checks of the current release.', ['result'])
   const releaseAge = gauge('release_age_seconds', 'Since what the current release tells was recorded.')
   const releaseRows = gauge('release_rows', 'Rows of the current release.', ['table'])
@@ -67,7 +80,8 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
       lastSeconds.set({what: 'waited'}, lastSync.waited_ms / 1000)
       for (const [kind, count] of Object.entries(lastSync.changes)) changes.set({kind}, count)
     }
-    for (const [what, sum] of Object.entries(sumSyncs(tools.ledger))) syncTotals.set({what}, sum)
+    syncTotals.reset()
+    for (const [what, sum] of Object.entries(sumSyncs(tools.ledger))) syncTotals.inc({what}, sum)
     if (release) {
       checks.set({result: 'passed'}, release.checks.passed)
       checks.set({result: 'warned'}, release.checks.warned)

@@ -135,6 +135,23 @@ test('metrics tell of the last walk, the release, and answers', async () => {
   expect(text).toContain('loantape_process_resident_memory_bytes')
 })
 
+test("metrics are named by Prometheus' rules", async () => {
+  const text = await (await fetch(`${open.url}/metrics`)).text()
+  const types = new Map(
+    [...text.matchAll(/^# TYPE (\S+) (\S+)$/gm)].map(([, name = '', type = '']) => [name, type]),
+  )
+  expect([...types].filter(([name, type]) => name.endsWith('_total') !== (type === 'counter'))).toEqual([])
+  const names = [...types.keys()]
+  expect(names.filter((name) => !/^loantape(_[a-z0-9]+)+$/.test(name))).toEqual([])
+  expect(names.filter((name) => !new RegExp(`^# HELP ${name} \\S`, 'm').test(text))).toEqual([])
+  // Seconds and bytes, whole words; no type, and nothing that a histogram adds.
+  const NOT_BASE = /_(ms|s|m|h|kb|mb|pct|milliseconds|minutes|hours|days|kilobytes|megabytes|percent)(_|$)/
+  const ADDED = /_(counter|gauge|histogram|summary)(_|$)|_(count|sum|bucket)$/
+  expect(names.filter((name) => NOT_BASE.test(name) || ADDED.test(name))).toEqual([])
+  expect(types.get('loantape_sync_total')).toBe('counter')
+  expect(text).toContain('loantape_sync_total{what="records"} 3')
+})
+
 test('what webhooks missed is shown once a walk was compared, and never where none are taken', async () => {
   const tools = {ledger, folder: lab.folder, jobs: []}
   await using deaf = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
