@@ -251,7 +251,8 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
       'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
   }),
   quarantineDays: integer(1, 36_500).prefault('365').meta({
-    description: 'Days after which `loantape prune` removes replayed quarantined records.',
+    description:
+      'Days after which `loantape prune` empties the texts of quarantined records that were replayed or whose walk was refused.',
   }),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',

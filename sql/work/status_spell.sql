@@ -81,14 +81,14 @@ quarantined as (
   select
     starts.deal_id,
     starts.position,
-    min(quarantine.observed_at) as observed_at
+    min(quarantined.observed_at) as observed_at
   from starts
-  inner join raw.quarantine
+  inner join work.quarantined
     on
-      quarantine.record_id = starts.deal_id
-      and quarantine.observed_at < starts.observed_at
-      and quarantine.observed_at > coalesce(starts.sighted_before, timestamp '0001-01-01')
-  where quarantine.stream = 'deal'
+      quarantined.record_id = starts.deal_id
+      and quarantined.observed_at < starts.observed_at
+      and quarantined.observed_at > coalesce(starts.sighted_before, timestamp '0001-01-01')
+  where quarantined.stream = 'deal'
   group by
     starts.deal_id,
     starts.position

@@ -10,7 +10,7 @@ interface PruneOptions extends CommonOptions {
 export function addPrune(program: Command, cli: Cli): void {
   program
     .command('prune')
-    .description('remove releases, batches and replayed quarantined records beyond what the settings keep')
+    .description('remove releases, batches and old texts in quarantine beyond what the settings keep')
     .option('--dry-run', 'only list what would be removed')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<PruneOptions>()
@@ -26,6 +26,6 @@ function renderPruned({outcome, releases, batches, quarantined}: PruneResult): s
     outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
-    ...(quarantined > 0 ? [`  ${quarantined} replayed records in quarantine`] : []),
+    ...(quarantined > 0 ? [`  the texts of ${quarantined} records in quarantine`] : []),
   ].join('\n')
 }

@@ -1,7 +1,7 @@
 import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
 import {ConfigError} from '../errors.ts'
-import {findQuarantined, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
+import {countPruned, findQuarantined, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
@@ -18,9 +18,9 @@ export function addQuarantine(program: Command, cli: Cli): void {
     .description('the records that wait, oldest first')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<CommonOptions>()
-      const entries = await readWaiting(cli.readConfig(options).dataDir)
+      const {entries, pruned} = await readWaiting(cli.readConfig(options).dataDir)
       const records = entries.map(({record: _, ...entry}) => entry)
-      cli.printResult(options, {records}, renderEntries)
+      cli.printResult(options, {records, pruned}, renderEntries)
     })
   quarantine
     .command('show')
@@ -29,12 +29,12 @@ export function addQuarantine(program: Command, cli: Cli): void {
     .action(async (id: string, _options, command: Command) => {
       const options = command.optsWithGlobals<CommonOptions>()
       const entry = await requireEntry(cli.readConfig(options).dataDir, id)
-      cli.printResult(options, {...entry, record: JSON.parse(entry.record)}, (shown) =>
-        Object.entries(shown)
-          .map(
-            ([name, value]) =>
-              `${name}: ${name === 'record' ? JSON.stringify(value, null, 2) : (value ?? '')}`,
-          )
+      cli.printResult(options, {...entry, record: JSON.parse(entry.record ?? 'null')}, (shown) =>
+        Object.entries({
+          ...shown,
+          record: entry.record === null ? PRUNED : JSON.stringify(shown.record, null, 2),
+        })
+          .map(([name, value]) => `${name}: ${value ?? ''}`)
           .join('\n'),
       )
     })
@@ -45,20 +45,28 @@ export function addQuarantine(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<CommonOptions>()
       const config = cli.readConfig(options)
       const result = await replayQuarantine(config, cli.createWorld(config))
-      cli.printResult(options, result, ({replayed, waiting, appended, release_id}) =>
+      cli.printResult(options, result, ({replayed, waiting, pruned, appended, release_id}) =>
         [
           `${replayed} records can be read now, ${appended} versions appended; ${waiting} still wait.`,
+          ...describePruned(pruned),
           ...(release_id === null ? [] : [`Release ${release_id}.`]),
         ].join('\n'),
       )
     })
 }
 
-async function readWaiting(dataDir: string): Promise<QuarantineEntry[]> {
+/** What stands for a text that is gone. */
+const PRUNED = 'pruned by `loantape prune`; it cannot be read again'
+
+function describePruned(pruned: number): string[] {
+  return pruned === 0 ? [] : [`${pruned} more were never read, and their texts have been pruned.`]
+}
+
+async function readWaiting(dataDir: string): Promise<{entries: QuarantineEntry[]; pruned: number}> {
   const folder = dataFolderAt(dataDir)
-  if (!existsSync(folder.history)) return []
+  if (!existsSync(folder.history)) return {entries: [], pruned: 0}
   await using db = await openHistory(folder)
-  return await listWaiting(db, 'history')
+  return {entries: await listWaiting(db, 'history'), pruned: await countPruned(db, 'history')}
 }
 
 async function requireEntry(dataDir: string, id: string): Promise<QuarantineEntry> {
@@ -73,9 +81,14 @@ async function requireEntry(dataDir: string, id: string): Promise<QuarantineEntr
   })
 }
 
-function renderEntries({records}: {records: Omit<QuarantineEntry, 'record'>[]}): string {
-  if (records.length === 0) return 'No record waits in quarantine.'
-  return renderTable(
+function renderEntries({
+  records,
+  pruned,
+}: {
+  records: Omit<QuarantineEntry, 'record'>[]
+  pruned: number
+}): string {
+  const table = renderTable(
     [
       {title: 'id'},
       {title: 'deal'},
@@ -93,4 +106,6 @@ function renderEntries({records}: {records: Omit<QuarantineEntry, 'record'>[]}):
       entry.reason,
     ]),
   )
+  const listed = records.length === 0 ? 'No record waits in quarantine.' : table
+  return [listed, ...describePruned(pruned)].join('\n')
 }

@@ -54,7 +54,7 @@ export function applyObservations(
   return withEnoughMemory(db, () => inTransaction(db, store))
 }
 
-/** The walk is applied: its certificate says what changed, and what it staged has served. */
+/** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
 async function completeCertificate(
   db: Database,
   stream: Stream,
@@ -78,6 +78,7 @@ async function completeCertificate(
       details?.failed ?? 0,
     ],
   )
+  await db.run('update warehouse.raw.quarantine set recorded_at = $2 where walk_id = $1', [walkId, recorded])
   const {head, staged} = tablesOf(stream)
   await inParts(db, [head, staged], () => db.run(buildBridgeSql(stream), [walkId]))
   await db.run(`delete from ${staged}`)

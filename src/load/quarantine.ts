@@ -12,9 +12,15 @@ import {createStagedRows, tablesOf} from './stream-tables.ts'
 /** A rejected record and where it stood in its walk, which tells two apart that are otherwise alike. */
 export type RejectedRecord = Quarantined & {place: string}
 
-const storedTypes: DuckDBType[] = [...Array<DuckDBType>(8).fill(VARCHAR), TIMESTAMP, DATE, TIMESTAMP]
+const storedTypes: DuckDBType[] = [
+  ...Array<DuckDBType>(8).fill(VARCHAR),
+  TIMESTAMP,
+  DATE,
+  TIMESTAMP,
+  TIMESTAMP,
+]
 
-/** Keeps rejected records whole. */
+/** Keeps rejected records whole; they count in releases from the moment at which their walk is applied. */
 export async function storeQuarantined(
   db: Database,
   stream: Stream,
@@ -33,6 +39,7 @@ export async function storeQuarantined(
     record.record,
     record.observedAt,
     walk.businessDate,
+    null,
     null,
   ])
   await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'quarantine', types: storedTypes}, rows)
@@ -54,8 +61,8 @@ export interface QuarantineEntry {
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: string
   replayed_at: string | null
-  /** The whole record as JSON text. */
-  record: string
+  /** The whole record as JSON text; null once it has been pruned. */
+  record: string | null
 }
 
 const entryRow: z.ZodType<QuarantineEntry> = z.object({
@@ -69,8 +76,11 @@ const entryRow: z.ZodType<QuarantineEntry> = z.object({
   business_date: z.string(),
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
-  record: z.string(),
+  record: z.string().nullable(),
 })
+
+/** A record whose text has been pruned can never be read again: it waits for nothing. */
+const WAITS = 'replayed_at is null and record is not null'
 
 /**
  * The records in quarantine that wait to be replayed, oldest first.
@@ -80,7 +90,7 @@ const entryRow: z.ZodType<QuarantineEntry> = z.object({
 export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
   return db.all(
     entryRow,
-    `from ${catalog}.raw.quarantine where replayed_at is null order by observed_at, walk_id, quarantine_id`,
+    `from ${catalog}.raw.quarantine where ${WAITS} order by observed_at, walk_id, quarantine_id`,
   )
 }
 
@@ -88,9 +98,18 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
 export async function countWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {waiting} = await db.one(
     z.object({waiting: z.coerce.number()}),
-    `select count(*) as waiting from ${catalog}.raw.quarantine where replayed_at is null`,
+    `select count(*) as waiting from ${catalog}.raw.quarantine where ${WAITS}`,
   )
   return waiting
+}
+
+/** How many records in quarantine were never replayed and cannot be any more: their texts have been pruned. */
+export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
+  const {pruned} = await db.one(
+    z.object({pruned: z.coerce.number()}),
+    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and record is null`,
+  )
+  return pruned
 }
 
 /** The record of this id in quarantine, replayed or not. */

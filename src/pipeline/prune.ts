@@ -6,7 +6,7 @@ import {listSurplusBatches} from '../export/prune.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
 import {withRun} from '../ledger/runs.ts'
-import {countReplayed, pruneReplayed} from '../load/prune-quarantine.ts'
+import {countServed, pruneTexts} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -21,15 +21,15 @@ export interface PruneResult {
   releases: string[]
   /** `profile/batch` */
   batches: string[]
-  /** Replayed records in quarantine. */
+  /** Records in quarantine whose texts go; their rows stay. */
   quarantined: number
 }
 
 const DAY_MS = 86_400_000
 
 /**
- * Removes releases, batches and replayed quarantined records beyond what the settings keep; never the current release
- * nor what a closed period needs.
+ * Removes releases, batches and the texts of quarantined records that have served beyond what the settings keep; never
+ * the current release nor what a closed period needs.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -51,7 +51,7 @@ export async function pruneData(
       outcome: 'dry_run',
       releases: listSurplusReleases(folder, retentionOf(config), needed).releases,
       batches: listSurplusBatches(folder, config.batchesKept, needed),
-      quarantined: await countOldRecords(folder, before),
+      quarantined: await countOldTexts(folder, before),
     }
   }
   return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
@@ -59,22 +59,22 @@ export async function pruneData(
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, retentionOf(config), needed)
-    const quarantined = await removeOldRecords(folder, before, world)
+    const quarantined = await removeOldTexts(folder, before, world)
     const isUnchanged = releases.length + batches.length + quarantined === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined}
   })
 }
 
-async function countOldRecords(folder: DataFolder, before: string): Promise<number> {
+async function countOldTexts(folder: DataFolder, before: string): Promise<number> {
   if (!existsSync(folder.history)) return 0
   await using db = await openHistory(folder)
-  return await countReplayed(db, 'history', before)
+  return await countServed(db, 'history', before)
 }
 
-async function removeOldRecords(folder: DataFolder, before: string, world: World): Promise<number> {
-  if ((await countOldRecords(folder, before)) === 0) return 0
+async function removeOldTexts(folder: DataFolder, before: string, world: World): Promise<number> {
+  if ((await countOldTexts(folder, before)) === 0) return 0
   await using db = await openWarehouse(folder, world)
-  const records = await pruneReplayed(db, before)
+  const records = await pruneTexts(db, before)
   await refreshHistory(db, folder)
   return records
 }

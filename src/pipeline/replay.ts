@@ -3,7 +3,7 @@ import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {withRun} from '../ledger/runs.ts'
-import {applyReplay, listWaiting, type QuarantineEntry, type Replay} from '../load/quarantine.ts'
+import {applyReplay, countPruned, listWaiting, type QuarantineEntry, type Replay} from '../load/quarantine.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -21,6 +21,8 @@ export interface ReplayResult {
   replayed: number
   /** Records that still cannot. */
   waiting: number
+  /** Records that never can: their texts have been pruned. */
+  pruned: number
   /** Versions appended; a record that says nothing new appends none. */
   appended: number
   release_id: string | null
@@ -45,10 +47,10 @@ async function replayAll(
   folder: DataFolder,
   config: Config,
   world: World,
-): Promise<{replayed: number; waiting: number; appended: number}> {
+): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
   await using db = await openWarehouse(folder, world)
   const waiting = await listWaiting(db, 'warehouse')
-  const counts = {replayed: 0, waiting: 0, appended: 0}
+  const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of STREAMS) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     if (entries.length === 0) continue
@@ -86,7 +88,7 @@ function createReader(
   const normalise = createNormaliser(stream, hashKey)
   return (entry) => {
     const observedAt = parseInstant(`${entry.observed_at}Z`)
-    if (observedAt === null) return []
+    if (observedAt === null || entry.record === null) return []
     const [observation] = normalise([JSON.parse(entry.record)], observedAt).observations
     return observation ? [{entry, observation}] : []
   }

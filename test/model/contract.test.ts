@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
-import {buildRelease} from './history.ts'
+import {buildRelease, builtInPlan} from './history.ts'
 
 /** What analysts' queries rely on: every published table, its columns in order, their types. */
 const TABLES: Record<string, string> = {
@@ -83,4 +83,10 @@ test('a release has exactly these tables, columns and types', async () => {
   expect(Object.fromEntries(tables.map(({name, columns}) => [name, columns]))).toEqual(
     Object.fromEntries(promised),
   )
+})
+
+test('the quarantine is read through work.quarantined alone, which counts what as_of and known_at let count', async () => {
+  const {plan} = await builtInPlan()
+  const readers = [...plan.reads, ...plan.checkReads].filter(([, read]) => read.includes('raw.quarantine'))
+  expect(readers.map(([name]) => name)).toEqual(['work.quarantined'])
 })

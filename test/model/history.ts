@@ -72,6 +72,7 @@ export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} =
     record: '{}',
     observed_at: `${day} 02:05:00`,
     business_date: day,
+    recorded_at: `${day} 02:30:00`,
     ...row,
   }
 }

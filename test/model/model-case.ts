@@ -125,6 +125,7 @@ function toHistory({walks}: ModelCase): Required<History> {
     const walkId = `walk ${key}`
     const times = {started_at: timestamp(startedAt), ended_at: timestamp(startedAt + 10 * MINUTE)}
     const recorded_at = timestamp(startedAt + 30 * MINUTE)
+    const settled_at = certificate === 'none' ? null : {recorded_at, ...certificate}.recorded_at
     if (certificate !== 'none') {
       history.walks.push(aWalk({day, walk_id: walkId, ...times, recorded_at, ...certificate}))
     }
@@ -137,7 +138,7 @@ function toHistory({walks}: ModelCase): Required<History> {
     const observed_at = timestamp(startedAt + 5 * MINUTE)
     for (const [dealId, shown] of Object.entries(deals)) {
       if (shown === 'quarantined') {
-        history.quarantine.push(aQuarantine({day, record_id: dealId, observed_at}))
+        history.quarantine.push(aQuarantine({day, record_id: dealId, observed_at, recorded_at: settled_at}))
         continue
       }
       const row = {...lastSeen.get(dealId), ...(typeof shown === 'string' ? {kind: shown} : shown)}

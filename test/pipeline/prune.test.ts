@@ -8,6 +8,7 @@ import {exportTables} from '../../src/pipeline/table-export.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {anyRow} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {publishTables} from '../support/releases.ts'
 
@@ -29,10 +30,13 @@ beforeAll(async () => {
   }
   await using db = await openWarehouse(lab.folder, lab.createWorld())
   await db.run(`
+    insert into warehouse.raw.walk by name
+    select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
     insert into warehouse.raw.quarantine
-    select 'q_' || i, 'deal', 'w_1', 'list', 'd', 'loan_amount', 'bad', '{}', timestamp '2025-01-01', date '2025-01-01',
-      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end
-    from range(1, 4) as t(i)`)
+    select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad', '{}',
+      if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
+      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null
+    from range(1, 6) as t(i)`)
   await refreshHistory(db, lab.folder)
 })
 
@@ -52,7 +56,7 @@ test('releases and batches beyond the policy go, never the current release nor w
   expect(listed.batches).toHaveLength(2)
   expect([readdirSync(lab.folder.releases), readdirSync(join(lab.folder.exports, 'csv'))]).toEqual(before)
 
-  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned', quarantined: 1})
+  expect(await prune(false)).toMatchObject({...listed, outcome: 'pruned', quarantined: 2})
   const left = readdirSync(lab.folder.releases)
   expect(left).toEqual(expect.arrayContaining(['r_1', 'r_4']))
   expect(left).toHaveLength(3)
@@ -62,13 +66,17 @@ test('releases and batches beyond the policy go, never the current release nor w
   expect(await prune(false)).toMatchObject({outcome: 'unchanged', releases: [], batches: [], quarantined: 0})
 })
 
-test('only records replayed long ago leave the quarantine', async () => {
+test('texts of records that were replayed or refused long ago go, and their rows stay', async () => {
   await prune(false)
   await using db = await openWarehouse(lab.folder, lab.createWorld())
-  const {rows} = await db.connection
-    .runAndReadAll('select quarantine_id from warehouse.raw.quarantine order by 1')
-    .then((reader) => ({rows: reader.getRowsJson()}))
-  expect(rows).toEqual([['q_2'], ['q_3']])
+  const texts = 'select quarantine_id, record is null as is_pruned from warehouse.raw.quarantine order by all'
+  expect(await db.all(anyRow, texts)).toEqual([
+    {quarantine_id: 'q_1', is_pruned: true},
+    {quarantine_id: 'q_2', is_pruned: false},
+    {quarantine_id: 'q_3', is_pruned: false},
+    {quarantine_id: 'q_4', is_pruned: true},
+    {quarantine_id: 'q_5', is_pruned: false},
+  ])
 })
 
 test('what a closed period needs does not count against the releases kept', async () => {

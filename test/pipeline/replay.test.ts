@@ -1,5 +1,8 @@
+import {rmSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/pipeline/build.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -96,22 +99,39 @@ test('a record is replayed once', async () => {
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
 })
 
-test('a release made before the replay can be made again as it was', async () => {
+test('a release made before a replay is made again byte by byte, after the replay and after a prune', async () => {
   await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
-  const before = await lab.sync(DAY_2, {config: {detail: 'off'}})
+  await lab.walk(DAY_2, {config: {detail: 'off'}})
+  lab.service.store.update('deal_000001', {status: 'funded'})
+  const {release_id} = await lab.sync(DAY_3, {config: {detail: 'off'}})
+  const before = requireRelease(lab.folder, release_id ?? '')
+  const funded = `select funded_after from core.deal where deal_id = 'deal_000001'`
+  expect(await lab.query(funded, release_id ?? '')).toEqual([{funded_after: '2026-02-02'}])
+
+  const remake = async () => {
+    rmSync(before.dir, {recursive: true})
+    const {known_at} = before.manifest
+    const knownAt = known_at.replace('T', ' ').replace('Z', '')
+    const made = await buildRelease(
+      lab.folder,
+      lab.config,
+      {asOf: '2026-02-04', knownAt},
+      lab.createWorld(DAY_4),
+    )
+    expect(requireRelease(lab.folder, made.release_id).manifest.tables).toEqual(before.manifest.tables)
+    expect(made.release_id).toBe(release_id)
+  }
   await mendStoredRecords(360_000)
-  await replay(DAY_3)
-  expect(lab.currentReleaseId()).not.toBe(before.release_id)
-  expect(
-    await lab.query(
-      `select loan_amount from core.deal where deal_id = 'deal_000001'`,
-      before.release_id ?? '',
-    ),
-  ).toEqual([{loan_amount: '350000.00'}])
+  expect(await replay(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
+  expect(await lab.query(funded)).toEqual([{funded_after: '2026-02-03'}])
+  await remake()
+  const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: '2028-02-05T12:00:00Z'})
+  expect(JSON.parse(pruned.stdout)).toMatchObject({quarantined: 1})
+  await remake()
 })
 
-test('the rejected records of a refused walk can be seen', async () => {
+test('the rejected records of a refused walk can be seen until their texts are pruned', async () => {
   await lab.walk(DAY_1)
   lab.service.faults.add({
     fault: {
@@ -128,4 +148,26 @@ test('the rejected records of a refused walk can be seen', async () => {
   expect(records).toHaveLength(80)
   const shown = await lab.run(['quarantine', 'show', records[0]!.quarantine_id, '--json'])
   expect(JSON.parse(shown.stdout)).toMatchObject({path: 'loan_amount', record: {loan_amount: 'much'}})
+
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 80, pruned: 0})
+  const later = {LOANTAPE_NOW: '2028-02-05T12:00:00Z'}
+  const pruned = await lab.run(['prune'], later)
+  expect(pruned.stdout).toContain('the texts of 80 records in quarantine')
+  expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
+  expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
+    "No record waits in quarantine.
+    80 more were never read, and their texts have been pruned.
+    "
+  `)
+  expect((await lab.run(['quarantine', 'show', records[0]!.quarantine_id])).stdout).toContain(
+    'record: pruned',
+  )
+  expect((await lab.run(['quarantine', 'replay'], later)).stdout).toMatchInlineSnapshot(`
+    "0 records can be read now, 0 versions appended; 0 still wait.
+    80 more were never read, and their texts have been pruned.
+    "
+  `)
+  expect(
+    await lab.queryHistory('select count(*) as rows, count(recorded_at) as settled from raw.quarantine'),
+  ).toEqual([{rows: '80', settled: '0'}])
 })

@@ -1,4 +1,5 @@
 import {type ChildProcess, spawn} from 'node:child_process'
+import {hash} from 'node:crypto'
 import {once} from 'node:events'
 import {existsSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
@@ -130,6 +131,31 @@ test('a history that an earlier version wrote is read with the tables of this on
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
   expect(readFileSync(data.folder.history).equals(before)).toBe(true)
   expect(readdirSync(data.folder.root)).toEqual(['history.duckdb'])
+})
+
+test('records in quarantine from before count from the settle of their walk, those of a refused one never', async () => {
+  const first = readFileSync(join(MIGRATIONS_DIR, '0001_warehouse.sql'), 'utf8')
+  await writeEarlierHistory(`use history.main; ${first};
+    insert into history.main.migration values ('0001_warehouse.sql', '${hash('sha256', first)}');
+    insert into history.raw.walk by name
+    select walk_id, 'deal' as stream, state, '' as base_url, 0 as page_size, '' as filter, date '2026-02-02' as business_date,
+      timestamp '2026-02-02' as started_at, true as is_complete, 0 as resumed, 0 as waited_ms, 0 as pages, 0 as records,
+      0 as quarantined, 0 as unreadable_ids, recorded_at
+    from (values ('w_1', 'applied', timestamp '2026-02-03'), ('w_2', 'refused', null)) as t(walk_id, state, recorded_at);
+    insert into history.raw.quarantine
+    select 'q_1', 'deal', walk_id, 'list', 'd', '', '', '{}', timestamp '2026-02-02', date '2026-02-02', null
+    from (values ('w_1'), ('w_2'), ('w_lost'), (null)) as t(walk_id)`)
+  await using history = await openHistory(data.folder)
+  const rows = await history.all(
+    anyRow,
+    'select walk_id, recorded_at from history.raw.quarantine order by walk_id',
+  )
+  expect(rows).toEqual([
+    {walk_id: 'w_1', recorded_at: '2026-02-03 00:00:00'},
+    {walk_id: 'w_2', recorded_at: null},
+    {walk_id: 'w_lost', recorded_at: '2026-02-02 00:00:00'},
+    {walk_id: null, recorded_at: '2026-02-02 00:00:00'},
+  ])
 })
 
 test('a history of a later version is refused by name', async () => {
