@@ -80,8 +80,9 @@ export function addDays(date: string, days: number): string {
   return moved.toISOString().slice(0, 10)
 }
 
-/** Whether `name` is a time zone this machine knows. */
+/** Whether `name` is a time zone this machine knows; an offset such as `+05:30` is none to the engine. */
 export function isTimeZone(name: string): boolean {
+  if (/^[+-]/.test(name)) return false
   try {
     new Intl.DateTimeFormat('en', {timeZone: name})
     return true

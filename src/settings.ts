@@ -130,7 +130,9 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
     .prefault('06:00')
-    .meta({description: 'Local time before which a walk counts for the day before.'}),
+    .meta({
+      description: 'Local time at which a business day begins: what is earlier counts for the day before.',
+    }),
   releasesKept: integer(1, 10_000).prefault('7').meta({
     description:
       'Releases kept of those that were current once; older ones are removed, never the current one.',

@@ -18,7 +18,7 @@
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 -- created_at: as the service has it, UTC; midnight where it gave only a date
--- created_on: the UTC date of created_at, or the date the service gave
+-- created_on: business date of created_at, or the date the service gave
 -- first_seen_at: start of the request that first showed it, UTC
 -- last_changed_at: when the current version was first seen, UTC
 -- status_since: business date on which the current status spell began; created_on for a draft that never changed
@@ -113,16 +113,6 @@ current_spell as (
   select *
   from work.status_spell
   where is_current
-),
-
-latest as (
-  select
-    deal_id,
-    kind,
-    created_at,
-    cast(created_at as date) as created_on
-  from work.deal_observation
-  where next_observed_at is null
 )
 
 select
@@ -139,12 +129,12 @@ select
   deal.loan_program,
   deal.status,
   deal.status_class,
-  latest.created_at,
-  latest.created_on,
+  life.created_at,
+  life.created_on,
   spell.first_seen_at,
   deal.valid_from as last_changed_at,
   case
-    when deal.status = 'draft' and spell.spell = 1 then latest.created_on
+    when deal.status = 'draft' and spell.spell = 1 then life.created_on
     else spell.began_on
   end as status_since,
   case
@@ -157,8 +147,8 @@ select
         funded_on.funded_on is not null
         or coalesce(spell.funding.began_on - spell.funding.known_before <= 1, false)
   end as funded_on_is_exact,
-  latest.kind = 'missing' as is_missing
+  life.is_missing
 from rated as deal
-inner join latest on latest.deal_id = deal.deal_id
+inner join work.deal_life as life on life.deal_id = deal.deal_id
 inner join current_spell as spell on spell.deal_id = deal.deal_id
 left join seed.funded_on on funded_on.deal_id = deal.deal_id

@@ -32,7 +32,7 @@ fundings as (
   group by month
 ),
 
--- A deal created on the evening of as_of may bear the next day's UTC date.
+-- A deal created while the last walk crossed the cut-off, or dated ahead by its source, belongs to a later month.
 months as (
   select month
   from work.month

@@ -3,10 +3,12 @@
 -- grain: deal_id
 --
 -- deal_id: the service's id
--- created_on: the UTC date of created_at, or the date the service gave, as last seen
+-- created_at: as last seen, UTC
+-- created_on: business date of created_at, or the date the service gave, as last seen
 -- created_month: of created_on, YYYY-MM
 -- loan_amount: as last seen, USD
 -- is_present: it has not vanished
+-- is_missing: it was absent when last looked for, and has not vanished
 -- reached_order: highest sort_order of seed.status it was ever seen at, of the classes pipeline, funded and
 --   ended_funded; null when it never was in one of these
 -- first_funded_on: business date on which it was first seen in class funded or ended_funded, which it can only have
@@ -25,17 +27,35 @@ reached as (
 latest as (
   select
     deal_id,
-    cast(created_at as date) as created_on
+    kind,
+    created_at,
+    created_at_precision
   from work.deal_observation
   where next_observed_at is null
 )
 
+-- The day of an instant begins at the cut-off. Dates before the year 1 and after 9999 are none to most tools.
 select
   history.deal_id,
-  latest.created_on,
-  strftime(latest.created_on, '%Y-%m') as created_month,
+  latest.created_at,
+  case
+    when latest.created_at_precision = 'date' then cast(latest.created_at as date)
+    else
+      least(
+        greatest(
+          cast(
+            timezone(cast(getvariable('time_zone') as varchar), timezone('UTC', latest.created_at))
+            - cast(getvariable('day_cutoff') as interval) as date
+          ),
+          date '0001-01-01'
+        ),
+        date '9999-12-31'
+      )
+  end as created_on,
+  strftime(created_on, '%Y-%m') as created_month,
   history.loan_amount,
   history.change <> 'vanished' as is_present,
+  latest.kind = 'missing' as is_missing,
   reached.reached_order,
   reached.first_funded_on
 from core.deal_history as history

@@ -15,6 +15,7 @@
 -- loan_program: last one present; an explicit null stays null, a blank text is one
 -- status: as last seen
 -- created_at: as last seen, UTC
+-- created_at_precision: as last seen: instant, or date where the service gave only that
 -- before: what was known of its fields before, where change is updated or restored; else null
 -- status_before: status at the sighting before; null before the first
 -- sighted_before: observed_at of the sighting before
@@ -38,7 +39,8 @@ known as (
         'address': property_address,
         'amount': loan_amount,
         'status': status,
-        'created_at': created_at
+        'created_at': created_at,
+        'precision': created_at_precision
       }
     end as sighting,
     case when kind = 'seen' and property_value_present then {'it': property_value} end as value,
@@ -101,6 +103,7 @@ select
   program.it as loan_program,
   sighting.status as status,
   sighting.created_at as created_at,
+  sighting.precision as created_at_precision,
   case when change in ('updated', 'restored') then {
     'property_address': sighting_before.address,
     'loan_amount': sighting_before.amount,

@@ -19,6 +19,18 @@ export interface BuildPlan {
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
 }
 
+/** What models are built for: which part of the history counts, and how an instant becomes a day. */
+export interface Counted {
+  /** `YYYY-MM-DD` */
+  asOf: string
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
+  knownAt: string
+  /** IANA name of the zone of business dates. */
+  timeZone: string
+  /** `HH:MM`, where a business day begins. */
+  dayCutoff: string
+}
+
 /** How models are built. */
 export interface BuildOptions {
   /** Runs the building of each model; what it throws of ours goes on as it is. */
@@ -43,18 +55,19 @@ const createdRow = z.object({Count: z.coerce.number()})
  * order, as long as others are to read them. Afterwards the search path is `release.main,history.raw`. Not to be called within a
  * transaction.
  *
- * @param counted `asOf` as `YYYY-MM-DD`, `knownAt` as `YYYY-MM-DD HH:MM:SS[.ssssss]` in UTC
  * @returns the published models in the order they were built
  * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line
  */
 export async function buildModels(
   db: Database,
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
-  counted: {asOf: string; knownAt: string},
+  counted: Counted,
   options: BuildOptions = {},
 ): Promise<BuiltModel[]> {
   await db.run(`set variable as_of = cast(${quoteLiteral(counted.asOf)} as date)`)
   await db.run(`set variable known_at = cast(${quoteLiteral(counted.knownAt)} as timestamp)`)
+  await db.run(`set variable time_zone = ${quoteLiteral(counted.timeZone)}`)
+  await db.run(`set variable day_cutoff = cast(${quoteLiteral(counted.dayCutoff)} as interval)`)
   await db.run('create schema release.seed')
   for (const seed of plan.seeds) await loadSeed(db, seed)
   const schemas = new Set(plan.models.filter((model) => model.isPublished).map((model) => model.schema))

@@ -59,7 +59,7 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const {models, reads} = orderModels(source.models, selects, given)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
-  const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00'}
+  const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
   await buildModels(db, {models, reads, seeds: source.seeds}, counted, {
     isDry: true,
     async around(model, build) {

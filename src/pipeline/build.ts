@@ -93,7 +93,13 @@ export async function buildRelease(
   const sources = readSources(config, moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
-  const releaseId = releaseIdOf({...moment, fingerprint: fingerprintModels(models, checks, seeds), engine})
+  const releaseId = releaseIdOf({
+    ...moment,
+    timeZone: config.timeZone,
+    dayCutoff: config.dayCutoff,
+    fingerprint: fingerprintModels(models, checks, seeds),
+    engine,
+  })
   const isPlain = request.asOf === undefined && request.knownAt === undefined && request.select === undefined
   const build = {folder, config, sources, moment, releaseId, engine, isPlain, select: request.select}
 
@@ -167,7 +173,12 @@ async function buildAnew(
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
     await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
-    const built = await buildModels(db, plan, moment, {around: limited})
+    const built = await buildModels(
+      db,
+      plan,
+      {...moment, timeZone: config.timeZone, dayCutoff: config.dayCutoff},
+      {around: limited},
+    )
     world.onStep('models built')
     const outcomes = await runChecks(db, checks, limited)
     recordChecking(build, outcomes, world)

@@ -17,6 +17,9 @@ export interface ReleaseInputs {
   asOf: string
   /** ISO 8601 with microseconds, UTC. */
   knownAt: string
+  /** The zone and the cut-off of business dates. */
+  timeZone: string
+  dayCutoff: string
   /** Digest of models, checks and seeds. */
   fingerprint: string
   /** Version of DuckDB. */
@@ -24,8 +27,12 @@ export interface ReleaseInputs {
 }
 
 /** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
-export function releaseIdOf({asOf, knownAt, fingerprint, engine}: ReleaseInputs): string {
-  const digest = hash('sha256', [asOf, knownAt, fingerprint, engine, GENERATOR].join('\n'))
+export function releaseIdOf(inputs: ReleaseInputs): string {
+  const {asOf, knownAt, timeZone, dayCutoff, fingerprint, engine} = inputs
+  const digest = hash(
+    'sha256',
+    [asOf, knownAt, timeZone, dayCutoff, fingerprint, engine, GENERATOR].join('\n'),
+  )
   return `${asOf}-${digest.slice(0, 12)}`
 }
 

@@ -1,10 +1,15 @@
 import {expect, test} from 'vitest'
-import {aDrift, aVersion, aWalk, type Counted, type History, query, type Row} from './history.ts'
+import type {Counted} from '../../src/model/build-models.ts'
+import {aDrift, aVersion, aWalk, type History, query, type Row} from './history.ts'
 
 const deals = (...rows: Row[]) => rows.map((row, index) => aVersion({deal_id: `deal_${index}`, ...row}))
 
 /** The metrics that begin with a word, each as `value deals`. */
-async function metrics(history: History, word: string, counted?: Counted): Promise<Record<string, string>> {
+async function metrics(
+  history: History,
+  word: string,
+  counted?: Partial<Counted>,
+): Promise<Record<string, string>> {
   const rows = await query(history, `from mart.data_quality where metric like '${word}%'`, counted)
   return Object.fromEntries(
     rows

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {readChecks} from '../../src/check/read-checks.ts'
-import {type BuildPlan, buildModels} from '../../src/model/build-models.ts'
+import {type BuildPlan, buildModels, type Counted} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
@@ -165,11 +165,11 @@ export interface History {
   rates?: Row[]
 }
 
-/** What a release counts; by default everything until the end of March 2026. */
-export interface Counted {
-  asOf?: string
-  knownAt?: string
-}
+/** The zone and the cut-off of business dates in tests, as they are set by default. */
+export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
+
+/** What a release counts; by default everything until the end of March 2026, by {@link ZONE}. */
+const ALL: Counted = {asOf: '2026-03-31', knownAt: '2026-12-31 00:00:00', ...ZONE}
 
 export const noRow: z.ZodType<Record<string, unknown>> = z.record(z.string(), z.unknown())
 
@@ -212,16 +212,20 @@ async function openHistoryOf(history: History): Promise<Database> {
 /** Builds a release in memory from a history with these rows. */
 export async function buildRelease(
   history: History,
-  {asOf = '2026-03-31', knownAt = '2026-12-31 00:00:00'}: Counted = {},
+  counted: Partial<Counted> = {},
   plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
 ): Promise<Database> {
   const db = await openHistoryOf(history)
-  await buildModels(db, plan ?? (await builtInPlan()).plan, {asOf, knownAt})
+  await buildModels(db, plan ?? (await builtInPlan()).plan, {...ALL, ...counted})
   return db
 }
 
 /** Builds a release and returns one query's rows. */
-export async function query(history: History, sql: string, counted: Counted = {}): Promise<unknown[]> {
+export async function query(
+  history: History,
+  sql: string,
+  counted: Partial<Counted> = {},
+): Promise<unknown[]> {
   await using db = await buildRelease(history, counted)
   // Without the await the database would close under its query.
   return await db.all(noRow, sql)

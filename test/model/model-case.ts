@@ -19,6 +19,7 @@ import {
   buildRelease,
   type History,
   type Row,
+  ZONE,
 } from './history.ts'
 
 /** Every scalar is text, so that `100.00` and `2026-03-02` stay as written; the word `null` is a null. */
@@ -94,8 +95,6 @@ export function readModelCases(file: string): {table: string; cases: [string, Mo
   const cases = z.record(z.string(), modelCase).parse(parse(text, {schema: 'failsafe'}))
   return {table: basename(file, '.yaml'), cases: Object.entries(cases)}
 }
-
-const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
 
 /** When a walk began: at an instant, which gives its business date; on a day alone it is 02:00 UTC. */
 function startOf(key: string): {day: string; startedAt: number} {

@@ -36,9 +36,18 @@ export interface Step {
 
 export const FIRST_DAY = '2026-03-02'
 
+/** When each deal was created, as the source says it, and the day in New York, from 06:00 on, that is. */
+const CREATIONS: [created_at: string, precision: 'instant' | 'date', createdOn: string][] = [
+  ['2026-02-10 12:00:00', 'instant', '2026-02-10'],
+  ['2026-04-01 03:30:00', 'instant', '2026-03-31'],
+  ['2026-04-01 00:00:00', 'date', '2026-04-01'],
+  ['2026-05-01 09:59:59', 'instant', '2026-04-30'],
+  ['2026-05-01 10:00:00', 'instant', '2026-05-01'],
+]
+const creationOf = (deal: number) => CREATIONS[deal % CREATIONS.length] ?? ['', 'instant', '']
+
 /** The day each deal was created. */
-export const createdOn = (deal: number): string =>
-  ['2026-02-10', '2026-03-15', '2026-04-01', '2026-04-20', '2026-05-05'][deal % 5] ?? FIRST_DAY
+export const createdOn = (deal: number): string => creationOf(deal)[2]
 
 const CLASSES: Record<string, {class: string; order: number}> = {
   draft: {class: 'pipeline', order: 10},
@@ -70,7 +79,8 @@ export function toVersions(sightings: readonly Sighting[]): Row[] {
       observed_at: `${addDays(FIRST_DAY, day)} 03:${String(minute).padStart(2, '0')}:00`,
       loan_amount: money(amount),
       status,
-      created_at: `${createdOn(deal)} 12:00:00`,
+      created_at: creationOf(deal)[0],
+      created_at_precision: creationOf(deal)[1],
       property_address: `1 Main St, Town, ${state} 12345`,
       property_value: moneyOrNull(value),
       property_value_present: value !== undefined && kind === 'seen',

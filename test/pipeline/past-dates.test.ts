@@ -13,7 +13,7 @@ import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import type {ReleaseTable} from '../../src/types.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
-import {builtInPlan} from '../model/history.ts'
+import {builtInPlan, ZONE} from '../model/history.ts'
 import {createLab} from '../support/lab.ts'
 import {writeLargeHistory} from '../support/large-history.ts'
 
@@ -87,7 +87,7 @@ test('tables and Parquet files are the same, byte by byte, however often and wit
         {path: ':memory:', alias: 'release'},
       ],
     })
-    await buildModels(db, plan, {asOf: '2026-02-28', knownAt: '2026-12-31 00:00:00'})
+    await buildModels(db, plan, {asOf: '2026-02-28', knownAt: '2026-12-31 00:00:00', ...ZONE})
     return await writeParquetFiles(db, folder.path, 'one release')
   }
   const once = await build(1)

@@ -44,6 +44,8 @@ afterEach(() => data[Symbol.dispose]())
 const inputs: ReleaseInputs = {
   asOf: '2026-02-02',
   knownAt: '2026-02-02 23:30:00.000000',
+  timeZone: 'America/New_York',
+  dayCutoff: '06:00',
   fingerprint: 'f'.repeat(64),
   engine: 'v1.5.6',
 }
@@ -56,6 +58,8 @@ test('a release id is its date and twelve hex digits, the same for the same inpu
 test.each<Partial<ReleaseInputs>>([
   {asOf: '2026-02-03'},
   {knownAt: '2026-02-02 23:30:00.000001'},
+  {timeZone: 'America/Chicago'},
+  {dayCutoff: '05:00'},
   {fingerprint: 'e'.repeat(64)},
   {engine: 'v1.5.7'},
 ])('a release id changes with %o', (change) => {
