@@ -17,7 +17,7 @@ import {fetchMissingDetails} from './pipeline/detail.ts'
 import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
-import {pinSource, readToEnd, requireOwnSource} from './pipeline/walk.ts'
+import {readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {createWebhookWatch} from './pipeline/webhook-watch.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
@@ -124,7 +124,6 @@ export async function walkAndApply(
     const isDryRun = request.isDryRun ?? false
     const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks, isDryRun}
     const walk = await readToEnd(tools, world)
-    if (!isDryRun) await pinSource(db, walk)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     const certificate = await certifyWalk(db, stream, walk)
     world.onStep('walk certified')

@@ -92,9 +92,10 @@ export function renderNight(day: string, sync: SyncResult, durationMs: number): 
  *
  * @param dataDir as `--data` named it
  */
-export function renderDemo(result: DemoResult, dataDir: string | undefined): string {
+export function renderDemo(result: DemoResult, dataDir: string): string {
   const {summary, previous} = result
-  const query = `npx loantape query${dataDir === undefined ? '' : ` --data '${dataDir}'`}`
+  const quoted = /^[\w./-]+$/.test(dataDir) ? dataDir : `'${dataDir.replaceAll("'", "'\\''")}'`
+  const query = `npx loantape query --data ${quoted}`
   const lines = [
     '',
     `Portfolio: ${summary.deals} deals, ${dollars(summary.amount)}; funded ${summary.funded_deals} deals, ${dollars(summary.funded_amount)}; loan-to-value ${percent((summary.wa_ltv ?? 0) * 100)}.`,

@@ -1,4 +1,5 @@
-import {existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import type {Command} from 'commander'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -14,7 +15,7 @@ import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import {NO_CHANGES, type World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {startReceiver} from './demo-day.ts'
 import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
@@ -34,12 +35,16 @@ interface DemoOptions extends CommonOptions {
 export function addDemo(program: Command, cli: Cli): void {
   program
     .command('demo')
-    .description('everything on a local service with a synthetic portfolio; needs nothing else')
+    .description(
+      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
+    )
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
     .option('--days <count>', 'nights to simulate', parseCount('--days', 366), 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<DemoOptions>()
+      const given = command.optsWithGlobals<DemoOptions>()
+      // Never the folder of the settings: that is for data meant to last.
+      const options = {...given, data: given.data ?? 'demo-data'}
       const config = cli.readConfig(options)
       const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
       const folder = dataFolderAt(config.dataDir)
@@ -51,35 +56,46 @@ export function addDemo(program: Command, cli: Cli): void {
     })
 }
 
-const MARK = 'This folder belongs to `loantape demo`, which empties it when it runs again.\n'
+const MARK =
+  'This folder belongs to `loantape demo`, which empties it when it runs again. No other command puts data into it.\n'
+
+/** What a demo leaves in its folder, and what other commands make there of it. */
+const MADE_BY_DEMO =
+  /^(\.loantape-demo|\.spill|(warehouse|history|ledger)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|(report-|dictionary\.).+)$/
 
 /**
- * Makes way for a demo: an empty folder, or one that a demo made and none is using. It is this demo's until disposed.
+ * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
+ * demo's until disposed.
  *
  * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `DEMO_RUNNING`
  */
 function claimDemoFolder(folder: DataFolder): Disposable {
-  requireWritable(folder)
+  createDataFolder(folder)
   const {root, demoMark} = folder
-  if (existsSync(demoMark)) {
-    const pid = /^pid (\d+)$/m.exec(readFileSync(demoMark, 'utf8'))?.[1]
-    if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
-    rmSync(root, {recursive: true, force: true})
-  } else if (readdirSync(root).length > 0) {
-    throw new ConfigError({
-      code: 'DEMO_FOLDER',
-      problem: `Data folder '${root}' is neither empty nor a demo's.`,
-      kept: 'Nothing was changed.',
-      next: 'Give the demo a folder of its own: `loantape demo --data demo-data`.',
-    })
-  }
-  mkdirSync(root, {recursive: true})
+  const mark = existsSync(demoMark) ? readFileSync(demoMark, 'utf8') : undefined
+  const pid = /^pid (\d+)/m.exec(mark ?? '')?.[1]
+  if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
+  const names = readdirSync(root).sort()
+  // Of a mark in other words an earlier version is the author, which let real data in.
+  const foreign = mark?.startsWith(MARK) ? names.find((name) => !MADE_BY_DEMO.test(name)) : names[0]
+  if (foreign !== undefined) throw describeForeign(root, foreign)
+  // The mark last: what is killed amid this can be emptied again.
+  for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
   try {
-    writeFileSync(demoMark, `${MARK}pid ${process.pid}\n`, {flag: 'wx'})
+    writeFileSync(demoMark, `${MARK}${DEMO_PROCESS}\n`, {flag: 'wx'})
   } catch (error) {
     throw codeOf(error) === 'EEXIST' ? describeRunning(root, 'unknown') : error
   }
   return {[Symbol.dispose]: () => writeFileSync(demoMark, MARK)}
+}
+
+function describeForeign(root: string, name: string): ConfigError {
+  return new ConfigError({
+    code: 'DEMO_FOLDER',
+    problem: `Data folder '${root}' holds '${name}': expected an empty folder, or one with a demo's data alone.`,
+    kept: 'Nothing was changed.',
+    next: 'Give the demo a new folder with --data, or remove this one yourself.',
+  })
 }
 
 function describeRunning(root: string, pid: string): LockedError {
@@ -87,7 +103,7 @@ function describeRunning(root: string, pid: string): LockedError {
     code: 'DEMO_RUNNING',
     problem: `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
     kept: 'Nothing was changed; that demo goes on.',
-    next: 'Wait for it to end, or give this one a folder of its own: `loantape demo --data demo-data`.',
+    next: 'Wait for it to end, or give this one another folder: `loantape demo --data demo-2`.',
   })
 }
 

@@ -10,12 +10,14 @@ import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
+import {requirePin} from '../pipeline/walk.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
 import {readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
+import {readSetting} from '../warehouse/settings.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 
 /** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
@@ -59,8 +61,9 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const feeds = readRateFeeds(config)
     return feeds.length > 0 ? feeds.map(({name}) => name).join(', ') : 'no feeds configured'
   },
-  source: async (config, _folder, world) => {
+  source: async (config, folder, world) => {
     const source = requireSource(config)
+    requirePin(await readPin(folder), source.baseUrl)
     await using client = createClient({...source, retries: 0}, world)
     const answer = await client.getJson(dealStream.listPath, {limit: 1})
     if (answer.status === 200) return `${source.baseUrl} answers and takes the key`
@@ -82,6 +85,12 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const {release_id, tables} = release.manifest
     return faults.length > 0 ? faults : `${release_id}: ${tables.length} files match the manifest`
   },
+}
+
+async function readPin(folder: DataFolder): Promise<string | undefined> {
+  if (!existsSync(folder.history)) return undefined
+  await using db = await openHistory(folder)
+  return await readSetting(db, 'source_base_url', 'history')
 }
 
 function listTargets(step: Step): string[] {

@@ -5,7 +5,7 @@ import {reportPortfolio} from '../pipeline/report.ts'
 import {buildPortfolio} from '../pipeline.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
-import {dataFolderAt, requireOutFile, requireWritable} from '../warehouse/data-folder.ts'
+import {createDataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 interface PageOptions extends CommonOptions {
@@ -27,7 +27,7 @@ export function addDocs(program: Command, cli: Cli): void {
       const file =
         options.out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, options.out)
       const page = await describeTables(folder, config)
-      if (options.out === undefined) requireWritable(folder)
+      if (options.out === undefined) createDataFolder(folder)
       writeFileAtomically(file, page)
       cli.printResult(options, {file}, () => `The data dictionary: ${file}`)
     })

@@ -33,12 +33,16 @@ export function guardChanges(
     records > IGNORED_RECORDS && records * 100 > known * limitPct
   const listed = counts.created + counts.updated + counts.restored + counts.unchanged
   const isEmptied = listed === 0 && counts.missing + counts.vanished > IGNORED_RECORDS
+  const isForeign = accepted.has('source') || listed === counts.created
+  const next = isForeign
+    ? 'Is that another service? Then give it a folder of its own with --data. Else ask it where they are.'
+    : 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.'
   if (!accepted.has('shrink') && isEmptied) {
     throw new GuardError({
       code: 'GUARD_SHRINK',
       problem: `Walk refused: it lists no ${plural}, and ${known} are known.`,
       kept: KEPT,
-      next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
+      next,
     })
   }
   if (!accepted.has('shrink') && exceeds(newlyAbsent, limits.shrinkLimitPct)) {
@@ -46,7 +50,7 @@ export function guardChanges(
       code: 'GUARD_SHRINK',
       problem: `Walk refused: ${newlyAbsent} of ${known} known ${plural} are absent, more than ${limits.shrinkLimitPct} %.`,
       kept: KEPT,
-      next: 'Ask the service whether they were deleted. If so, run `loantape sync --accept shrink`.',
+      next,
     })
   }
   if (!accepted.has('change') && exceeds(unsettled, limits.changeLimitPct)) {

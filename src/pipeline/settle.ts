@@ -9,6 +9,7 @@ import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
+import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {requireBoundedQuarantine} from './quarantine.ts'
 import type {WebhookWatch} from './webhook-watch.ts'
 
@@ -45,6 +46,7 @@ export async function settleWalk(
     await refreshHistory(db, folder)
     throw refusal
   }
+  await pinSource(db, walk)
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
   await applyObservations(db, stream, walk, {plan, now: BigInt(world.clock.now()) * 1000n, details})
@@ -52,6 +54,12 @@ export async function settleWalk(
   await refreshHistory(db, folder)
   world.onStep('history refreshed')
   return plan.counts
+}
+
+/** Binds a data folder to the source of a walk that was believed: an address that is mistyped, or another's, binds nothing. */
+async function pinSource(db: Database, walk: OpenWalk): Promise<void> {
+  if ((await readSetting(db, 'source_base_url')) === walk.baseUrl) return
+  await writeSetting(db, 'source_base_url', walk.baseUrl)
 }
 
 /**

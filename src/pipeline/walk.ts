@@ -50,15 +50,7 @@ export async function requireOwnSource(
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
-  const pinned = await readSetting(db, 'source_base_url')
-  if (pinned !== undefined && pinned !== baseUrl && !accepted.has('source')) {
-    throw new ConfigError({
-      code: 'SOURCE_PINNED',
-      problem: `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`,
-      kept: 'Nothing was changed.',
-      next: 'Use another folder with --data. If the service has moved, run `loantape sync --accept source` once.',
-    })
-  }
+  if (!accepted.has('source')) requirePin(await readSetting(db, 'source_base_url'), baseUrl)
   for (const stream of STREAMS) {
     const open = await findOpenWalk(db, stream)
     if (open && open.baseUrl !== baseUrl) {
@@ -67,10 +59,19 @@ export async function requireOwnSource(
   }
 }
 
-/** Binds a data folder to the source of a complete walk: a mistyped address, which never answers, binds nothing. */
-export async function pinSource(db: Database, walk: OpenWalk): Promise<void> {
-  if ((await readSetting(db, 'source_base_url')) === walk.baseUrl) return
-  await writeSetting(db, 'source_base_url', walk.baseUrl)
+/**
+ * Makes sure that a data folder is pinned to this source, or to none yet.
+ *
+ * @throws ConfigError `SOURCE_PINNED`
+ */
+export function requirePin(pinned: string | undefined, baseUrl: string): void {
+  if (pinned === undefined || pinned === baseUrl) return
+  throw new ConfigError({
+    code: 'SOURCE_PINNED',
+    problem: `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`,
+    kept: 'Nothing was changed.',
+    next: 'Use another folder with --data: each source has its own. Only where the same service has moved, with all of its deals, run `loantape sync --accept source` once.',
+  })
 }
 
 /**

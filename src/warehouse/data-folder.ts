@@ -1,4 +1,4 @@
-import {accessSync, constants, existsSync, mkdirSync, realpathSync, statSync} from 'node:fs'
+import {accessSync, constants, existsSync, mkdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {ConfigError, codeOf, type Failure} from '../errors.ts'
 
@@ -41,12 +41,33 @@ export function dataFolderAt(dataDir: string): DataFolder {
   }
 }
 
+/** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
+export const DEMO_PROCESS: string = `pid ${process.pid} since ${performance.timeOrigin}`
+
 /**
- * Creates the folder where it is missing and makes sure it can be written.
+ * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only
+ * where no demo made it.
+ *
+ * @throws ConfigError `DATA_DIR_NOT_WRITABLE`, `DEMO_FOLDER`
+ */
+export function requireWritable(folder: DataFolder): void {
+  createDataFolder(folder)
+  const {root, demoMark} = folder
+  if (!existsSync(demoMark) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
+  throw new ConfigError({
+    code: 'DEMO_FOLDER',
+    problem: `Data folder '${root}' is a demo's: expected one of your own.`,
+    kept: 'Nothing was changed.',
+    next: 'Name another with --data or LOANTAPE_DATA_DIR; without either it is ./data.',
+  })
+}
+
+/**
+ * Creates the folder, a demo's or not, where it is missing and makes sure it can be written.
  *
  * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
  */
-export function requireWritable(folder: DataFolder): void {
+export function createDataFolder(folder: DataFolder): void {
   requireWritableFolder(folder.root, (code) => ({
     code: 'DATA_DIR_NOT_WRITABLE',
     problem: `Data folder '${folder.root}' cannot be written (${code}).`,

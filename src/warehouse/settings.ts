@@ -10,8 +10,12 @@ export type SettingName = 'source_base_url' | 'envelope' | 'hash_key'
 const valueRow = z.object({value: z.string()})
 
 /** The stored value, if there is one. */
-export async function readSetting(db: Database, name: SettingName): Promise<string | undefined> {
-  return (await db.first(valueRow, 'select value from warehouse.raw.setting where name = $1', [name]))?.value
+export async function readSetting(
+  db: Database,
+  name: SettingName,
+  catalog: 'warehouse' | 'history' = 'warehouse',
+): Promise<string | undefined> {
+  return (await db.first(valueRow, `select value from ${catalog}.raw.setting where name = $1`, [name]))?.value
 }
 
 /** Stores a value, replacing the one before. */

@@ -1,4 +1,4 @@
-import {existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test, vi} from 'vitest'
@@ -8,7 +8,8 @@ import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/warehouse.ts'
-import {type Ended, MAIN, runProgram, startProcess} from '../support/lab.ts'
+import {runCommand} from '../support/command.ts'
+import {createLab, type Ended, MAIN, runProgram, someDeals, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 let root: string
@@ -74,7 +75,7 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
   expect(stdout).toMatch(/^funded +\d+ +\$[\d,]+\.\d\d +\d+\.\d %$/m)
   expect(stdout).toMatch(/^loan program +deals +amount +share$/m)
   expect(stdout).toMatch(/^bridge_12mo +\d+ +\$/m)
-  const commands = [...stdout.matchAll(/^ {2}npx loantape query --data '(.*)' "(.*)"$/gm)]
+  const commands = [...stdout.matchAll(/^ {2}npx loantape query --data (.*) "(.*)"$/gm)]
   expect(commands).toHaveLength(2)
   const asWritten = await Promise.all(
     commands.map(([, folder = '', sql = '']) => runProgram(['query', '--data', folder, sql], {}, root)),
@@ -83,15 +84,72 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
   for (const [, file = ''] of stdout.matchAll(/^(?:Release|Exported): +([^,\n]+)/gm)) {
     expect(existsSync(join(root, file)), file).toBe(true)
   }
+  const made = [['report'], ['export', 'csv']].map((args) => runCommand(args, {LOANTAPE_DATA_DIR: dataDir}))
+  expect((await Promise.all(made)).map((ended) => ended.code)).toEqual([0, 0])
+  writeFileSync(join(dataDir, 'accounting.json'), '{}')
+  expect(readFailure(await demo(dataDir, '--json')).message).toContain("holds 'accounting.json'")
 })
 
-test.concurrent('the demo refuses a folder that is neither empty nor its own', async () => {
+test.concurrent.each([
+  ['somebody', {}],
+  [
+    'an earlier version, where real data may be',
+    {'.loantape-demo': 'This folder belongs to `loantape demo`\n'},
+  ],
+])('the demo leaves a folder of %s alone', async (_whose, mark) => {
   const dataDir = mkdtempSync(join(root, 'mine-'))
-  writeFileSync(join(dataDir, 'thesis.txt'), 'years of work')
+  const files = {...mark, 'history.duckdb': 'years of work'}
+  for (const [name, text] of Object.entries(files)) writeFileSync(join(dataDir, name), text)
   const failure = readFailure(await demo(dataDir, '--json'))
   expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
-  expect(failure.message).toMatch(/is neither empty nor a demo's\. Nothing was changed\. .*--data demo-data/)
-  expect(readFileSync(join(dataDir, 'thesis.txt'), 'utf8')).toBe('years of work')
+  expect(failure.message).toMatch(/ holds '.*': .* Nothing was changed\. .*--data/)
+  expect(readFileSync(join(dataDir, 'history.duckdb'), 'utf8')).toBe('years of work')
+})
+
+test.concurrent("from the demo to a service of one's own, as the README goes, nothing is lost", async () => {
+  await using lab = await createLab()
+  lab.service.store.insert(someDeals(7))
+  const home = mkdtempSync(join(root, 'newcomer-'))
+  const start = (...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, home)
+  const showDemo = () => start('demo', '--deals', '20', '--days', '1')
+  expect(await showDemo()).toMatchObject({code: 0, stderr: ''})
+  expect(readdirSync(home)).toEqual(['demo-data'])
+  const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
+  const lines = Object.entries(settings).map((pair) => pair.join('='))
+  writeFileSync(join(home, '.env'), lines.join('\n'))
+  expect(readJson(await start('sync', '--json'))).toMatchObject({changes: {created: 7}})
+  expect(await showDemo()).toMatchObject({code: 0, stderr: ''})
+  const count = ['query', '--format', 'csv', 'select deals from mart.portfolio_summary']
+  const kept = await runCommand(count, {LOANTAPE_DATA_DIR: join(home, 'data')})
+  expect(kept.stdout).toBe('deals\n7\n')
+})
+
+test.concurrent("no other command puts data into a demo's folder", async () => {
+  const dataDir = mkdtempSync(join(root, 'marked-'))
+  writeFileSync(join(dataDir, '.loantape-demo'), `This folder belongs to a demo.\npid ${process.pid}\n`)
+  const env = {
+    LOANTAPE_DATA_DIR: dataDir,
+    LOANTAPE_BASE_URL: 'http://127.0.0.1:9',
+    LOANTAPE_API_KEY: 'sk_test_x',
+    LOANTAPE_WEBHOOK_SECRET: 'whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw',
+  }
+  for (const words of [
+    'sync',
+    'sync --accept source --accept shrink',
+    'run nightly',
+    'serve',
+    'events apply',
+    'restore --force',
+    'quarantine replay',
+    'period close 2026-01',
+    'export xero --period 2026-01',
+    'prune',
+  ]) {
+    const failure = readFailure(await runCommand([...words.split(' '), '--json'], env))
+    expect(failure, words).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
+    expect(failure.message).toMatch(/is a demo's.*Nothing was changed\. Name another with --data/)
+  }
+  expect(existsSync(join(dataDir, 'warehouse.duckdb'))).toBe(false)
 })
 
 test.concurrent('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {
@@ -101,7 +159,7 @@ test.concurrent('a demo does not empty the folder of one that is running, and ta
     {LOANTAPE_LOG_LEVEL: 'error'},
     root,
   )
-  await vi.waitFor(() => expect(first.printed().stdout).toMatch(/^A Deal/), {timeout: 20_000, interval: 20})
+  await vi.waitFor(() => expect(first.printed().stdout).toMatch(/^A Deal/), {timeout: 50_000, interval: 20})
   const failure = readFailure(await demo(dataDir, '--json'))
   expect(failure).toMatchObject({code: 'DEMO_RUNNING', exitCode: 4})
   expect(failure.message).toContain(`pid ${first.process.pid}`)

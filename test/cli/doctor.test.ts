@@ -197,3 +197,10 @@ test.concurrent('rows and certificates that were changed are found, each as a fi
     expect.stringMatching(/^release, totals: Control totals of table 'mart\.run'.*loantape build/),
   ])
 })
+
+test.concurrent('a base URL that is not the one the folder belongs to is found', async () => {
+  const other = {LOANTAPE_BASE_URL: 'http://127.0.0.1:9'}
+  expect(await findWrong(lab.copyFolder('pinned'), [], other)).toEqual([
+    `source: Base URL 'http://127.0.0.1:9': this data folder belongs to '${lab.service.url}'. Use another folder with --data: each source has its own. Only where the same service has moved, with all of its deals, run \`loantape sync --accept source\` once.`,
+  ])
+})

@@ -224,6 +224,8 @@ test.concurrent('another base URL is refused for this folder until accepted', as
   const {folder, sync} = openCase()
   await using moved = await startService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
   moved.store.insert(someDeals(60))
+  await using foreign = await startService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  foreign.store.insert(someDeals(70).slice(60))
   const failure = readFailure(await sync({LOANTAPE_BASE_URL: moved.url}))
   expect(failure).toMatchObject({code: 'SOURCE_PINNED', exitCode: 2})
   expect(failure.message).toContain(moved.url)
@@ -231,6 +233,12 @@ test.concurrent('another base URL is refused for this folder until accepted', as
   expect(failure.message).toMatch(/Nothing was changed\. Use another folder.*--accept source/)
   expect(await readStanding(folder)).toEqual(before)
   expect(moved.requests.count).toBe(0)
+
+  const other = {LOANTAPE_BASE_URL: foreign.url}
+  const doubt = readFailure(await sync(other, '--accept', 'source', '--no-detail'))
+  expect(doubt).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
+  expect(doubt.message).not.toContain('--accept')
+  expect(readFailure(await sync(other))).toMatchObject({code: 'SOURCE_PINNED'})
   expect(readJson(await sync({LOANTAPE_BASE_URL: moved.url}, '--accept', 'source'))).toMatchObject({
     changes: {unchanged: 60},
   })

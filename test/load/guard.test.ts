@@ -52,6 +52,19 @@ test.each([
   expect(refusal.message).toContain('--accept shrink')
 })
 
+test.each<[string, ChangePlan, Acceptance[]]>([
+  [
+    'every known deal is absent',
+    aPlan({newlyAbsent: 100, counts: {created: 90, missing: 100, unchanged: 0}}),
+    [],
+  ],
+  ['the source has changed', aPlan({newlyAbsent: 6}), ['source']],
+])('where %s, nobody is told to accept it', async (_, plan, accepted) => {
+  const refusal = await failureOf(guard(plan, accepted))
+  expect(refusal.message).toMatch(/another service\? Then give it a folder of its own with --data/)
+  expect(refusal.message).not.toContain('--accept')
+})
+
 test('one more than the limit changing is refused', async () => {
   const refusal = await failureOf(guard(aPlan({unsettled: 21})))
   expect(refusal).toMatchObject({code: 'GUARD_CHANGE', exitCode: 8})

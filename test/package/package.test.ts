@@ -52,7 +52,7 @@ describe('the package', () => {
   test('runs the demo from walk to exports, models and jobs included', async () => {
     const {code, stderr} = await run(['npx', 'loantape', 'demo', '--deals', '20', '--days', '1'])
     expect(code, stderr).toBe(0)
-    expect(existsSync(join(project, 'data/current/core.deal.parquet'))).toBe(true)
+    expect(existsSync(join(project, 'demo-data/current/core.deal.parquet'))).toBe(true)
   })
 
   test('lends its client to a program of the project', async () => {
