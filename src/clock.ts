@@ -1,4 +1,5 @@
 import {setTimeout as delay} from 'node:timers/promises'
+import {DeferredError} from './errors.ts'
 
 /** A source of instants, in milliseconds since the epoch. */
 export interface Clock {
@@ -29,6 +30,37 @@ export async function sleepUntilStopped(clock: RealClock, ms: number, signal: Ab
 /** A clock that stands still at `instant` (ms since the epoch). */
 export function createFrozenClock(instant: number): Clock {
   return {now: () => instant}
+}
+
+/** A clock that goes back by less than this is being set right; one that goes back further was wrong. */
+export const SMALL_STEP_MS = 1000
+
+/**
+ * The clock of one walk, whose instants are whole milliseconds and never decrease: a small step back is held at the
+ * instant before.
+ *
+ * @param floor no instant is earlier than this, ms since the epoch
+ * @throws DeferredError `CLOCK_STEPPED`, from `now`, at any larger step back
+ */
+export function createSteadyClock(clock: Clock, floor: number): Clock {
+  let last = floor
+  return {
+    now() {
+      const now = Math.floor(clock.now())
+      if (last - now >= SMALL_STEP_MS) throw createStepped(now, last)
+      last = Math.max(last, now)
+      return last
+    },
+  }
+}
+
+function createStepped(now: number, last: number): DeferredError {
+  return new DeferredError({
+    code: 'CLOCK_STEPPED',
+    problem: `Clock '${new Date(now).toISOString()}': earlier than at the request before, ${new Date(last).toISOString()}; expected one that only goes forward.`,
+    kept: 'Nothing of what was read under it is applied.',
+    next: "See to the machine's clock (NTP), then run again: the next run walks anew.",
+  })
 }
 
 /** Minutes after midnight of `HH:MM`. */

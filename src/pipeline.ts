@@ -18,6 +18,7 @@ import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
 import {readToEnd, requireOwnSource} from './pipeline/walk.ts'
+import {createWalkClock, dropStepped} from './pipeline/walk-clock.ts'
 import {createWebhookWatch} from './pipeline/webhook-watch.ts'
 import {createClient} from './source/client.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
@@ -107,14 +108,15 @@ export async function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
   request: SyncRequest,
-  {run, world}: {run: CurrentRun; world: World},
+  {run, world: outside}: {run: CurrentRun; world: World},
 ): Promise<Walked> {
   const stream = dealStream
   const children = parseChildStreams(config.streams)
   const accepted = new Set(request.accept)
-  await using db = await openWarehouse(folder, world)
-  world.onStep('warehouse opened')
+  await using db = await openWarehouse(folder, outside)
+  outside.onStep('warehouse opened')
   await requireOwnSource(db, config.baseUrl, accepted)
+  const world = {...outside, clock: await createWalkClock(db, outside.clock)}
   const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
   const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
@@ -138,6 +140,9 @@ export async function walkAndApply(
       streams.push(await syncChildren(childTools, {businessDate: walk.businessDate, budgetMs}, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}
+  } catch (error) {
+    await dropStepped(db, error)
+    throw error
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)
     addSourceAnswers(run.ledger, client.stats.answers)

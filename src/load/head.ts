@@ -1,5 +1,7 @@
+import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import type {Database} from '../warehouse/database.ts'
 import {inParts, partOf} from './parts.ts'
 import {buildRowHashSql, tablesOf} from './stream-tables.ts'
@@ -32,6 +34,33 @@ export async function carryLate(db: Database, stream: Stream): Promise<void> {
        where head.${idColumn} = made.${idColumn}`,
     ),
   )
+}
+
+/** The latest instant at which anything that is applied was asked for, microseconds since the epoch. */
+export async function findLastObserved(db: Database): Promise<bigint | null> {
+  const heads = STREAMS.map(
+    (stream) => `(select max(greatest(observed_at, detail_at)) from ${tablesOf(stream).head})`,
+  )
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    `select epoch_us(greatest(
+       ${heads.join(',\n       ')},
+       (select max(ended_at) from warehouse.raw.walk where state = 'applied')
+     )) as last`,
+  )
+  return last
+}
+
+/** The records whose latest state was observed after `instant` (microseconds since the epoch), in the order of their ids. */
+export async function listHeadsAfter(db: Database, stream: Stream, instant: bigint): Promise<string[]> {
+  const {idColumn} = stream
+  const rows = await db.all(
+    z.object({id: z.string()}),
+    `select ${idColumn} as id from ${tablesOf(stream).head}
+     where greatest(observed_at, detail_at) > $1 order by id`,
+    [new DuckDBTimestampValue(instant)],
+  )
+  return rows.map(({id}) => id)
 }
 
 /** SQL of the latest states of the part under way: what an observation left out, and an absence all, was last shown. */

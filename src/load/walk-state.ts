@@ -95,7 +95,7 @@ const pastRow = z
       : {businessDate: business_date, startedAt: started_us, records},
   )
 
-/** The walks before, dry runs aside, or undefined before the first. */
+/** The walks before that were applied, or undefined before the first; of the others nothing is left to respect. */
 export function findPast(db: Database, stream: Stream): Promise<WalkPast | undefined> {
   return db.one(
     pastRow,
@@ -104,9 +104,20 @@ export function findPast(db: Database, stream: Stream): Promise<WalkPast | undef
        epoch_us(max(started_at)) as started_us,
        arg_max(records, recorded_at) as records
      from warehouse.raw.walk
-     where stream = $1 and ended_how is distinct from 'dry run'`,
+     where stream = $1 and state = 'applied'`,
     [stream.name],
   )
+}
+
+/** The latest instant at which a walk under way asked for something that is stored, microseconds since the epoch. */
+export async function findLastAsked(db: Database, stream: Stream): Promise<bigint | null> {
+  const {last} = await db.one(
+    z.object({last: z.coerce.bigint().nullable()}),
+    `select epoch_us(max(greatest(started_at, ended_at, (select max(observed_at) from ${tablesOf(stream).staged})))) as last
+     from warehouse.raw.walk where stream = $1 and state = 'walking'`,
+    [stream.name],
+  )
+  return last
 }
 
 /** Begins a walk. */

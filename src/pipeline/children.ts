@@ -1,5 +1,5 @@
 import type {SourceConfig} from '../config.ts'
-import {ContractError, GuardError} from '../errors.ts'
+import {ContractError, DeferredError, GuardError, type LoantapeError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
   type Announcement,
@@ -15,6 +15,7 @@ import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
 import {type SettleTools, settleWalk} from './settle.ts'
+import {dropStepped} from './walk-clock.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
 const GROUP_LISTS = 200
@@ -58,9 +59,8 @@ export async function syncChildren(
   run: {businessDate: string; budgetMs: number},
   world: World,
 ): Promise<ChildResult> {
-  const {db, stream, config} = tools
   const result: ChildResult = {
-    stream: stream.plural,
+    stream: tools.stream.plural,
     outcome: 'unchanged',
     listed: 0,
     failed: 0,
@@ -68,6 +68,22 @@ export async function syncChildren(
     changes: NO_CHANGES,
     reason: null,
   }
+  try {
+    return await readAndSettle(tools, run, result, world)
+  } catch (error) {
+    if (!(error instanceof DeferredError) || error.code !== 'CLOCK_STEPPED') throw error
+    await dropStepped(tools.db, error)
+    return refuse(result, error, world)
+  }
+}
+
+async function readAndSettle(
+  tools: ChildTools,
+  run: {businessDate: string; budgetMs: number},
+  result: ChildResult,
+  world: World,
+): Promise<ChildResult> {
+  const {db, stream, config} = tools
   const left = await findOpenWalk(db, stream)
   if (left && left.businessDate !== run.businessDate) {
     // Its run died on an earlier day; what it read is still an observation of that day.
@@ -182,7 +198,11 @@ async function settleChildren(
     return {...result, outcome: 'applied', changes}
   } catch (error) {
     if (!(error instanceof GuardError) && !(error instanceof ContractError)) throw error
-    world.log.warn({stream: stream.plural, code: error.code, reason: error.problem}, 'not applied')
-    return {...result, outcome: 'refused', reason: error.code}
+    return refuse(result, error, world)
   }
+}
+
+function refuse(result: ChildResult, {code, problem}: LoantapeError, {log}: World): ChildResult {
+  log.warn({stream: result.stream, code, reason: problem}, 'not applied')
+  return {...result, outcome: 'refused', reason: code}
 }

@@ -18,6 +18,7 @@ import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {requireOwnSource} from './walk.ts'
+import {createWalkClock} from './walk-clock.ts'
 
 /** What the events that waited came to. */
 export interface EventsResult {
@@ -51,11 +52,12 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
 
 async function lookAgain(
   {folder, ledger, source, ids}: {folder: DataFolder; ledger: Ledger; source: SourceConfig; ids: string[]},
-  world: World,
+  outside: World,
 ): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
-  return withRun(folder.ledger, 'events', world, async () => {
-    await using db = await openWarehouse(folder, world)
+  return withRun(folder.ledger, 'events', outside, async () => {
+    await using db = await openWarehouse(folder, outside)
     await requireOwnSource(db, source.baseUrl, new Set())
+    const world = {...outside, clock: await createWalkClock(db, outside.clock)}
     const learntRate = findLearntRate(ledger, source.baseUrl, world)
     await using client = createClient({...source, learntRate}, world)
     const answers: DetailAnswer[] = []

@@ -28,7 +28,7 @@ export interface SettleTools {
  * Applies a certified walk, unless too much of it could not be read or a guard finds it unbelievable: then nothing is
  * applied, and its certificate and its rejected records are kept.
  *
- * @throws ContractError `SOURCE_QUARANTINE`; GuardError
+ * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
 export async function settleWalk(
   {db, stream, folder, config, accepted, webhooks}: SettleTools,
@@ -36,6 +36,7 @@ export async function settleWalk(
   details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
+  const now = BigInt(world.clock.now()) * 1000n
   const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
   try {
@@ -49,7 +50,7 @@ export async function settleWalk(
   await pinSource(db, walk)
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
-  await applyObservations(db, stream, walk, {plan, now: BigInt(world.clock.now()) * 1000n, details})
+  await applyObservations(db, stream, walk, {plan, now, details})
   world.onStep('changes applied')
   await refreshHistory(db, folder)
   world.onStep('history refreshed')

@@ -54,7 +54,7 @@ interface Reply<Found> {
 
 /**
  * Asks for one id after the other and hands the answers out in the order of the ids. Whatever goes wrong with the source
- * is an outcome, never an error: this can be had later, the walk cannot. The first id should be one that is known to
+ * is an outcome, never an error: this can be had later, the walk cannot. A clock that goes back is no fault of the source. The first id should be one that is known to
  * exist: a 404 means `gone` only once the path has answered for another id, and `failed` before.
  *
  * @param ids pulled as needed, a few times `concurrency` ahead at most
@@ -152,7 +152,7 @@ async function askForOne<Found>(
   } catch (error) {
     if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
     if (signal.aborted && error === signal.reason) return {ended: 'budget'}
-    if (!(error instanceof LoantapeError)) throw error
+    if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
     log.info({path: request.path, code: error.code, reason: error.problem}, 'a detail could not be fetched')
     if (error instanceof AuthError) return {answer: failedAs(id, error.code), ended: 'refused'}
     if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}

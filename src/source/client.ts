@@ -90,10 +90,10 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     {query, accept}: {query: Query; accept: string},
     signal: AbortSignal,
   ): Promise<Exchange> {
+    const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     requests += 1
     const overdue = new AbortController()
     const timer = setTimeout(() => overdue.abort(), timeoutMs * TIMEOUTS_PER_ANSWER)
-    const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
     const startedAt = world.realClock.now()
     try {
       const answer = await pool.request({

@@ -43,7 +43,7 @@ export interface Started extends Disposable {
 }
 
 /** How a lab's night differs from the usual one. */
-type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal}
+type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSignal; world?: Partial<World>}
 
 /** A local service and a data folder of their own; disposing it ends the one and removes the other. */
 export interface Lab extends AsyncDisposable {
@@ -107,12 +107,12 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     env,
     createWorld,
     start,
-    sync(now, {config: changes, signal, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal})}
+    sync(now, {config: changes, signal, world: given, ...request} = {}) {
+      const world = {...createWorld(now), ...(signal && {signal}), ...given}
       return syncDeals({...config, ...changes}, request, world)
     },
-    walk(now, {config: changes, signal, ...request} = {}) {
-      const world = {...createWorld(now), ...(signal && {signal})}
+    walk(now, {config: changes, signal, world: given, ...request} = {}) {
+      const world = {...createWorld(now), ...(signal && {signal}), ...given}
       const source = requireSource({...config, ...changes})
       requireWritable(folder)
       return withRun(folder.ledger, 'sync', world, async (run) => {

@@ -1,0 +1,81 @@
+import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../clock.ts'
+import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {ConfigError, codeOf, GuardError} from '../errors.ts'
+import {findLastObserved, listHeadsAfter} from '../load/head.ts'
+import {dropWalk, findLastAsked, findOpenWalk, findPast} from '../load/walk-state.ts'
+import type {Database} from '../warehouse/database.ts'
+
+/** Ids that an error names, and those it holds for programs. */
+const NAMED = 3
+const LISTED = 100
+
+/**
+ * The clock of one run at the source: never behind what is stored, and it never goes back, from one request to the next
+ * and to the instant at which a walk is settled.
+ *
+ * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
+ */
+export async function createWalkClock(db: Database, clock: Clock): Promise<Clock> {
+  const now = Math.floor(clock.now())
+  const past = await findPast(db, dealStream)
+  if (past && isBehind(now, past.startedAt)) throw createBackwards(now, past.startedAt)
+  const observed = await findLastObserved(db)
+  if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
+  const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
+  for (const stream of STREAMS) {
+    const asked = await findLastAsked(db, stream)
+    if (asked !== null) floors.push(toMs(asked))
+  }
+  return createSteadyClock(clock, Math.max(...floors))
+}
+
+/** Drops the walks under way where `error` says that the clock went back: their instants may be wrong. */
+export async function dropStepped(db: Database, error: unknown): Promise<void> {
+  if (codeOf(error) !== 'CLOCK_STEPPED') return
+  for (const stream of STREAMS) {
+    const open = await findOpenWalk(db, stream)
+    if (open) await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'clock stepped'})
+  }
+}
+
+function isBehind(now: number, micros: bigint): boolean {
+  return toMs(micros) - now >= SMALL_STEP_MS
+}
+
+function toMs(micros: bigint): number {
+  return Number(micros / 1000n)
+}
+
+function createBackwards(now: number, startedAt: bigint): ConfigError {
+  return new ConfigError({
+    code: 'CLOCK_BACKWARDS',
+    problem: `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
+    kept: 'Nothing was changed.',
+    next: 'Set the clock right: history only goes forward. Where it is the last walk whose clock was wrong, docs/operations.md says how to take it back.',
+  })
+}
+
+async function createAhead(db: Database, now: number, observed: bigint): Promise<GuardError> {
+  const late: {plural: string; ids: string[]}[] = []
+  for (const stream of STREAMS) {
+    const ids = await listHeadsAfter(db, stream, BigInt(now) * 1000n)
+    if (ids.length > 0) late.push({plural: stream.plural, ids})
+  }
+  const named = late.map(({plural, ids}) => {
+    const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
+    return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
+  })
+  const until = formatMs(toMs(observed))
+  return new GuardError({
+    code: 'CLOCK_STEPPED',
+    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored as observed later, up to ${until}; what is read now would never count.`,
+    kept: 'Nothing was read or changed.',
+    next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
+    details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
+  })
+}
+
+function formatMs(ms: number): string {
+  return new Date(ms).toISOString()
+}
