@@ -1,8 +1,8 @@
 -- Deals present at as_of, as last known: those missing from the last walk are among them, vanished ones are not.
 -- grain: deal_id
 -- check: unique(deal_id)
--- check: not_null(deal_id, state, loan_amount, status, status_class, created_at, created_on, first_seen_at)
--- check: not_null(last_changed_at, status_since, is_missing)
+-- check: not_null(deal_id, state, loan_amount, status, status_text, status_class, created_at, created_on)
+-- check: not_null(first_seen_at, last_changed_at, status_since, is_missing)
 -- check: accepted(status_class, pipeline, funded, ended_funded, ended_unfunded, unclassified)
 -- check: references(deal_id, core.deal_history.deal_id)
 --
@@ -15,7 +15,8 @@
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
 --   unknown, not positive, or so small that the ratio would be 1000 or more
 -- loan_program: null when unknown or blank
--- status: as the service has it
+-- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
+-- status_text: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 -- created_at: as the service has it, UTC; midnight where it gave only a date
 -- created_on: business date of created_at, or the date the service gave
@@ -128,6 +129,7 @@ select
   end as ltv,
   deal.loan_program,
   deal.status,
+  life.status_text,
   deal.status_class,
   life.created_at,
   life.created_on,

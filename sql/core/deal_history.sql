@@ -14,7 +14,7 @@
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- loan_program: null when unknown or blank
--- status: as the service has it
+-- status: in lower case, without blanks around it; another spelling of it makes no version
 -- status_class: pipeline, funded, ended_funded, ended_unfunded; unclassified when seed.status does not list the status
 with
 -- Where an observation changed nothing, as when a deal only went missing, versions are fewer than observations.

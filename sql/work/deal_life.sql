@@ -3,6 +3,7 @@
 -- grain: deal_id
 --
 -- deal_id: the service's id
+-- status_text: as last seen and as sent
 -- created_at: as last seen, UTC
 -- created_on: business date of created_at, or the date the service gave, as last seen
 -- created_month: of created_on, YYYY-MM
@@ -28,6 +29,7 @@ latest as (
   select
     deal_id,
     kind,
+    status_text,
     created_at,
     created_at_precision
   from work.deal_observation
@@ -37,6 +39,7 @@ latest as (
 -- The day of an instant begins at the cut-off. Dates before the year 1 and after 9999 are none to most tools.
 select
   history.deal_id,
+  latest.status_text,
   latest.created_at,
   case
     when latest.created_at_precision = 'date' then cast(latest.created_at as date)

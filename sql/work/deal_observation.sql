@@ -13,7 +13,8 @@
 -- loan_amount: as last seen, USD
 -- property_value: last one present, USD; an explicit null stays null
 -- loan_program: last one present; an explicit null stays null, a blank text is one
--- status: as last seen
+-- status: as last seen, in the form statuses are compared in: without blanks around it, in lower case
+-- status_text: as last seen and as sent; another spelling of the same status is no change
 -- created_at: as last seen, UTC
 -- created_at_precision: as last seen: instant, or date where the service gave only that
 -- before: what was known of its fields before, where change is updated or restored; else null
@@ -38,7 +39,8 @@ known as (
         'on': business_date,
         'address': property_address,
         'amount': loan_amount,
-        'status': status,
+        'status': lower(regexp_replace(status, '^[\s\x0b\p{Z}\x{feff}]+|[\s\x0b\p{Z}\x{feff}]+$', '', 'g')),
+        'status_text': status,
         'created_at': created_at,
         'precision': created_at_precision
       }
@@ -102,6 +104,7 @@ select
   value.it as property_value,
   program.it as loan_program,
   sighting.status as status,
+  sighting.status_text as status_text,
   sighting.created_at as created_at,
   sighting.precision as created_at_precision,
   case when change in ('updated', 'restored') then {

@@ -56,6 +56,5 @@ export const borrowerStream: Stream = {
     dropped: ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four'],
   },
   vocabularies: [],
-  detailOrder: 'link_id',
   schema: borrowerSchema,
 }

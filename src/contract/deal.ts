@@ -60,7 +60,7 @@ export const dealStream: Stream = {
     {name: 'loan_amount', type: 'DECIMAL(18,2)'},
     {name: 'property_value', type: 'DECIMAL(18,2)', mayBeAbsent: true},
     {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true},
-    {name: 'status', type: 'VARCHAR'},
+    {name: 'status', type: 'VARCHAR', isCanonical: true},
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
     {name: 'created_at_precision', type: 'VARCHAR'},
   ],
@@ -79,6 +79,5 @@ export const dealStream: Stream = {
     {column: 'loan_program', known: null},
   ],
   settled: {column: 'status', values: ['funded']},
-  detailOrder: "status = 'funded' desc",
   schema: dealSchema,
 }

@@ -48,6 +48,5 @@ export const documentStream: Stream = {
   ],
   privacy: {hashed: [], dropped: ['name', 'file_name', 'media_type', 'bytes', 'sha256']},
   vocabularies: [{column: 'category', known: null}],
-  detailOrder: 'attachment_id',
   schema: documentSchema,
 }

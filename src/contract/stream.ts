@@ -5,6 +5,8 @@ import type {ColumnValue} from '../types.ts'
 export interface Column {
   name: string
   type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
+  /** Stored as sent, compared in lower case and without blanks around it. */
+  isCanonical?: true
   /** A source may leave the field out: the tables have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
   /**
@@ -55,10 +57,11 @@ export interface Stream {
   amountColumn?: string
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
-  /** A guard watches records that leave these values of this column. */
+  /**
+   * A guard watches records that leave these values of this column; the details of records in them, and what belongs to
+   * them, are fetched first.
+   */
   settled?: {column: string; values: readonly string[]}
-  /** SQL order in which details, and what belongs to a record, are fetched, over the columns. */
-  detailOrder: string
   /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }

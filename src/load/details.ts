@@ -6,7 +6,7 @@ import {type Database, inTransaction} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
-import {createStagedRows, tablesOf} from './stream-tables.ts'
+import {createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 /** Each record is looked at again within about this many days. */
@@ -49,7 +49,7 @@ async function rankCandidates(
   asked: {now: bigint; limit: number},
 ): Promise<DetailCandidate[]> {
   const {head} = tablesOf(stream)
-  const inNeed = `need, ${stream.detailOrder}, detail_at nulls first, id`
+  const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
   const candidates = buildCandidatesSql(stream)
   await createTempTable(db, 'candidate', candidates)
   await inParts(db, [tablesOf(stream).staged, head], () => db.run(`insert into temp.candidate ${candidates}`))

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {tablesOf} from './stream-tables.ts'
+import {comparedSql, tablesOf} from './stream-tables.ts'
 
 /** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
 const MOST_FINDINGS = 100
@@ -122,18 +122,19 @@ function buildMissingFieldSql({idColumn}: Stream, column: string): string {
 /** Without a list of its own a vocabulary is what was stored before; the first values there are surprise nobody. */
 function buildUnknownValuesSql(stream: Stream, {column, known}: Vocabulary): string {
   const {version} = tablesOf(stream)
-  const before = `(select distinct ${column} from ${version} where ${column} is not null and walk_id is distinct from $1)`
+  const value = comparedSql(stream, column)
+  const before = `(select distinct ${value} from ${version} where ${column} is not null and walk_id is distinct from $1)`
   const isUnknown =
     known === null
-      ? `exists ${before} and ${column} not in ${before}`
-      : `${column} not in (${known.map(quoteLiteral).join(', ')})`
+      ? `exists ${before} and ${value} not in ${before}`
+      : `${value} not in (${known.map(quoteLiteral).join(', ')})`
   return `
     select
       'unknown_value' as kind,
       ${quoteLiteral(column)} as path,
-      ${column} as value,
+      ${value} as value,
       count(distinct ${stream.idColumn}) as records
     from observed
     where ${column} is not null and ${isUnknown}
-    group by ${column}`
+    group by ${value}`
 }

@@ -7,7 +7,7 @@ import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
-import {createStagedRows, tablesOf} from './stream-tables.ts'
+import {createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 /** Each parent's list is read again within about this many days. */
@@ -48,7 +48,6 @@ async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): P
   const {parent} = stream
   if (!parent) return []
   const parents = tablesOf(parent.stream).head
-  const {detailOrder} = parent.stream
   const known = buildKnownParentsSql(stream, parent.stream, asked.walk.walkId)
   await createTempTable(db, 'known', known)
   await inParts(db, [parents], () => db.run(`insert into temp.known ${known}`))
@@ -87,7 +86,7 @@ async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): P
      order by
        coalesce(attempted_at > listed_at, attempted_at is not null),
        need,
-       ${detailOrder},
+       ${isSettledSql(parent.stream)} desc,
        attempted_at nulls first,
        id
      limit ${asked.limit}`,

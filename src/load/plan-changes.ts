@@ -5,7 +5,7 @@ import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {createIncoming, dropIncoming} from './incoming.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
-import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {buildReachSql, buildRowHashSql, isSettledSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -105,14 +105,10 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
-function buildUnsettledSql({amountColumn, settled}: Stream): string {
-  const conditions: string[] = []
-  if (amountColumn !== undefined) conditions.push(`h.${amountColumn} is distinct from i.${amountColumn}`)
-  if (settled) {
-    const values = settled.values.map(quoteLiteral).join(', ')
-    conditions.push(`(h.${settled.column} in (${values}) and i.${settled.column} not in (${values}))`)
-  }
-  return conditions.length === 0 ? 'false' : conditions.join(' or ')
+function buildUnsettledSql(stream: Stream): string {
+  const {amountColumn} = stream
+  const moves = amountColumn === undefined ? 'false' : `h.${amountColumn} is distinct from i.${amountColumn}`
+  return `${moves} or (${isSettledSql(stream, 'h')} and not ${isSettledSql(stream, 'i')})`
 }
 
 function buildChangeSql(stream: Stream, walkId: string | null): string {

@@ -1,6 +1,7 @@
 import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
+import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {type AppendTarget, createRowBuffer} from '../warehouse/row-buffer.ts'
 
@@ -35,6 +36,20 @@ export function listColumns(stream: Stream, alias?: string): string {
 /** SQL of a stream's amount; zero where it has none. */
 export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
+}
+
+/** SQL of a column as its values are compared. */
+export function comparedSql({columns}: Stream, column: string, alias?: string): string {
+  const value = alias ? `${alias}.${column}` : column
+  return columns.find(({name}) => name === column)?.isCanonical ? canonicalSql(value) : value
+}
+
+/** SQL condition on a row of a stream's tables: it has one of the settled values. */
+export function isSettledSql(stream: Stream, alias?: string): string {
+  const {settled} = stream
+  if (!settled) return '1 = 0'
+  const values = settled.values.map(quoteLiteral).join(', ')
+  return `${comparedSql(stream, settled.column, alias)} in (${values})`
 }
 
 /** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it. */

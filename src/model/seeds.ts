@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
+import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {listColumns} from './model-columns.ts'
@@ -19,7 +20,9 @@ export interface Seed {
   rowsSql?: string
 }
 
-const SEED_TYPES = ['varchar', 'bigint', 'date', 'boolean', 'decimal(18,2)']
+/** `canonical` is text in the form statuses are compared in. */
+const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']
+const TEXT_TYPES = ['varchar', 'canonical']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
@@ -94,13 +97,14 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const name = header.split(':')[0]?.trim() ?? header
     return {header, name, type: seed.types[name] ?? 'varchar'}
   })
-  for (const {header, name, type} of columns.filter((column) => column.type !== 'varchar')) {
+  for (const {header, name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
     await requireNoRow(db, seed, 'SEED_VALUE', `'${name}': expected ${type}`, {
       value: quoteName(header),
       sql: `from ${rows} where ${quoteName(header)} is not null and try_cast(trim(${quoteName(header)}) as ${type}) is null`,
     })
   }
   const key = columns[0]?.header ?? 'line'
+  const keyValue = columns[0] ? buildValueSql(columns[0]) : 'line'
   await requireNoRow(
     db,
     seed,
@@ -108,16 +112,19 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     `'${columns[0]?.name}': expected a key that is given and stands once`,
     {
       value: quoteName(key),
-      sql: `from ${rows} qualify ${quoteName(key)} is null or row_number() over (partition by trim(${quoteName(key)}) order by line) > 1`,
+      sql: `from ${rows} qualify ${quoteName(key)} is null or row_number() over (partition by ${keyValue} order by line) > 1`,
     },
   )
-  const typed = columns.map(
-    ({header, name, type}) => `cast(trim(${quoteName(header)}) as ${type}) as ${quoteName(name)}`,
-  )
+  const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(
     `create table release.seed.${quoteName(seed.name)} as select ${typed.join(', ')} from ${rows} order by 1`,
   )
   await db.run(`drop table ${rows}`)
+}
+
+function buildValueSql({header, type}: {header: string; type: string}): string {
+  const text = quoteName(header)
+  return type === 'canonical' ? canonicalSql(text) : `cast(trim(${text}) as ${type})`
 }
 
 async function requireNoRow(

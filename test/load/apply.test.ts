@@ -174,7 +174,9 @@ test('a deal whose own page said it was gone before it was last observed is stil
 })
 
 test('records that change their amount or leave funded count as unsettled, others do not', async () => {
-  const deals = ['a', 'b', 'c', 'd', 'e'].map((id) => aRecord({id, status: 'funded'}))
+  const deals = ['a', 'b', 'c', 'd', 'e'].map((id) =>
+    aRecord({id, status: id === 'b' ? ' Funded' : 'funded'}),
+  )
   await walk(db, {at: DAY_1, pages: [deals]})
   const [first, second, third, fourth, fifth] = deals
   const {plan} = await stageWalk(db, {
@@ -184,7 +186,7 @@ test('records that change their amount or leave funded count as unsettled, other
         {...first, loan_amount: 1},
         {...second, status: 'draft'},
         {...third, property_address: 'elsewhere'},
-        {...fourth, property_value: 1},
+        {...fourth, property_value: 1, status: 'FUNDED\t'},
         {...fifth, id: 'new'},
       ],
     ],

@@ -51,7 +51,12 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
 }
 
 test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
-  const records = [record('a'), record('b', {status: 'funded'}), record('c'), record('d', {status: 'funded'})]
+  const records = [
+    record('a'),
+    record('b', {status: ' Funded'}),
+    record('c'),
+    record('d', {status: 'funded'}),
+  ]
   expect(await candidatesAt(DAY_1, records)).toEqual(['b', 'd', 'a', 'c'])
 })
 

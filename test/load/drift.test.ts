@@ -88,7 +88,9 @@ test('optional fields that own pages leave out are reported', async () => {
 })
 
 test('a status the contract does not list is reported in every walk that shows it', async () => {
-  const pages = [[record('a', {status: 'on_hold'}), record('b', {status: 'on_hold'}), record('c')]]
+  const pages = [
+    [record('a', {status: 'on_hold'}), record('b', {status: 'On_Hold '}), record('c', {status: 'Draft'})],
+  ]
   const expected = [{kind: 'unknown_value', path: 'status', value: 'on_hold', records: '2'}]
   expect(await walkAndReport({at: DAY_1, pages})).toEqual(expected)
   expect(await walkAndReport({at: DAY_2, pages})).toEqual(expected)

@@ -214,12 +214,12 @@ test('a seed has columns of every type', async () => {
   using folder = writeSqlFolder({
     'core/deal.sql': DEAL,
     'seeds/kind.csv':
-      'code,rank:bigint,since:date,is_open:boolean,"limit_pct:decimal(18,2)"\na,1,2026-01-31,true,12.5\n',
+      'code,rank:bigint,since:date,is_open:boolean,"limit_pct:decimal(18,2)",kind:canonical\na,1,2026-01-31,true,12.5, Hot \n',
   })
   const source = {models: readModels([folder.path]), seeds: readSeeds([folder.path]), checks: []}
   await using db = await buildRelease({}, {}, await compileModels(source))
   expect(await db.all(noRow, 'from seed.kind')).toEqual([
-    {code: 'a', rank: '1', since: '2026-01-31', is_open: true, limit_pct: '12.50'},
+    {code: 'a', rank: '1', since: '2026-01-31', is_open: true, limit_pct: '12.50', kind: 'hot'},
   ])
 })
 
@@ -231,6 +231,7 @@ test.each([
     /'soon'.*'since'.*date.*kind\.csv:3/,
   ],
   ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3/],
+  ['a key in two spellings', 'code:canonical\nOn Hold\non hold \n', 'SEED_KEY', /'on hold '.*kind\.csv:3/],
   ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /''.*kind\.csv:3/],
   ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1/],
   [

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
+import {canonicalSql} from '../../src/warehouse/canonical.ts'
 import {buildRelease, builtInPlan} from './history.ts'
 
 /** What analysts' queries rely on: every published table, its columns in order, their types. */
@@ -15,8 +16,8 @@ const TABLES: Record<string, string> = {
   'core.borrower': `deal_id VARCHAR, borrower_id VARCHAR, person VARCHAR, email_hash VARCHAR, is_primary BOOLEAN,
     linked_at TIMESTAMP, first_seen_at TIMESTAMP, is_missing BOOLEAN`,
   'core.deal': `deal_id VARCHAR, property_address VARCHAR, state VARCHAR, zip VARCHAR, loan_amount DECIMAL(18,2),
-    property_value DECIMAL(18,2), ltv DECIMAL(12,9), loan_program VARCHAR, status VARCHAR, status_class VARCHAR,
-    created_at TIMESTAMP, created_on DATE, first_seen_at TIMESTAMP, last_changed_at TIMESTAMP, status_since DATE,
+    property_value DECIMAL(18,2), ltv DECIMAL(12,9), loan_program VARCHAR, status VARCHAR, status_text VARCHAR,
+    status_class VARCHAR, created_at TIMESTAMP, created_on DATE, first_seen_at TIMESTAMP, last_changed_at TIMESTAMP, status_since DATE,
     funded_on DATE, funded_after DATE, funded_on_is_exact BOOLEAN, is_missing BOOLEAN`,
   'core.deal_history': `deal_id VARCHAR, version BIGINT, change VARCHAR, valid_from TIMESTAMP, valid_to TIMESTAMP,
     business_date DATE, property_address VARCHAR, loan_amount DECIMAL(18,2), property_value DECIMAL(18,2),
@@ -83,6 +84,12 @@ test('a release has exactly these tables, columns and types', async () => {
   expect(Object.fromEntries(tables.map(({name, columns}) => [name, columns]))).toEqual(
     Object.fromEntries(promised),
   )
+})
+
+test('models compare statuses as the load does', async () => {
+  const {plan} = await builtInPlan()
+  const model = plan.models.find(({name}) => name === 'work.deal_observation')
+  expect(model?.sql).toContain(`'status': ${canonicalSql('status')},`)
 })
 
 test('the quarantine is read through work.quarantined alone, which counts what as_of and known_at let count', async () => {

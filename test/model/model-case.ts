@@ -4,6 +4,7 @@ import {parse} from 'yaml'
 import {z} from 'zod'
 import {businessDateOf} from '../../src/clock.ts'
 import type {BuildPlan} from '../../src/model/build-models.ts'
+import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import {quoteName} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from './folder.ts'
@@ -208,7 +209,6 @@ export async function runModelCase(table: string, tested: ModelCase, plan: Build
   const history = toHistory(tested)
   const seeds = Object.entries(tested.seeds).map(([name, text]) => [`seeds/${name}.csv`, text])
   using folder = writeSqlFolder(Object.fromEntries(seeds))
-  const replaced = new Map(readSeeds([folder.path]).map((seed) => [seed.name, seed]))
   const days = history.walks.map(({business_date}) => String(business_date)).sort()
   const asOf = tested.as_of ?? days.at(-1)
   await using db = await buildRelease(
@@ -217,7 +217,7 @@ export async function runModelCase(table: string, tested: ModelCase, plan: Build
     {
       models: selectModel(plan, table),
       reads: plan.reads,
-      seeds: plan.seeds.map((seed) => replaced.get(seed.name) ?? seed),
+      seeds: readSeeds([BUILT_IN_SQL, folder.path]),
     },
   )
   const columns = [...new Set(tested.rows.flatMap((row) => Object.keys(row)))]

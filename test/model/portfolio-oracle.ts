@@ -12,6 +12,7 @@ export interface Sighting {
   /** Undefined: the source left the field out. */
   value: bigint | null | undefined
   program: string | null | undefined
+  /** As the source spells it. */
   status: string
   state: string
 }
@@ -57,6 +58,9 @@ const CLASSES: Record<string, {class: string; order: number}> = {
   paid_off: {class: 'ended_funded', order: 110},
   withdrawn: {class: 'ended_unfunded', order: 160},
 }
+
+/** The form in which a status is compared. */
+const statusOf = (text: string): string => text.trim().toLowerCase()
 
 export const classOf = (status: string): string => CLASSES[status]?.class ?? 'unclassified'
 export const orderOf = (status: string): number => CLASSES[status]?.order ?? 0
@@ -106,7 +110,7 @@ export function replaySightings(sightings: readonly Sighting[], lastDay: number)
       amount,
       value: value === undefined ? (before?.value ?? null) : value,
       program: program === undefined ? (before?.program ?? null) : program,
-      status,
+      status: statusOf(status),
       state,
       isPresent: true,
     }
