@@ -32,7 +32,7 @@ export const noBodySchema: z.ZodType<undefined> = z
 
 /** What every endpoint of this kind may refuse, and what this one does. */
 export function problemsOf(endpoint: Endpoint): ProblemCode[] {
-  const {method, isMultipart, isList, body} = endpoint
+  const {method, isMultipart, isList} = endpoint
   const codes: ProblemCode[] = [
     'malformed_url',
     'invalid_parameter',
@@ -44,11 +44,10 @@ export function problemsOf(endpoint: Endpoint): ProblemCode[] {
     'internal',
   ]
   if (isList) codes.push('invalid_cursor')
-  if (method === 'POST' || method === 'PATCH') {
-    codes.push('invalid_body', 'body_too_large', 'unsupported_media_type')
+  if (method !== 'GET') {
+    codes.push('invalid_body', 'malformed_body', 'body_too_large', 'unsupported_media_type')
     if (!isMultipart) codes.push('malformed_json')
   }
-  if (method === 'DELETE' || body === noBodySchema) codes.push('invalid_body')
   if (method === 'POST') codes.push('invalid_idempotency_key', 'idempotency_key_reused')
   return [...new Set([...codes, ...endpoint.problems])]
 }

@@ -110,7 +110,7 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     body: newDocumentSchema,
     isMultipart: true,
     record: documentSchema,
-    problems: ['deal_not_found', 'too_many_documents', 'unsupported_file_type', 'malformed_body'],
+    problems: ['deal_not_found', 'too_many_documents', 'unsupported_file_type'],
   },
   listDocuments: {
     ...list,

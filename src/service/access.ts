@@ -6,17 +6,26 @@ import {refuse} from './problem-reply.ts'
 import {createRateLimiter, type RateLimit} from './rate-limit.ts'
 import {refuseUnknown} from './routes.ts'
 
-const WITH_BODY = new Set(['POST', 'PUT', 'PATCH'])
+/** Whether a body comes with the request; an empty one is none, whatever type it is said to have. */
+function hasBody({headers}: FastifyRequest): boolean {
+  return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0
+}
 
-function checkContentType({method, headers, routeOptions}: FastifyRequest): void {
-  if (!WITH_BODY.has(method)) return
+function checkContentType(request: FastifyRequest): void {
+  const {method, headers, routeOptions} = request
+  if (method === 'GET' || method === 'HEAD') return
+  if (!hasBody(request)) {
+    // The framework goes by the header alone, and refuses a type it has no parser for.
+    delete headers['content-type']
+    return
+  }
   const expected = routeOptions.config?.isMultipart ? 'multipart/form-data' : 'application/json'
   const sent = headers['content-type']?.split(';')[0]?.trim().toLowerCase()
   if (sent === expected) return
   throw refuse('unsupported_media_type', {detail: `Send the body as Content-Type: ${expected}.`})
 }
 
-/** Lets a request in: its key, its rate, the scope of its key, the type of its body, in this order. */
+/** Lets a request in: its key, its rate, the scope of its key, its path and method, the type of its body, in this order. */
 export function addAccessHooks(
   app: FastifyInstance,
   options: {apiKeys: readonly string[]; database: ServiceDatabase; rateLimit?: RateLimit},
@@ -31,8 +40,8 @@ export function addAccessHooks(
     request.keyOwner = caller.owner
     if (limitRate) reply.headers(limitRate(caller.owner))
     if (scope) checkScope(caller, scope)
-    checkContentType(request)
-    // Before the body is read: what is wrong with it is of no interest where nobody takes it.
+    // Before the body is looked at: what is wrong with it is of no interest where nobody takes it.
     if (request.is404) throw refuseUnknown(request.url)
+    checkContentType(request)
   })
 }

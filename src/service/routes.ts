@@ -77,7 +77,7 @@ function createRouteHandler<Id extends OperationId>(id: Id, world: RouteWorld) {
   return async (request: FastifyRequest, reply: FastifyReply): Promise<FastifyReply> => {
     const [ownId = '', childId = ''] = paramsOf(request)
     const query = parseInput(endpoint.query, request.query, 'invalid_parameter')
-    const parts = endpoint.isMultipart ? await receiveParts(request, world.files) : undefined
+    const parts = request.isMultipart() ? await receiveParts(request, world.files) : undefined
     try {
       const sent = parts ? {...parts.fields, file: parts.file} : request.body
       const body = parseInput(endpoint.body, sent, 'invalid_body')

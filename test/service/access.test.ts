@@ -4,7 +4,9 @@ import {ConfigError} from '../../src/errors.ts'
 import {Refusal} from '../../src/service/problem-reply.ts'
 import {createRateLimiter} from '../../src/service/rate-limit.ts'
 import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
-import {API_KEY, call, readProblem, startTestService} from './client.ts'
+import {API_KEY, aDeal, call, callWith, readData, readProblem, startTestService} from './client.ts'
+
+const DEAL = `/deals/${aDeal(1).id}`
 
 async function aService(options: Partial<ServiceOptions> = {}): Promise<RunningService> {
   const service = await startTestService(options)
@@ -59,15 +61,33 @@ describe('API keys', () => {
 })
 
 describe('headers', () => {
-  test.each(['POST', 'PUT', 'PATCH'])('refuses %s without a JSON content type', async (method) => {
+  test('refuses a body that is not said to be JSON', async () => {
     const service = await aService()
-    for (const type of [undefined, 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded']) {
-      const response = await fetch(`${service.url}/deals`, {
-        method,
-        headers: {authorization: `Bearer ${API_KEY}`, ...(type ? {'content-type': type} : {})},
-        body: type ? '{}' : null,
+    for (const type of ['', 'text/plain', 'application/jsonp', 'application/x-www-form-urlencoded']) {
+      const response = await callWith(service, {
+        method: 'POST',
+        path: '/deals',
+        headers: {'content-type': type},
+        body: {},
       })
       expect([response.status, (await readProblem(response)).code]).toEqual([415, 'unsupported_media_type'])
+    }
+  })
+
+  test('asks nothing of the type of a body that is not there', async () => {
+    const service = await aService()
+    service.store.insert([aDeal(1)])
+    const task = await readData<{id: string}>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
+    for (const headers of [undefined, {'content-type': 'application/x-www-form-urlencoded'}]) {
+      const send = async (path: string): Promise<unknown[]> => {
+        const authorization = `Bearer ${API_KEY}`
+        const init = {method: 'POST', headers: {authorization, ...headers}}
+        const response = await fetch(service.url + path, init)
+        return [response.status, (await readProblem(response)).code]
+      }
+      expect(await send(`/tasks/${task.id}/complete`)).toEqual([200, undefined])
+      expect(await send('/deals')).toEqual([400, 'invalid_body'])
+      expect(await send(`${DEAL}/documents`)).toEqual([400, 'invalid_body'])
     }
   })
 

@@ -60,10 +60,15 @@ describe('hostile requests', () => {
     ['PATCH', '/reports/portfolio', 'GET, HEAD'],
     ['GET', '/tasks/task_1/complete', 'POST'],
     ['OPTIONS', '/rates', 'GET, HEAD, POST'],
-  ])('%s %s is 405 and says what is allowed', async (method, path, allow) => {
-    const response = await callWith(service, {method, path})
-    expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
-    expect((await readProblem(response)).code).toBe('method_not_allowed')
+    ['POST', '/reports/portfolio', 'GET, HEAD'],
+  ])('%s %s is 405 and says what is allowed, whatever comes with it', async (method, path, allow) => {
+    const types = method === 'GET' ? [undefined] : [undefined, 'text/plain', 'application/json']
+    for (const type of types) {
+      const sent = type && {headers: {'content-type': type}, body: {}}
+      const response = await callWith(service, {method, path, ...sent})
+      expect([response.status, response.headers.get('allow')]).toEqual([405, allow])
+      expect((await readProblem(response)).code).toBe('method_not_allowed')
+    }
   })
 
   test.each([

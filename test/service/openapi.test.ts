@@ -60,6 +60,18 @@ describe('the description of the API', () => {
     expect(list).toContain('"minimum":1,"maximum":100')
   })
 
+  test('has patterns that every language reads alike', () => {
+    const patterns = [...JSON.stringify(described).matchAll(/"pattern":("(?:[^"\\]|\\.)*")/g)]
+    const texts = new Set(patterns.map(([, text = '']) => String(JSON.parse(text))))
+    expect(texts.size).toBeGreaterThan(4)
+    // Classes by property, short classes (Unicode's digits in Python), flags and names are read differently or not at all.
+    expect(
+      [...texts].filter((text) =>
+        /\\[pPdDwWsSkuU](?!\\u[0-9a-f]{4})|\(\?[a-z<P]/.test(text.replace(/\\u[0-9a-f]{4}/g, '')),
+      ),
+    ).toEqual([])
+  })
+
   test('never shows the digits of a national id in an answer', () => {
     const {NewBorrower, ...others} = described.components.schemas
     expect(JSON.stringify(others)).not.toContain('"ssn_last_four"')
