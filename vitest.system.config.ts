@@ -1,6 +1,6 @@
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 
-/** Tests against programs of the operating system: sshd, LibreOffice. `.ci/run` installs them. */
+/** Tests against programs from outside: sshd, LibreOffice, Schemathesis. `.ci/run` installs them. */
 const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/system/*.test.ts'],

@@ -58,7 +58,7 @@ export const newDocumentSchema: z.ZodType<NewDocument> = z
   .strictObject({
     file: z
       .custom<ReceivedFile>(isReceivedFile, 'expected a file')
-      .meta({type: 'string', contentMediaType: 'application/octet-stream'}),
+      .meta({type: 'string', minLength: 1, contentMediaType: 'application/octet-stream'}),
     category: wordField.meta({examples: ['appraisal']}),
     name: textField(200),
   })

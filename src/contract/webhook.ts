@@ -66,7 +66,10 @@ export interface WebhookDelivery {
 }
 
 const endpointFields = {
-  url: z.url({protocol: /^https?$/, error: 'expected an https URL'}).max(2000),
+  url: z
+    .url({protocol: /^https?$/, error: 'expected an https URL'})
+    .max(2000)
+    .meta({pattern: '^[hH][tT][tT][pP][sS]?://'}),
   events: z.array(z.enum(EVENT_TYPES)).min(1).max(EVENT_TYPES.length).optional(),
   description: textField(200).nullish(),
 }

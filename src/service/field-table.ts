@@ -36,7 +36,7 @@ function nameType(field: Field): string {
 function describe(field: Field): string[] {
   const {description, format, minimum, maximum, maxLength, pattern, examples, anyOf, ...rest} = partsOf(field)
   const isLimited = minimum !== undefined && maximum !== undefined && maximum < Number.MAX_SAFE_INTEGER
-  const isReadable = pattern !== undefined && format === undefined && !pattern.includes('\\p')
+  const isReadable = pattern !== undefined && format === undefined && !pattern.includes('\\x')
   return [
     ...(description ? [escapeHtml(description)] : []),
     ...(anyOf?.flatMap(describe) ?? []),

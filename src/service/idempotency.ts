@@ -29,11 +29,13 @@ const answerRow = z.object({
   body: z.string(),
 })
 
+/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+export const IDEMPOTENCY_KEY: RegExp = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
+
 /** The value of an Idempotency-Key header. @throws Refusal (400) */
 export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {
   if (header === undefined) return undefined
-  if (typeof header === 'string' && /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/.test(header))
-    return header
+  if (typeof header === 'string' && IDEMPOTENCY_KEY.test(header)) return header
   throw refuse('invalid_idempotency_key')
 }
 

@@ -3,6 +3,7 @@ import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS, problemSchema} from '../contract/problem.ts'
 import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
+import {IDEMPOTENCY_KEY} from './idempotency.ts'
 
 type Json = Record<string, unknown>
 
@@ -33,15 +34,19 @@ function buildParameters(endpoint: Endpoint): Json[] {
   }))
   const query = z.toJSONSchema(endpoint.query, {io: 'output'}).properties ?? {}
   const inQuery = Object.entries(query).map(([name, schema]) => ({name, in: 'query', schema}))
-  const header = (name: string, description: string): Json => ({
+  const header = (name: string, description: string, more: Json = {}): Json => ({
     name,
     in: 'header',
     description,
-    schema: {type: 'string', minLength: 1, maxLength: 255},
+    schema: {type: 'string', ...more},
   })
   const headers = [
     ...(endpoint.method === 'POST'
-      ? [header('Idempotency-Key', 'Has the request take effect once; kept for 24 hours.')]
+      ? [
+          header('Idempotency-Key', 'Has the request take effect once; kept for 24 hours.', {
+            pattern: IDEMPOTENCY_KEY.source,
+          }),
+        ]
       : []),
     ...(endpoint.problems.includes('precondition_failed')
       ? [header('If-Match', 'The ETag of the deal as you know it, or *.')]
@@ -52,10 +57,9 @@ function buildParameters(endpoint: Endpoint): Json[] {
 
 function buildAnswerContent({record, isList, status}: Endpoint): Json | undefined {
   if (status === 204) return undefined
+  // A file comes as what it is.
   if (record === null)
-    return {
-      'application/octet-stream': {schema: {type: 'string', contentMediaType: 'application/octet-stream'}},
-    }
+    return {'*/*': {schema: {type: 'string', contentMediaType: 'application/octet-stream'}}}
   const data = refOf(record)
   const paging = {has_more: {type: 'boolean'}, next_cursor: {type: ['string', 'null']}}
   const schema = isList
