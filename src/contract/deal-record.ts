@@ -3,7 +3,7 @@ import {DEAL_STATUSES, type Deal, type ListedDeal} from './deal.ts'
 import {instantField, moneyField, textField} from './fields.ts'
 import {type PageQuery, pageFields} from './page.ts'
 
-/** A status the specification names. */
+/** A status of {@link DEAL_STATUSES}. */
 export type DealStatus = (typeof DEAL_STATUSES)[number]
 
 /** The statuses a deal may go to from each; staying is always allowed. */
@@ -11,7 +11,8 @@ export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
   draft: ['underwriting'],
   underwriting: ['draft', 'approved'],
   approved: ['underwriting', 'funded'],
-  funded: [],
+  funded: ['paid_off'],
+  paid_off: [],
 }
 
 /** A body of `POST /deals`. */

@@ -4,8 +4,8 @@ import {idField} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import type {Stream} from './stream.ts'
 
-/** The statuses the specification names; a source may know more. */
-export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded'] as const
+/** The statuses the specification names, and the one that a funded deal of the local service ends in; a source may know more. */
+export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
 /** A row of `GET /deals`: these five fields and no others. */
 export interface ListedDeal {

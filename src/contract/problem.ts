@@ -83,7 +83,7 @@ export const PROBLEMS: Record<ProblemCode, {status: number; meaning: string}> = 
   method_not_allowed: {status: 405, meaning: 'The path exists, but not with this method; see Allow.'},
   invalid_transition: {status: 409, meaning: 'The deal cannot go from its status to that one.'},
   incomplete_deal: {status: 409, meaning: 'The deal lacks what the status asks for; `errors` names it.'},
-  deal_funded: {status: 409, meaning: 'A funded deal is on the books and cannot be deleted.'},
+  deal_funded: {status: 409, meaning: 'A deal that was funded is on the books and cannot be deleted.'},
   too_many_documents: {status: 409, meaning: 'The deal has as many documents as it may have.'},
   precondition_failed: {status: 412, meaning: 'The deal is no longer the one that If-Match names.'},
   body_too_large: {status: 413, meaning: 'The body or the file is larger than allowed.'},

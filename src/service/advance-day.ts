@@ -1,5 +1,6 @@
-import type {DealChanges} from '../contract/deal-record.ts'
+import type {DealChanges, DealStatus} from '../contract/deal-record.ts'
 import {ConfigError} from '../errors.ts'
+import {changeDeal, checkDeletable, listMissing} from './deals.ts'
 import {buildDeal, drawInstant} from './portfolio.ts'
 import {createRandom, type Random} from './random.ts'
 import type {DealStore, StoredDeal} from './store.ts'
@@ -19,8 +20,10 @@ export interface DayEvents {
   reappraised: number
   /** Deleted as a draft or in underwriting. */
   withdrawn: number
-  /** Deleted as approved or funded: duplicates and sold loans. */
+  /** Deleted as approved: duplicates. */
   removed: number
+  /** funded → paid_off */
+  paid_off: number
 }
 
 /** The share of the deals that each event takes per day; removals and repricings stay far below a sync's guards. */
@@ -32,7 +35,8 @@ const DAILY = {
   repriced: 0.012,
   reappraised: 0.004,
   withdrawn: 0.0012,
-  removed: 0.0008,
+  removed: 0.0005,
+  paid_off: 0.0025,
 } as const
 
 /** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
@@ -58,11 +62,13 @@ function takeIds(random: Random, ids: string[], count: number): string[] {
 function moveStage(
   store: DealStore,
   random: Random,
-  move: {from: string; to: string; share: number},
+  move: {from: DealStatus; to: DealStatus; share: number},
 ): number {
   const waiting = store.ids(move.from)
-  const moved = takeIds(random, waiting, drawCount(random, waiting.length, move.share))
-  for (const id of moved) store.update(id, {status: move.to})
+  const drawn = takeIds(random, waiting, drawCount(random, waiting.length, move.share))
+  // What lacks its value or program waits: the service would refuse it.
+  const moved = drawn.flatMap((id) => store.get(id) ?? []).filter((deal) => listMissing(deal).length === 0)
+  for (const deal of moved) changeDeal(store, deal, {status: move.to})
   return moved.length
 }
 
@@ -82,19 +88,29 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
 function changeDeals(
   store: DealStore,
   ids: string[],
-  field: 'loanAmountCents' | 'propertyValueCents',
+  field: 'loan_amount' | 'property_value',
   draw: (deal: StoredDeal) => bigint,
 ): number {
   for (const id of ids) {
     const deal = store.get(id)
-    if (deal) store.update(id, {[field]: draw(deal)})
+    if (deal) changeDeal(store, deal, {[field]: Number(draw(deal)) / 100})
   }
   return ids.length
 }
 
+/** Deals that people still work on. */
+function listLiving(store: DealStore): string[] {
+  const paidOff = new Set(store.ids('paid_off'))
+  return store.ids().filter((id) => !paidOff.has(id))
+}
+
 function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
   const ids = statuses.flatMap((status) => store.ids(status))
-  return takeIds(random, ids, count).filter((id) => store.remove(id)).length
+  return takeIds(random, ids, count).filter((id) => {
+    const deal = store.get(id)
+    if (deal) checkDeletable(deal)
+    return store.remove(id)
+  }).length
 }
 
 /** Each new deal has random numbers of its own, so that passing a day twice is seen by its first id. */
@@ -113,8 +129,8 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
 }
 
 /**
- * Lets one day pass in a portfolio of `seedPortfolio`: deals are created, move on, change and go, in one transaction.
- * The same seed, day and deals give the same result. At most about 1.2 % of the deals change their amount and
+ * Lets one day pass in a portfolio of `seedPortfolio`: deals are created, move on, change and go, in one transaction, as
+ * the API allows it. The same seed, day and deals give the same result. At most about 1.2 % of the deals change their amount and
  * 0.2 % go; with 2,500 deals every kind of event happens every day.
  *
  * @param options.day `YYYY-MM-DD`; new deals are created on it
@@ -127,25 +143,26 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
     const countOf = (share: number): number => drawCount(random, total, share)
 
     const withdrawn = removeDeals(store, random, ['draft', 'underwriting'], countOf(DAILY.withdrawn))
-    const removed = removeDeals(store, random, ['approved', 'funded'], countOf(DAILY.removed))
+    const removed = removeDeals(store, random, ['approved'], countOf(DAILY.removed))
     // The latest stage first, so that no deal moves twice on one day.
+    const paid_off = moveStage(store, random, {from: 'funded', to: 'paid_off', share: DAILY.paid_off})
     const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
     const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
     const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
     const repriced = changeDeals(
       store,
-      takeIds(random, store.ids(), countOf(DAILY.repriced)),
-      'loanAmountCents',
+      takeIds(random, listLiving(store), countOf(DAILY.repriced)),
+      'loan_amount',
       (deal) => drawNewAmount(random, deal),
     )
     const reappraised = changeDeals(
       store,
-      takeIds(random, store.ids(), countOf(DAILY.reappraised)),
-      'propertyValueCents',
+      takeIds(random, listLiving(store), countOf(DAILY.reappraised)),
+      'property_value',
       (deal) => drawNewValue(random, deal),
     )
     const created = createDeals(store, countOf(DAILY.created), options)
-    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed}
+    return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
   })
 }
 
@@ -159,7 +176,7 @@ export function drawEdits(
   {seed, day, count}: {seed: string | number; day: string; count: number},
 ): {id: string; changes: DealChanges}[] {
   const random = createRandom('edits', seed, day)
-  const ids = takeIds(random, store.ids(), Math.min(count, Math.ceil(store.count() / 10)))
+  const ids = takeIds(random, listLiving(store), Math.min(count, Math.ceil(store.count() / 10)))
   return ids.flatMap((id, index) => {
     const deal = store.get(id)
     if (!deal) return []

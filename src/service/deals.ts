@@ -62,19 +62,24 @@ function checkTransition(from: string, to: string): void {
   throw refuse('invalid_transition', {detail: `A deal that is ${from} ${ways}, not to ${to}.`})
 }
 
-/** From underwriting on a deal has an amount, a value and a program: they are what is underwritten. */
-function checkComplete(deal: StoredDeal): void {
-  const missing = [
+/** What a deal lacks that it has from underwriting on: an amount, a value and a program are what is underwritten. */
+export function listMissing(deal: StoredDeal): string[] {
+  return [
     deal.loanAmountCents > 0n ? '' : 'loan_amount',
     (deal.propertyValueCents ?? 0n) > 0n ? '' : 'property_value',
     deal.loanProgram === null ? 'loan_program' : '',
   ].filter((path) => path !== '')
+}
+
+function checkComplete(deal: StoredDeal): void {
+  const missing = listMissing(deal)
   if (missing.length === 0) return
   const detail = `A deal that is ${deal.status} has ${missing.join(' and ')}. Send it, too.`
   throw refuse('incomplete_deal', {detail, errors: missing.map((path) => ({path, message: 'expected'}))})
 }
 
-function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges): StoredDeal {
+/** The deal after a change. @throws Refusal (404, 409); the transaction around it takes the change back */
+export function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges): StoredDeal {
   const changed = store.update(deal.id, changeOf(body))
   if (!changed) throw refuse('deal_not_found')
   checkTransition(deal.status, changed.status)
@@ -82,6 +87,11 @@ function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges): Stor
   const isCleared = body.property_value === null || body.loan_program === null
   if (changed.status !== 'draft' && (isMoved || isCleared)) checkComplete(changed)
   return changed
+}
+
+/** Makes sure that a deal was never on the books. @throws Refusal (409) */
+export function checkDeletable({status}: StoredDeal): void {
+  if (status === 'funded' || status === 'paid_off') throw refuse('deal_funded')
 }
 
 /** Creates the operations on deals. */
@@ -124,7 +134,7 @@ export function createDealHandlers(world: ServiceWorld): DealHandlers {
     deleteDeal: ({id, ifMatch}) => {
       const deal = requireDeal(store, id)
       checkIfMatch(ifMatch, {data: formatDeal(deal)})
-      if (deal.status === 'funded') throw refuse('deal_funded')
+      checkDeletable(deal)
       files.removeOfDeal(id)
       store.remove(id)
       emit({type: 'deal.deleted', data: {id, deal_id: id, status: deal.status}})

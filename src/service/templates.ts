@@ -44,7 +44,7 @@ function renderTermSheet(deal: StoredDeal): string {
 
 function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; openTasks: number}): string {
   const box = (isDone: boolean, words: string): string => `- [${isDone ? 'x' : ' '}] ${words}`
-  const isApproved = deal.status === 'approved' || deal.status === 'funded'
+  const isFunded = deal.status === 'funded' || deal.status === 'paid_off'
   return [
     '# Closing checklist',
     '',
@@ -54,8 +54,8 @@ function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; op
     box(deal.propertyValueCents !== null, `Property value: ${dollars(deal.propertyValueCents)}`),
     box(deal.loanProgram !== null, `Loan program: ${plain(deal.loanProgram ?? 'to be determined')}`),
     box(counts.openTasks === 0, `Open tasks: ${counts.openTasks}`),
-    box(isApproved, 'Approved'),
-    box(deal.status === 'funded', `Funded: ${dollars(deal.loanAmountCents)}`),
+    box(isFunded || deal.status === 'approved', 'Approved'),
+    box(isFunded, `Funded: ${dollars(deal.loanAmountCents)}`),
     '',
   ].join('\n')
 }

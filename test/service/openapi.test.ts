@@ -53,7 +53,7 @@ describe('the description of the API', () => {
     })
     expect(NewBorrower?.properties.ssn_last_four).toMatchObject({pattern: '^[0-9]{4}$', writeOnly: true})
     expect(DealChanges?.properties.status).toMatchObject({
-      enum: ['draft', 'underwriting', 'approved', 'funded'],
+      enum: ['draft', 'underwriting', 'approved', 'funded', 'paid_off'],
     })
     const list = JSON.stringify(described.paths['/deals']?.get)
     expect(list).toContain('"default":25')

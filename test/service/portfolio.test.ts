@@ -132,9 +132,17 @@ describe('a day in the portfolio', () => {
       kept.filter(({old, deal}) => old[field] !== deal[field]).length
     expect(changed('loanAmountCents')).toBe(events.repriced)
     expect(changed('propertyValueCents')).toBe(events.reappraised)
-    expect(changed('status')).toBe(events.submitted + events.approved + events.funded)
+    expect(changed('status')).toBe(events.submitted + events.approved + events.funded + events.paid_off)
     expect(changed('propertyAddress') + changed('loanProgram') + changed('createdAt')).toBe(0)
-    expect(kept.some(({old, deal}) => old.status === 'funded' && deal.status !== 'funded')).toBe(false)
+    const moves = kept.filter(({old, deal}) => old.status !== deal.status)
+    expect(new Set(moves.map(({old, deal}) => `${old.status}>${deal.status}`))).toEqual(
+      new Set(['draft>underwriting', 'underwriting>approved', 'approved>funded', 'funded>paid_off']),
+    )
+    expect(moves.filter(({deal}) => deal.propertyValueCents === null || deal.loanProgram === null)).toEqual(
+      [],
+    )
+    const gone = [...before.values()].filter(({id}) => !after.some((deal) => deal.id === id))
+    expect(gone.filter(({status}) => status === 'funded' || status === 'paid_off')).toEqual([])
   })
 
   test('leaves an empty portfolio empty', () => {

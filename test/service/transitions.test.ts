@@ -19,6 +19,7 @@ describe('status transitions', () => {
     'underwriting>approved',
     'approved>underwriting',
     'approved>funded',
+    'funded>paid_off',
     ...DEAL_STATUSES.map((status) => `${status}>${status}`),
   ])
   const pairs = DEAL_STATUSES.flatMap((from) => DEAL_STATUSES.map((to) => ({from, to})))
@@ -55,8 +56,8 @@ describe('status transitions', () => {
     expect((await call(service, 'PATCH', PATH, {loan_amount: 360_000})).status).toBe(200)
   })
 
-  test('a funded deal cannot be deleted', async () => {
-    const service = await aService('funded')
+  test.each(['funded', 'paid_off'])('a deal that is %s cannot be deleted', async (status) => {
+    const service = await aService(status)
     const response = await call(service, 'DELETE', PATH)
     expect([response.status, (await readProblem(response)).code]).toEqual([409, 'deal_funded'])
     expect(service.store.count()).toBe(1)

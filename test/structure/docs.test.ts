@@ -3,10 +3,12 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
+import {parse} from 'yaml'
 import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
 import {renderServicePage} from '../../scripts/service-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
+import {listSettings} from '../../src/config.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = [
@@ -75,6 +77,22 @@ test('what the image is made of is there, and is not kept from it', () => {
   expect(all).toBe('*')
   expect(letIn.sort()).toEqual(copied.map((name) => `!${name}`).sort())
   expect(copied.filter((name) => !existsSync(join(ROOT, name)))).toEqual([])
+})
+
+test('the composed service has every setting of .env, and the folder its paths may name', () => {
+  const {services} = parse(readPage('compose.yaml')) as {
+    services: {
+      loantape: {env_file: string[]; environment: object; volumes: string[]; healthcheck: {test: string[]}}
+    }
+  }
+  const {env_file, environment, volumes, healthcheck} = services.loantape
+  expect(env_file).toEqual(['.env'])
+  const isInside = {LOANTAPE_DATA_DIR: '/data', LOANTAPE_WEB_HOST: '0.0.0.0', LOANTAPE_WEB_PORT: 8321}
+  expect(environment).toEqual(isInside)
+  expect(listSettings().map(({env}) => env)).toEqual(expect.arrayContaining(Object.keys(isInside)))
+  expect(healthcheck.test.join(' ')).toContain(`127.0.0.1:${isInside.LOANTAPE_WEB_PORT}/`)
+  const workDir = /^WORKDIR (.+)$/m.exec(readPage('Dockerfile'))?.[1]
+  expect(volumes).toEqual([`data:${isInside.LOANTAPE_DATA_DIR}`, `./custom:${workDir}/custom:ro`])
 })
 
 test('the README stays under 120 lines', () => {
