@@ -23,6 +23,7 @@ export interface Config {
   cursorTtlMinutes: number
   maxWaitMinutes: number
   requestTimeoutSeconds: number
+  maxAnswerMb: number
   retries: number
   shrinkLimitPct: number
   changeLimitPct: number

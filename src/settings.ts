@@ -112,6 +112,9 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     description:
       'Seconds without an answer, or between two parts of one, after which a request is tried again.',
   }),
+  maxAnswerMb: number(0.01, 512).prefault('32').meta({
+    description: 'Mebibytes of one answer of the source; a larger one is refused while it arrives.',
+  }),
   retries: integer(0, 100).prefault('5').meta({
     description: 'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
   }),

@@ -1,7 +1,7 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
+import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import type {PageGroup} from './page-group.ts'
 import {tablesOf} from './stream-tables.ts'
 
@@ -193,6 +193,18 @@ export async function readCursors(db: Database, walk: OpenWalk): Promise<string[
     [walk.walkId],
   )
   return [...rows.map(({cursor}) => cursor), ...(walk.nextCursor === null ? [] : [walk.nextCursor])]
+}
+
+/** The ids of the records a walk has read, those in quarantine included. */
+export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+  if (walk.pages === 0) return
+  const rows = db.stream(
+    `select ${stream.idColumn} from ${tablesOf(stream).staged}
+     union all
+     select record_id from warehouse.raw.quarantine
+     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
+  )
+  for await (const ids of rows) yield* ids.map(String)
 }
 
 /**

@@ -154,6 +154,7 @@ async function readListings(
     concurrency: config.detailConcurrency,
     budgetMs: Math.max(1, budgetMs),
     pageSize: config.pageSize,
+    idField: stream.idField,
   }
   const answers = fetchListings(parents, request, client, world)
   for (let next = await answers.next(); ; next = await answers.next()) {

@@ -1,7 +1,7 @@
 import {businessDateOf} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, ContractError} from '../errors.ts'
+import {ConfigError, codeOf} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
@@ -9,6 +9,7 @@ import {
   dropWalk,
   findOpenWalk,
   findPast,
+  listReadIds,
   type OpenWalk,
   readCursors,
   resumeWalk,
@@ -18,6 +19,7 @@ import {
 } from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
+import {createSeenIds} from '../source/seen-ids.ts'
 import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -76,7 +78,8 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
 
 /**
  * Reads the list to its end, from where an interrupted walk got to or from the start, storing pages as they come.
- * A cursor that the source no longer takes starts the walk anew, once.
+ * A cursor that the source no longer takes starts the walk anew, once. A walk whose cursors led nowhere is dropped: where
+ * they lead once the source is right again, nobody knows.
  */
 export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWalk> {
   const walk = await beginWalk(tools, world)
@@ -84,7 +87,10 @@ export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWal
   try {
     return await readPages(tools, walk, world)
   } catch (error) {
-    const isCursorRefused = error instanceof ContractError && error.code === 'SOURCE_CURSOR_REFUSED'
+    if (codeOf(error) === 'SOURCE_CURSOR_LOOP') {
+      await dropWalk(tools.db, tools.stream, walk.walkId, {state: 'abandoned', how: 'the list led nowhere'})
+    }
+    const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
     const stored = await findOpenWalk(tools.db, tools.stream)
     const isExcusable = stored !== undefined && (stored.resumed > 0 || !isYoung(stored, tools.config, world))
     if (!isCursorRefused || !isExcusable) throw error
@@ -190,10 +196,13 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
     path: stream.listPath,
     cursor: walk.nextCursor,
     seenCursors: await readCursors(db, walk),
+    seenIds: createSeenIds(),
+    idField: stream.idField,
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {param: config.stageParam, value: config.stage},
     envelope,
   }
+  for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)
   using _reporting = setInterval(() => {
     world.onProgress({
       step: 'walking',

@@ -1,7 +1,7 @@
 import {AuthError, ContractError} from '../errors.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import type {LimitedAnswer} from './rate-limit.ts'
-import {createFailing, createNotJson, type Target} from './retry.ts'
+import {createFailing, createNotJson, createTooLarge, type Target} from './retry.ts'
 
 /** A 2xx answer, or a 4xx one that its caller must judge. */
 export interface JsonAnswer {
@@ -29,6 +29,10 @@ export interface Exchange extends LimitedAnswer, TextAnswer {
   receivedAt: number
 }
 
+/** Far more than any page has: a thousand records of a thousand values each. */
+const MOST_VALUES = 1_000_000
+const [QUOTE, COMMA, BRACKET, BRACE, BACKSLASH] = [0x22, 0x2c, 0x5b, 0x7b, 0x5c]
+
 /** Request Timeout and Too Early (RFC 9110, RFC 8470): they are about the connection, not about what was asked. */
 const NOT_NOW = new Set([408, 425])
 
@@ -36,12 +40,13 @@ const NOT_NOW = new Set([408, 425])
  * Judges a whole answer.
  *
  * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`; RetryableError on 5xx, 408, 425 and
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and
  * on what is not JSON
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, observedAt, receivedAt} = exchange
   requireServed(exchange, target, base)
+  if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseBody(text)
   if (body instanceof SyntaxError) {
     if (status < 300) throw createNotJson(headers, body)
@@ -59,6 +64,30 @@ export function requireServed({status, headers}: Exchange, target: Target, base:
   if (status === 401 || status === 403) throw createUnauthorized(status, target)
   if (status >= 500 || NOT_NOW.has(status)) throw createFailing(status)
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+}
+
+/** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */
+function holdsMoreValues(text: string, most: number): boolean {
+  if (text.length < most * 2) return false
+  let separators = 0
+  for (let index = 0; index < text.length && separators <= most; index++) {
+    const unit = text.charCodeAt(index)
+    if (unit === QUOTE) index = findStringEnd(text, index)
+    else if (unit === COMMA || unit === BRACKET || unit === BRACE) separators += 1
+  }
+  return separators > most
+}
+
+function findStringEnd(text: string, start: number): number {
+  let end = start
+  let backslashes: number
+  do {
+    end = text.indexOf('"', end + 1)
+    if (end === -1) return text.length
+    backslashes = 0
+    while (text.charCodeAt(end - 1 - backslashes) === BACKSLASH) backslashes += 1
+  } while (backslashes % 2 === 1)
+  return end
 }
 
 function parseBody(text: string): unknown {

@@ -10,7 +10,13 @@ import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts
 /** The settings of a client. */
 export type ClientConfig = Pick<
   SourceConfig,
-  'baseUrl' | 'ratePerSecond' | 'rateBurst' | 'maxWaitMinutes' | 'requestTimeoutSeconds' | 'retries'
+  | 'baseUrl'
+  | 'ratePerSecond'
+  | 'rateBurst'
+  | 'maxWaitMinutes'
+  | 'requestTimeoutSeconds'
+  | 'retries'
+  | 'maxAnswerMb'
 > & {
   /** Sent as Bearer token. */
   apiKey?: string | undefined
@@ -52,7 +58,7 @@ export interface SourceClient extends AsyncDisposable {
   readonly stats: ClientStats
 }
 
-const LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+const MEBIBYTE = 1024 * 1024
 /** A body that drips never times out between two parts: the whole of it may take this many timeouts. */
 const TIMEOUTS_PER_ANSWER = 10
 
@@ -64,7 +70,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     headersTimeout: timeoutMs,
     bodyTimeout: timeoutMs,
     connect: {timeout: timeoutMs},
-    maxResponseSize: LARGEST_ANSWER_BYTES,
+    maxResponseSize: Math.floor(config.maxAnswerMb * MEBIBYTE),
   })
   const limiter = createRateLimiter(
     {
@@ -109,7 +115,7 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     } catch (error) {
       if (signal.aborted) throw error
       if (overdue.signal.aborted) throw createOverdue(error)
-      throw classifyFault(error, target)
+      throw classifyFault(error, target, config)
     } finally {
       clearTimeout(timer)
     }

@@ -2,6 +2,7 @@ import {ContractError} from '../errors.ts'
 import type {Page, World} from '../types.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
+import {createSeenIds} from './seen-ids.ts'
 import {walkPages} from './walk.ts'
 
 /** What became of one record's list: every page of it, or nothing. */
@@ -9,6 +10,7 @@ export type ListingAnswer = EachAnswer<{pages: Page[]}>
 
 /** The list of one record is held in memory: one that goes on beyond this is none. */
 const MOST_PAGES = 100
+const MOST_LENGTH = 32_000_000
 
 /**
  * Reads the lists of single records to their ends and hands them out in the order of the ids, see {@link askEach}. A list
@@ -18,11 +20,11 @@ const MOST_PAGES = 100
  */
 export function fetchListings(
   ids: Iterable<string>,
-  request: EachRequest & {pageSize: number},
+  request: EachRequest & {pageSize: number; idField: string},
   client: Pick<SourceClient, 'getJson'>,
   world: Pick<World, 'log' | 'clock'>,
 ): AsyncGenerator<ListingAnswer, EachSummary, undefined> {
-  const {pageSize} = request
+  const {pageSize, idField} = request
   return askEach(
     ids,
     request,
@@ -32,10 +34,13 @@ export function fetchListings(
           client.getJson(target, query, own ? AbortSignal.any([own, signal]) : signal),
       }
       const pages: Page[] = []
+      let length = 0
       try {
-        const walk = {path, cursor: null, seenCursors: [], pageSize, envelope: null}
+        const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
+        const walk = {path, ...fresh, pageSize, idField}
         for await (const page of walkPages(walk, cancellable, world)) {
-          if (pages.length === MOST_PAGES) return failedAs(id, 'TOO_MANY_PAGES')
+          length += page.length
+          if (pages.length === MOST_PAGES || length > MOST_LENGTH) return failedAs(id, 'TOO_MANY_PAGES')
           pages.push(page)
         }
       } catch (error) {

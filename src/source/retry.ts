@@ -31,16 +31,10 @@ const OWN_FAULTS = new Set([
  * What a failed exchange means: a reset, a failed connect, a timeout or a truncated body is worth trying again, an
  * answer beyond the size cap is a broken contract, anything else stays what it is.
  */
-export function classifyFault(error: unknown, target: Target): unknown {
+export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {maxAnswerMb: number}): unknown {
   const code = codeOf(error)
   if (code === 'UND_ERR_RES_EXCEEDED_MAX_SIZE') {
-    return new ContractError({
-      code: 'SOURCE_TOO_LARGE',
-      problem: `Answer of source '${target.host}' to GET ${target.path}: expected at most 64 MiB.`,
-      kept: 'Everything read so far is kept.',
-      next: 'Lower LOANTAPE_PAGE_SIZE.',
-      cause: error,
-    })
+    return createTooLarge(target, `more than ${maxAnswerMb} MiB`, error)
   }
   if (error instanceof errors.HTTPParserError) {
     // Its `data` is what the source sent: never kept as a cause.
@@ -48,6 +42,17 @@ export function classifyFault(error: unknown, target: Target): unknown {
   }
   if (code === 'UNEXPECTED' || code.startsWith('ERR_INVALID_') || OWN_FAULTS.has(code)) return error
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: code, cause: error})
+}
+
+/** An answer that would take more memory to read than any page is worth. */
+export function createTooLarge({host, path}: Target, size: string, cause?: unknown): ContractError {
+  return new ContractError({
+    code: 'SOURCE_TOO_LARGE',
+    problem: `Answer of source '${host}' to GET ${path}: ${size}, expected a page of records.`,
+    kept: 'Everything read so far is kept.',
+    next: 'Lower LOANTAPE_PAGE_SIZE or, where the records are that large, raise LOANTAPE_MAX_ANSWER_MB.',
+    cause,
+  })
 }
 
 /** The failure of an exchange that took longer than all its parts may. */

@@ -1,11 +1,12 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {ContractError, codeOf, messageOf} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
-import type {Page, World} from '../types.ts'
+import type {Page, WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import type {SourceClient} from './client.ts'
 import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from './envelope.ts'
 import {holdOutcome, readOutcome} from './read-ahead.ts'
+import type {SeenIds} from './seen-ids.ts'
 
 /** One walk, from its start or from where an earlier run got to. */
 export interface WalkRequest {
@@ -15,6 +16,10 @@ export interface WalkRequest {
   cursor: string | null
   /** Every cursor this walk has met, when it is resumed. */
   seenCursors: Iterable<string>
+  /** The ids of the records this walk has met; those of its pages are added. */
+  seenIds: SeenIds
+  /** The field of a record that holds its id. */
+  idField: string
   /** Records asked for per page. */
   pageSize: number
   filter?: {param: string; value: string} | undefined
@@ -22,7 +27,10 @@ export interface WalkRequest {
   envelope: string | null
 }
 
-const MOST_EMPTY_PAGES = 3
+/** A page may hold this many times the records asked for; one that ignores the size asked for holds the whole list. */
+const MOST_TIMES_PAGE = 10
+/** Pages in a row without a record that is new. */
+const MOST_STALE_PAGES = 3
 /** What a source answers with when it does not know a cursor, or no longer. */
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
@@ -30,7 +38,7 @@ const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
  * Walks through the pages of a list, each in the order of the source, one page being fetched ahead while the consumer
  * handles the last. A page already received is handed out even after the world's signal has aborted.
  *
- * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
+ * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
  * `SOURCE_REQUEST_REFUSED`, and those of the envelope; DeferredError `INTERRUPTED`; whatever the client throws
  */
 export async function* walkPages(
@@ -42,7 +50,7 @@ export async function* walkPages(
   const seen = new Set(request.seenCursors)
   if (request.cursor !== null) seen.add(request.cursor)
   let envelope = request.envelope === null ? null : parseEnvelope(request.envelope)
-  let emptyPages = 0
+  let stalePages = 0
 
   const fetchPage = (cursor: string | null): Promise<PromiseSettledResult<JsonAnswer>> =>
     holdOutcome(askForPage({...request, cursor}, client, consumer.signal))
@@ -56,11 +64,12 @@ export async function* walkPages(
       const {body, observedAt, receivedAt, length} = readOutcome(outcome)
       envelope ??= findEnvelope(body)
       const page = createPage({cursor, observedAt, receivedAt, length}, body, envelope)
+      if (page.records.length > request.pageSize * MOST_TIMES_PAGE) throw createOversized(request, page)
       const {nextCursor} = page
-      emptyPages = page.records.length === 0 ? emptyPages + 1 : 0
+      stalePages = addIds(page, request) > 0 ? 0 : stalePages + 1
       if (nextCursor !== null) {
         if (seen.has(nextCursor)) throw createLoop(request.path, seen.size)
-        if (emptyPages === MOST_EMPTY_PAGES) throw createEmptyPages(request.path)
+        if (stalePages === MOST_STALE_PAGES) throw createStale(request.path, page)
         seen.add(nextCursor)
         cursor = nextCursor
         ahead = fetchPage(cursor)
@@ -89,6 +98,16 @@ function createPage(
   envelope: Envelope,
 ): Page {
   return {...request, ...readPage(body, envelope), envelope: formatEnvelope(envelope)}
+}
+
+/** Notes the ids of a page, whole records where there is none; returns how many are new. */
+function addIds({records}: Page, {seenIds, idField}: WalkRequest): number {
+  let added = 0
+  for (const record of records) {
+    const id = typeof record === 'object' && record !== null && (record as WireRecord)[idField]
+    if (seenIds.add(typeof id === 'string' ? id : JSON.stringify(record))) added += 1
+  }
+  return added
 }
 
 async function askForPage(
@@ -142,20 +161,40 @@ function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: bool
   })
 }
 
+const UNTRUE = 'Nothing is concluded from this walk; warehouse and current release are as before.'
+const REPORT = 'Report this to whoever runs the source; the next run walks anew.'
+
 function createLoop(path: string, cursors: number): ContractError {
   return new ContractError({
     code: 'SOURCE_CURSOR_LOOP',
     problem: `Next cursor of GET ${path} was met before among the ${cursors} of this walk: expected one that leads on.`,
-    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'Report this to whoever runs the source, then run again.',
+    kept: UNTRUE,
+    next: REPORT,
   })
 }
 
-function createEmptyPages(path: string): ContractError {
+function createOversized({path, pageSize}: WalkRequest, {records}: Page): ContractError {
   return new ContractError({
-    code: 'SOURCE_EMPTY_PAGES',
-    problem: `${MOST_EMPTY_PAGES} empty pages in a row with has_more true at GET ${path}: expected records or an end.`,
+    code: 'SOURCE_TOO_LARGE',
+    problem: `Page of ${records.length} records at GET ${path}: expected about the ${pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
     kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'Report this to whoever runs the source, then run again.',
+    next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
+  })
+}
+
+function createStale(path: string, {records}: Page): ContractError {
+  if (records.length === 0) {
+    return new ContractError({
+      code: 'SOURCE_EMPTY_PAGES',
+      problem: `${MOST_STALE_PAGES} pages in a row without a new record at GET ${path}, the last empty, with has_more true: expected records or an end.`,
+      kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+      next: 'Report this to whoever runs the source, then run again.',
+    })
+  }
+  return new ContractError({
+    code: 'SOURCE_CURSOR_LOOP',
+    problem: `${MOST_STALE_PAGES} pages in a row of GET ${path} hold no record that is new, and each names another cursor: expected a list that leads on.`,
+    kept: UNTRUE,
+    next: REPORT,
   })
 }

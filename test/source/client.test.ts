@@ -164,15 +164,40 @@ test.each([301, 302, 303, 307, 308])('a %d never takes the key to another origin
   expect(server.requests).toHaveLength(1)
 })
 
-test('refuses an answer of more than 64 MiB at once', async () => {
+test('refuses an answer that is too large while it arrives', async () => {
+  let sent = 0
   await using server = await startTestServer((_request, response) => {
     response.writeHead(200, {'content-type': 'application/json'})
-    const chunk = Buffer.alloc(1024 * 1024, ' ')
-    for (let count = 0; count < 66; count += 1) response.write(chunk)
-    response.end('{}')
+    const chunk = Buffer.alloc(65_536, ' ')
+    const send = (): void => {
+      sent += 1
+      if (!response.destroyed) response.write(chunk, () => setImmediate(send))
+    }
+    send()
+  })
+  const error = await failureOf(ask(server, {maxAnswerMb: 0.5}))
+  expect(error).toMatchObject({code: 'SOURCE_TOO_LARGE', exitCode: 7})
+  expect(error.message).toMatch(/GET \/deals: more than 0.5 MiB.*LOANTAPE_PAGE_SIZE.*LOANTAPE_MAX_ANSWER_MB/)
+  expect(sent).toBeLessThan(200)
+  expect(server.requests).toHaveLength(1)
+})
+
+test.each([
+  ['objects', '{},'],
+  ['numbers', '1,'],
+  ['nested arrays', '[[]],'],
+])('refuses millions of %s before they are parsed', async (_, value) => {
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'})
+    response.end(`{"data":[${value.repeat(1_100_000)}0]}`)
   })
   expect(await failureOf(ask(server))).toMatchObject({code: 'SOURCE_TOO_LARGE', exitCode: 7})
-  expect(server.requests).toHaveLength(1)
+})
+
+test('reads a long text for what it is, whatever it holds', async () => {
+  const data = ['{[,'.repeat(1_000_000), '\\"[,', '\\']
+  await using server = await startTestServer((_request, response) => sendJson(response, {data}))
+  expect((await ask(server)).body).toEqual({data})
 })
 
 test('sends key, version and query under the prefix of the base URL', async () => {

@@ -67,7 +67,7 @@ test.each(['ECONNRESET', 'ENOTFOUND', 'UND_ERR_SOCKET', 'UND_ERR_BODY_TIMEOUT', 
   '%s is worth trying again',
   (code) => {
     const fault = Object.assign(new Error('fault'), {code})
-    const classified = classifyFault(fault, TARGET)
+    const classified = classifyFault(fault, TARGET, {maxAnswerMb: 32})
     expect(classified).toBeInstanceOf(RetryableError)
     expect(classified).toMatchObject({problem: code, cause: fault})
   },
@@ -79,5 +79,5 @@ test.each([
   Object.assign(new TypeError('bad argument'), {code: 'ERR_INVALID_ARG_TYPE'}),
   Object.assign(new Error('used after its end'), {code: 'UND_ERR_DESTROYED'}),
 ])('a fault of our own stays what it is: %s', (fault) => {
-  expect(classifyFault(fault, TARGET)).toBe(fault)
+  expect(classifyFault(fault, TARGET, {maxAnswerMb: 32})).toBe(fault)
 })

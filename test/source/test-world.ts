@@ -67,6 +67,7 @@ export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
     maxWaitMinutes: 60,
     requestTimeoutSeconds: 5,
     retries: 3,
+    maxAnswerMb: 32,
     ...changes,
   }
 }

@@ -2,13 +2,15 @@ import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {createClient} from '../../src/source/client.ts'
+import {createSeenIds} from '../../src/source/seen-ids.ts'
 import {type WalkRequest, walkPages} from '../../src/source/walk.ts'
 import type {Page} from '../../src/types.ts'
 import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
-  return {path: '/deals', cursor: null, seenCursors: [], pageSize: 2, envelope: null, ...changes}
+  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
+  return {path: '/deals', ...fresh, pageSize: 2, idField: 'id', ...changes}
 }
 
 /** A walk over a server of its own. */
@@ -215,6 +217,57 @@ test('goes past two empty pages, and past an empty last one', async () => {
   expect(pages.map((page) => page.records.length)).toEqual(sizes)
 })
 
+test.each([
+  ['the first page', () => ['a', 'b']],
+  ['pages it has shown', (turn: number) => (turn % 2 === 0 ? ['a', 'b'] : ['c', 'd'])],
+  ['records without ids', () => [undefined, undefined]],
+])('ends on a list that gives fresh cursors and only ever shows %s', async (_, idsOf) => {
+  await withWalk(
+    (_request, response, turn) =>
+      sendJson(response, {
+        data: idsOf(turn).map((id) => ({id, amount: 1})),
+        has_more: true,
+        next_cursor: `c${turn}`,
+      }),
+    async (walk, {requests}) => {
+      const error = await failureOf(collect(walk))
+      expect(error).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
+      expect(error.message).toMatch(/3 pages in a row of GET \/deals/)
+      expect(requests.length).toBeLessThanOrEqual(5)
+    },
+  )
+})
+
+test('a page of more than ten times the records asked for is refused', async () => {
+  const ofRecords =
+    (count: number): Handler =>
+    (_request, response) =>
+      sendJson(response, {data: Array.from({length: count}, () => ({})), has_more: false})
+  expect(await withWalk(ofRecords(20), collect)).toHaveLength(1)
+  const error = await withWalk(ofRecords(21), (walk) => failureOf(collect(walk)))
+  expect(error).toMatchObject({
+    code: 'SOURCE_TOO_LARGE',
+    exitCode: 7,
+    message: expect.stringMatching(
+      /Page of 21 records at GET \/deals.*the 2 asked for.*nothing is concluded/,
+    ),
+  })
+})
+
+test('goes past two pages of records it has shown, as when a list moves', async () => {
+  const pages = [['a', 'b'], ['b'], ['a', 'b'], ['c'], ['b'], ['a'], ['b']]
+  const seen = await withWalk(
+    (_request, response, turn) =>
+      sendJson(response, {
+        data: pages[turn]?.map((id) => ({id})),
+        has_more: turn < pages.length - 1,
+        next_cursor: `c${turn}`,
+      }),
+    collect,
+  )
+  expect(seen).toHaveLength(pages.length)
+})
+
 test.each([400, 404, 410, 422])('calls a %d on a cursor a refused cursor', async (status) => {
   const error = await withWalk(
     (_request, response) =>
@@ -325,7 +378,7 @@ test('sees every record once, in order, however many there are and wherever the 
   await using client = createClient(aClientConfig({baseUrl: server.url}), world)
   await fc.assert(
     fc.asyncProperty(
-      fc.array(fc.integer(), {maxLength: 40}),
+      fc.uniqueArray(fc.integer(), {maxLength: 40}),
       fc.integer({min: 1, max: 10}),
       fc.integer({min: 1, max: 5}),
       async (given, pageSize, pagesPerRun) => {

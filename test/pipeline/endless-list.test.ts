@@ -1,0 +1,82 @@
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import type {Fault} from '../../src/service/faults.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+const SMALL = {pageSize: 2, retries: 0}
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** Every page shows the records of the first, with the cursor of the true one. */
+function createStuckList(): Fault {
+  let first: unknown
+  return {
+    kind: 'mutate',
+    change: (page) => {
+      first ??= page.data
+      return {...page, data: first}
+    },
+  }
+}
+
+const countRequests = (path: RegExp) =>
+  lab.service.requests.entries.filter((one) => path.test(one.path)).length
+
+test('a list that ignores its cursor ends the walk after three pages, also one that is resumed, and the next is made anew', async () => {
+  lab.service.faults.add({match: {path: '/deals?'}, fault: createStuckList()})
+  lab.service.faults.add({match: {path: '/deals?', nth: 3}, fault: {kind: 'status', status: 500}})
+  expect(await failureOf(lab.walk(DAY_1, {config: SMALL}))).toMatchObject({code: 'SOURCE_FAILING'})
+  lab.service.requests.clear()
+  const failure = await failureOf(lab.walk(DAY_1, {config: SMALL}))
+  expect(failure).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
+  expect(failure.message).toMatch(/3 pages in a row.*Nothing is concluded.*walks anew/)
+  expect(countRequests(/^\/deals\?/)).toBe(3)
+  lab.service.faults.clear()
+  expect(await lab.walk(DAY_1, {config: SMALL})).toMatchObject({
+    certificate: {resumed: 0, distinct: 20, duplicates: 0},
+    changes: {created: 20},
+  })
+})
+
+test('a list of borrowers that ignores its cursor is no list: nothing is concluded for its deal', async () => {
+  const [first] = lab.service.store.ids()
+  const insert = lab.service.database
+  for (let number = 1; number <= 12; number += 1) {
+    insert.run(
+      `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+       values (?, ?, 'Ada', 'Roe', 'ada@example.com', 0, ?)`,
+      `bor_${number}`,
+      first ?? '',
+      Date.parse('2026-01-10T12:00:00Z') + number,
+    )
+  }
+  const config = {...SMALL, streams: 'deals,borrowers'}
+  await lab.walk(DAY_1, {config})
+  lab.service.store.update(first ?? '', {status: 'approved'})
+  lab.service.faults.add({match: {path: `/deals/${first}/borrowers`}, fault: createStuckList()})
+  lab.service.requests.clear()
+  expect((await lab.walk(DAY_2, {config})).streams).toMatchObject([
+    {failed: 1, changes: {missing: 0, vanished: 0}},
+  ])
+  expect(countRequests(/borrowers\?/)).toBe(4)
+})
+
+test('a page of far more records than were asked for is refused before one of them is read', async () => {
+  lab.service.faults.add({
+    match: {path: '/deals?'},
+    fault: {kind: 'mutate', change: (page) => ({...page, data: Array.from({length: 500_000}, () => ({}))})},
+  })
+  const failure = await failureOf(lab.walk(DAY_1, {config: SMALL}))
+  expect(failure).toMatchObject({code: 'SOURCE_TOO_LARGE', exitCode: 7})
+  expect(failure.message).toContain('Page of 500000 records')
+  lab.service.faults.clear()
+  expect((await lab.walk(DAY_1, {config: SMALL})).certificate).toMatchObject({records: 20, quarantined: 0})
+})
