@@ -242,6 +242,8 @@ export interface ReleaseManifest {
   as_of: string
   /** ISO 8601 with microseconds, UTC. */
   known_at: string
+  /** Of the last settle that counts: it stands for everything the release knows. Null in releases of earlier versions. */
+  history_id: string | null
   /** Business date of the last walk that counts. */
   observed_until: string
   currency: 'USD'

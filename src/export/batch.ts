@@ -203,6 +203,7 @@ function describeBatch(
     period: batch.period?.period ?? null,
     period_complete: batch.period?.isComplete ?? null,
     known_at: manifest.known_at,
+    history_id: manifest.history_id,
     currency: manifest.currency,
     time_zone: manifest.time_zone,
     files: batch.files,

@@ -179,6 +179,7 @@ function writeManifest(batch: {
     period: target.period,
     period_complete: target.isComplete,
     known_at: target.source.known_at,
+    history_id: target.source.history_id,
     currency: target.source.currency,
     time_zone: target.source.time_zone,
     files: files.map((file) => describeFile(profile, file)),

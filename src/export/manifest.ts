@@ -26,6 +26,8 @@ export interface BatchManifest {
   /** Whether the month was over and seen to its end; null without a period. */
   period_complete: boolean | null
   known_at: string
+  /** Stands for everything the release it was made from knew. */
+  history_id: string | null
   currency: 'USD'
   time_zone: string
   files: BatchFile[]
@@ -41,7 +43,7 @@ export interface BatchManifest {
 /** What a batch says of the release it was made from. */
 export type BatchSource = Pick<
   ReleaseManifest,
-  'release_id' | 'as_of' | 'known_at' | 'currency' | 'time_zone' | 'source'
+  'release_id' | 'as_of' | 'known_at' | 'history_id' | 'currency' | 'time_zone' | 'source'
 >
 
 const writtenManifest = z

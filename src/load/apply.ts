@@ -1,13 +1,12 @@
-import {DuckDBTimestampValue} from '@duckdb/node-api'
-import {z} from 'zod'
+import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
-import {STREAMS} from '../contract/streams.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
+import type {Database} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {buildBridgeSql} from './bridge.ts'
 import {carryLate} from './head.ts'
 import {inParts, isInPart} from './parts.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
+import {type Settle, settle} from './settle.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
 
 /** Which rows of `change` replace the latest state. */
@@ -16,6 +15,8 @@ const MOVES_HEAD = `not is_late and source <> 'gone'`
 /** What an apply needs beside the walk. */
 export interface Application {
   plan: ChangePlan
+  /** What brought the observations: a walk by default. */
+  kind?: Settle['kind']
   /** Business clock, microseconds since the epoch. */
   now: bigint
   details?: {fetched: number; failed: number} | undefined
@@ -33,12 +34,10 @@ export function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  {plan, now, details, alongside}: Application,
+  {plan, kind = 'walk', now, details, alongside}: Application,
 ): Promise<bigint> {
   const {head} = tablesOf(stream)
-  const store = async () => {
-    const recordedAt = await nextRecordedAt(db, now)
-    const recorded = new DuckDBTimestampValue(recordedAt)
+  const store = async (recorded: DuckDBTimestampValue) => {
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
     await inParts(db, ['temp.change', 'temp.absence'], () => db.run(buildReplacedSql(stream)))
     await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
@@ -49,9 +48,8 @@ export function applyObservations(
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await alongside?.()
     await dropPlan(db)
-    return recordedAt
   }
-  return withEnoughMemory(db, () => inTransaction(db, store))
+  return withEnoughMemory(db, () => settle(db, {kind, walkId: batch.walkId, now}, store))
 }
 
 /** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
@@ -83,22 +81,6 @@ async function completeCertificate(
   await inParts(db, [head, staged], () => db.run(buildBridgeSql(stream), [walkId]))
   await db.run(`delete from ${staged}`)
   await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
-}
-
-/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
-export async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
-  const tables = [
-    ...STREAMS.map((stream) => tablesOf(stream).version),
-    'warehouse.raw.walk',
-    'warehouse.raw.rate',
-  ]
-  const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
-    `select epoch_us(greatest(
-       ${tables.map((table) => `(select max(recorded_at) from ${table})`).join(',\n       ')}
-     )) as last`,
-  )
-  return last !== null && last >= now ? last + 1n : now
 }
 
 /** Version rows: what was observed as it was observed, and for absences the state that was last known. */

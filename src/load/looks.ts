@@ -31,7 +31,7 @@ export async function applyLooks(db: Database, stream: Stream, looks: Looks): Pr
   await rows.append(db, {catalog: 'temp', schema: 'main', table: 'staged_look'})
   const batch = {walkId: null, businessDate: looks.businessDate}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
-  await applyObservations(db, stream, batch, {plan, now: looks.now})
+  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now})
   await db.run('drop table temp.staged_look')
   return plan.appended
 }

@@ -148,6 +148,7 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
   const ids = replay.records.map(({entry}) => entry.quarantine_id)
   await applyObservations(db, stream, batch, {
     plan,
+    kind: 'replay',
     now: replay.now,
     alongside: () =>
       db.run(

@@ -1,9 +1,9 @@
 import {DATE, DECIMAL, DuckDBTimestampValue, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {RateObservation} from '../types.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
+import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
-import {nextRecordedAt} from './apply.ts'
+import {settle} from './settle.ts'
 
 /** What one reading of a feed showed; instants are microseconds since the epoch. */
 export interface RateReading {
@@ -38,9 +38,8 @@ export async function appendRates(
     {catalog: 'memory', schema: 'main', table: 'read_rate', types: [VARCHAR, DATE, DECIMAL(18, 8)]},
     latest.map(({rate, rateDate, units}) => [rate, rateDate, units]),
   )
-  return inTransaction(db, async () => {
-    const before = await db.one(seqRow, SELECT_SEQ)
-    const recordedAt = await nextRecordedAt(db, now)
+  const before = await db.one(seqRow, SELECT_SEQ)
+  await settle(db, {kind: 'rates', walkId: null, now}, async (recordedAt) => {
     await db.run(
       `insert into warehouse.raw.rate by name
        with known as (
@@ -61,18 +60,12 @@ export async function appendRates(
        from memory.main.read_rate as read_rate
        left join known on known.rate = read_rate.rate and known.rate_date = read_rate.rate_date
        where known.value is distinct from read_rate.value`,
-      [
-        feed,
-        new DuckDBTimestampValue(observedAt),
-        businessDate,
-        new DuckDBTimestampValue(recordedAt),
-        before.seq,
-      ],
+      [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
     )
-    const after = await db.one(seqRow, SELECT_SEQ)
-    const appended = after.seq - before.seq
-    return {appended, known: latest.length - appended}
   })
+  const after = await db.one(seqRow, SELECT_SEQ)
+  const appended = after.seq - before.seq
+  return {appended, known: latest.length - appended}
 }
 
 function pickLatest(observations: readonly RateObservation[]): RateObservation[] {

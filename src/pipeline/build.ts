@@ -10,7 +10,7 @@ import {listNeededReleases} from '../ledger/retention.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {findCurrentRelease, readRelease} from '../release/manifest.ts'
-import {type Moment, readSourceBridge, resolveMoment} from '../release/moment.ts'
+import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse} from '../release/past.ts'
 import {pruneReleases, type ReleaseRetention} from '../release/prune.ts'
 import {
@@ -65,6 +65,7 @@ interface Build {
   config: Config
   sources: Sources
   moment: Moment
+  historyId: string
   releaseId: string
   engine: string
   /** Whether the release is to become the current one. */
@@ -93,15 +94,27 @@ export async function buildRelease(
   const sources = readSources(config, moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
+  const historyId = await readHistoryId(db, moment.knownAt)
   const releaseId = releaseIdOf({
     ...moment,
+    historyId,
     timeZone: config.timeZone,
     dayCutoff: config.dayCutoff,
     fingerprint: fingerprintModels(models, checks, seeds),
     engine,
   })
   const isPlain = request.asOf === undefined && request.knownAt === undefined && request.select === undefined
-  const build = {folder, config, sources, moment, releaseId, engine, isPlain, select: request.select}
+  const build = {
+    folder,
+    config,
+    sources,
+    moment,
+    historyId,
+    releaseId,
+    engine,
+    isPlain,
+    select: request.select,
+  }
 
   const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
   const release = existing ?? (await buildAnew(db, build, world))
@@ -156,7 +169,7 @@ async function buildAnew(
   build: Build,
   world: World,
 ): Promise<{dir: string; manifest: ReleaseManifest}> {
-  const {folder, config, sources, moment, releaseId, select} = build
+  const {folder, config, sources, moment, historyId, releaseId, select} = build
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
   const whole = await compileModels(sources)
   const {plan, checks, dropped} =
@@ -196,6 +209,7 @@ async function buildAnew(
       release_id: releaseId,
       as_of: moment.asOf,
       known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
+      history_id: historyId,
       observed_until: source.business_date,
       currency: 'USD',
       time_zone: config.timeZone,

@@ -15,6 +15,7 @@ export const releaseManifestSchema: z.ZodType<ReleaseManifest> = z.object({
   release_id: z.string(),
   as_of: z.string(),
   known_at: z.string(),
+  history_id: z.string().nullable().default(null),
   observed_until: z.string(),
   currency: z.literal('USD'),
   time_zone: z.string(),

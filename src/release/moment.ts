@@ -82,6 +82,24 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
   return known_at
 }
 
+/**
+ * What stands for everything a release knows: the `history_id` of the last settle by then. A settle that told nothing new
+ * comes after `knownAt`, so the same release is named again.
+ *
+ * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
+ * @returns '' where nothing had been stored by then
+ */
+export async function readHistoryId(db: Database, knownAt: string): Promise<string> {
+  const {history_id} = await db.one(
+    z.object({history_id: z.string()}),
+    `select coalesce(arg_max(history_id, seq), '') as history_id
+     from history.raw.settle
+     where recorded_at <= cast($1 as timestamp)`,
+    [knownAt],
+  )
+  return history_id
+}
+
 function emptyHistory(): UnexpectedError {
   return new UnexpectedError({
     code: 'HISTORY_EMPTY',

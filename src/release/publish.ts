@@ -17,6 +17,8 @@ export interface ReleaseInputs {
   asOf: string
   /** ISO 8601 with microseconds, UTC. */
   knownAt: string
+  /** Stands for everything known by then: two folders that saw different things have different releases. */
+  historyId: string
   /** The zone and the cut-off of business dates. */
   timeZone: string
   dayCutoff: string
@@ -28,10 +30,10 @@ export interface ReleaseInputs {
 
 /** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
 export function releaseIdOf(inputs: ReleaseInputs): string {
-  const {asOf, knownAt, timeZone, dayCutoff, fingerprint, engine} = inputs
+  const {asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine} = inputs
   const digest = hash(
     'sha256',
-    [asOf, knownAt, timeZone, dayCutoff, fingerprint, engine, GENERATOR].join('\n'),
+    [asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR].join('\n'),
   )
   return `${asOf}-${digest.slice(0, 12)}`
 }

@@ -44,6 +44,7 @@ afterEach(() => data[Symbol.dispose]())
 const inputs: ReleaseInputs = {
   asOf: '2026-02-02',
   knownAt: '2026-02-02 23:30:00.000000',
+  historyId: 'a'.repeat(64),
   timeZone: 'America/New_York',
   dayCutoff: '06:00',
   fingerprint: 'f'.repeat(64),
@@ -58,6 +59,7 @@ test('a release id is its date and twelve hex digits, the same for the same inpu
 test.each<Partial<ReleaseInputs>>([
   {asOf: '2026-02-03'},
   {knownAt: '2026-02-02 23:30:00.000001'},
+  {historyId: 'b'.repeat(64)},
   {timeZone: 'America/Chicago'},
   {dayCutoff: '05:00'},
   {fingerprint: 'e'.repeat(64)},

@@ -7,6 +7,7 @@ import type {AccountMapping} from '../../src/contract/mapping.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
 import type {ReadLine} from '../../src/export/journal.ts'
 import {findJournalProfile} from '../../src/export/journal-profiles.ts'
+import {settle} from '../../src/load/settle.ts'
 import {parseCents} from '../../src/money.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {readJournal} from '../../src/pipeline/journal-read.ts'
@@ -20,7 +21,7 @@ import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createWorldAt} from './data.ts'
 import {aRecord} from './record.ts'
-import {walk} from './walks.ts'
+import {micros, walk} from './walks.ts'
 
 /** A lender's data folder whose days a test tells; disposing it removes it. */
 export interface Books extends Disposable {
@@ -78,8 +79,10 @@ export function openBooks(copied?: Books): Books {
     },
     async learnLate(day, today, dealId, amount, program) {
       await using db = await openWarehouse(folder)
-      await db.run(
-        `insert into warehouse.raw.deal_version by name
+      const now = micros(`${today}T12:00:00Z`)
+      await settle(db, {kind: 'replay', walkId: null, now}, (recordedAt) =>
+        db.run(
+          `insert into warehouse.raw.deal_version by name
          select * replace (
            (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
            'replay' as source,
@@ -87,14 +90,13 @@ export function openBooks(copied?: Books): Books {
            ${program === undefined ? 'loan_program' : quoteLiteral(program)} as loan_program,
            cast(${quoteLiteral(`${day} 12:00:00`)} as timestamp) as observed_at,
            cast(${quoteLiteral(day)} as date) as business_date,
-           greatest(
-             cast(${quoteLiteral(`${today} 12:00:00`)} as timestamp),
-             (select max(recorded_at) + interval 1 second from warehouse.raw.deal_version)
-           ) as recorded_at
+           $1 as recorded_at
          )
          from warehouse.raw.deal_version as known
          where deal_id = ${quoteLiteral(dealId)} and kind = 'seen' and business_date <= ${quoteLiteral(day)}
          order by known.observed_at desc limit 1`,
+          [recordedAt],
+        ),
       )
       await refreshHistory(db, folder)
     },

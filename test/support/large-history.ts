@@ -52,4 +52,13 @@ export async function writeLargeHistory(
       'instant' as created_at_precision
     from range(${deals}) as deals(deal), (select cast(range as integer) as day from range(${days}))
   `)
+  await db.run(`
+    insert into history.raw.settle by name
+    select
+      row_number() over (order by recorded_at) as seq,
+      'walk' as kind,
+      recorded_at,
+      md5(walk_id) as history_id
+    from history.raw.walk
+  `)
 }

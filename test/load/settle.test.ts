@@ -1,0 +1,106 @@
+import {cpSync} from 'node:fs'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {appendRates} from '../../src/load/rates.ts'
+import {readHistoryId} from '../../src/release/moment.ts'
+import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import type {Database} from '../../src/warehouse/database.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
+import {openHistory, openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
+import {aRecord} from '../support/record.ts'
+import {micros, walk} from '../support/walks.ts'
+
+let data: TestFolder
+
+beforeEach(() => {
+  data = createFolder()
+})
+
+afterEach(() => data[Symbol.dispose]())
+
+const readSettles = (db: Database) =>
+  db.all(anyRow, 'select seq, kind, recorded_at, history_id from warehouse.raw.settle order by seq')
+
+const walkAmount = (db: Database, day: string, amount: number) =>
+  walk(db, {at: `${day}T23:30:00Z`, pages: [[aRecord({loan_amount: amount})]]})
+
+function readRates(db: Database, day: string): Promise<{appended: number; known: number}> {
+  const at = micros(`${day}T23:40:00Z`)
+  const observations = [{rate: 'SOFR', rateDate: '2026-02-02', instant: 0n, units: 430_000_000n}]
+  return appendRates(db, {feed: 'ny-fed', observations, observedAt: at, businessDate: day, now: at})
+}
+
+test('whatever is stored for good has a row of its own; what stores nothing has none', async () => {
+  await using db = await openWarehouse(data.folder)
+  await walkAmount(db, '2026-02-02', 100)
+  expect(await readRates(db, '2026-02-02')).toEqual({appended: 1, known: 0})
+  expect(await readRates(db, '2026-02-03')).toEqual({appended: 0, known: 1})
+  await walkAmount(db, '2026-02-03', 100)
+  const settles = await readSettles(db)
+  expect(settles.map(({kind}) => kind)).toEqual(['walk', 'rates', 'walk'])
+  expect(new Set(settles.map(({history_id}) => history_id)).size).toBe(3)
+})
+
+test('a release is named by the last settle it knows of', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await walkAmount(db, '2026-02-02', 100)
+    await walkAmount(db, '2026-02-03', 100)
+    await refreshHistory(db, data.folder)
+  }
+  await using db = await openHistory(data.folder)
+  const ids = await db.all(anyRow, 'select history_id from history.raw.settle order by seq')
+  expect(await readHistoryId(db, '2026-02-03 23:29:59')).toBe(ids[0]?.history_id)
+  expect(await readHistoryId(db, '2026-02-03 23:30:00')).toBe(ids[1]?.history_id)
+})
+
+test('two histories that saw different things at one instant have different ids from there on', async () => {
+  const copy = dataFolderAt(`${data.folder.root}/copy`)
+  {
+    await using db = await openWarehouse(data.folder)
+    await walkAmount(db, '2026-02-02', 100)
+  }
+  cpSync(data.folder.warehouse, copy.warehouse)
+  const ends: Record<string, unknown>[][] = []
+  for (const [folder, amount] of [
+    [data.folder, 110],
+    [copy, 120],
+  ] as const) {
+    await using db = await openWarehouse(folder)
+    await walkAmount(db, '2026-02-03', amount)
+    ends.push(await readSettles(db))
+  }
+  const [one, other] = ends
+  expect(one?.[0]).toEqual(other?.[0])
+  expect(one?.[1]).toMatchObject({recorded_at: other?.[1]?.recorded_at})
+  expect(one?.[1]?.history_id).not.toBe(other?.[1]?.history_id)
+})
+
+/** As an earlier version has left a warehouse. */
+async function forgetSettles(folder: DataFolder): Promise<void> {
+  await using db = await openWarehouse(folder)
+  await db.run(
+    `drop table warehouse.raw.settle; delete from warehouse.main.migration where name = '0002_settle.sql'`,
+  )
+}
+
+test('a warehouse of an earlier version and an older copy of it have the ids in common that they share', async () => {
+  const copy = dataFolderAt(`${data.folder.root}/copy`)
+  {
+    await using db = await openWarehouse(data.folder)
+    await walkAmount(db, '2026-02-02', 100)
+    await readRates(db, '2026-02-02')
+  }
+  await forgetSettles(data.folder)
+  cpSync(data.folder.warehouse, copy.warehouse)
+  {
+    await using db = await openWarehouse(data.folder)
+    await walkAmount(db, '2026-02-03', 130)
+  }
+  await forgetSettles(data.folder)
+  await using now = await openWarehouse(data.folder)
+  await using before = await openWarehouse(copy)
+  const settles = await readSettles(now)
+  expect(settles).toMatchObject([{kind: 'earlier'}, {kind: 'earlier'}, {kind: 'earlier'}])
+  expect(await readSettles(before)).toEqual(settles.slice(0, 2))
+})
