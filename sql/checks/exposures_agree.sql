@@ -1,12 +1,15 @@
 -- mart.top_exposure lists the largest funded deals, and mart.concentration is of the same portfolio: the largest funded
--- deal, the largest deal, and the number of funded deals up to 25; likewise the largest borrower and their number.
+-- deal, the five and the ten largest, and the number of funded deals up to 25; likewise the largest borrower and their
+-- number.
 -- severity: error
 with
 top as (
   select
     count(*) as deals,
     max(loan_amount) as largest,
-    max(share_pct) as largest_pct
+    max(share_pct) as largest_pct,
+    sum(loan_amount) filter (where rank <= 5) as top_5,
+    sum(loan_amount) filter (where rank <= 10) as top_10
   from mart.top_exposure
   where dimension = 'deal'
 ),
@@ -14,7 +17,8 @@ top as (
 funded as (
   select
     count(*) as deals,
-    max(loan_amount) as largest
+    max(loan_amount) as largest,
+    nullif(sum(loan_amount), 0) as amount
   from core.deal
   where status_class = 'funded'
 ),
@@ -60,6 +64,8 @@ where
   top.deals <> least(funded.deals, 25)
   or top.largest is distinct from funded.largest
   or top.largest_pct is distinct from concentration.funded_top_1_pct
+  or round(top.top_5 / funded.amount * 100, 6) is distinct from concentration.funded_top_5_pct
+  or round(top.top_10 / funded.amount * 100, 6) is distinct from concentration.funded_top_10_pct
 union all
 select
   'mart.top_exposure borrower' as place,

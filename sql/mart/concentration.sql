@@ -14,6 +14,8 @@
 -- top_10_pct: share of the ten largest together
 -- hhi: Herfindahl-Hirschman index, the sum of the squared shares in percent; 10,000 is all in one bucket
 -- funded_top_1_pct: share of the largest bucket in the funded amount, in percent; null when nothing is funded
+-- funded_top_5_pct: share of the five largest together
+-- funded_top_10_pct: share of the ten largest together
 -- funded_hhi: the same index over the funded amount
 with
 dimensions as (
@@ -64,6 +66,8 @@ sums as (
     list_sum(max(amount, 10)) as top_10,
     sum(share * share) as squares,
     max(funded_amount) as funded_top_1,
+    list_sum(max(funded_amount, 5)) as funded_top_5,
+    list_sum(max(funded_amount, 10)) as funded_top_10,
     sum(funded_share * funded_share) as funded_squares
   from shares
   group by dimension
@@ -76,6 +80,8 @@ select
   round(sums.top_10 / nullif(summary.amount, 0) * 100, 6) as top_10_pct,
   round(sums.squares / 1e26, 6) as hhi,
   round(sums.funded_top_1 / nullif(summary.funded_amount, 0) * 100, 6) as funded_top_1_pct,
+  round(sums.funded_top_5 / nullif(summary.funded_amount, 0) * 100, 6) as funded_top_5_pct,
+  round(sums.funded_top_10 / nullif(summary.funded_amount, 0) * 100, 6) as funded_top_10_pct,
   round(sums.funded_squares / 1e26, 6) as funded_hhi
 from dimensions
 cross join mart.portfolio_summary as summary

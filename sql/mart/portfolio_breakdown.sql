@@ -3,6 +3,7 @@
 -- check: unique(dimension, sort_order)
 -- check: unique(dimension, bucket)
 -- check: not_null(dimension, bucket, sort_order, deals, amount, funded_deals, funded_amount)
+-- check: not_null(open_deals, open_amount, ended_deals, ended_amount)
 -- check: accepted(dimension, status, loan_program, state, size_band, ltv_band, created_month)
 --
 -- dimension: status, loan_program, state, size_band, ltv_band or created_month
@@ -14,6 +15,10 @@
 -- funded_deals: deals whose status is of class funded
 -- funded_amount: their sum, USD
 -- funded_share_pct: share of the whole funded amount, in percent
+-- open_deals: deals whose status is of class pipeline, funded or unclassified
+-- open_amount: their sum, USD
+-- ended_deals: deals whose status is of class ended_funded or ended_unfunded
+-- ended_amount: their sum, USD
 -- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
 -- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
 with
@@ -24,6 +29,7 @@ bucketed as (
     property_value,
     ltv,
     status_class = 'funded' as is_funded,
+    status_class not in ('ended_funded', 'ended_unfunded') as is_open,
     status,
     coalesce(loan_program, 'unknown') as loan_program,
     state,
@@ -69,6 +75,8 @@ totals as (
     sum(loan_amount) as amount,
     count(*) filter (where is_funded) as funded_deals,
     coalesce(sum(loan_amount) filter (where is_funded), 0) as funded_amount,
+    count(*) filter (where is_open) as open_deals,
+    coalesce(sum(loan_amount) filter (where is_open), 0) as open_amount,
     sum(cast(loan_amount as decimal(28, 2)) * ltv) as weighted_ltv,
     sum(loan_amount) filter (where ltv is not null) as valued_amount,
     sum(property_value) filter (where ltv is not null) as value
@@ -116,6 +124,10 @@ select
   ordered.funded_deals,
   cast(ordered.funded_amount as decimal(38, 2)) as funded_amount,
   round(ordered.funded_amount / nullif(summary.funded_amount, 0) * 100, 6) as funded_share_pct,
+  ordered.open_deals,
+  cast(ordered.open_amount as decimal(38, 2)) as open_amount,
+  ordered.deals - ordered.open_deals as ended_deals,
+  cast(ordered.amount - ordered.open_amount as decimal(38, 2)) as ended_amount,
   round(ordered.weighted_ltv / nullif(ordered.valued_amount, 0), 9) as wa_ltv,
   round(ordered.valued_amount / nullif(ordered.value, 0), 9) as pooled_ltv
 from ordered

@@ -25,20 +25,32 @@ export interface DemoResult {
   export_dirs: string[]
 }
 
+const count = z.coerce.number()
+
 interface Summary {
   deals: number
   amount: string
+  open_deals: number
+  open_amount: string
+  open_wa_ltv: number | null
   funded_deals: number
   funded_amount: string
-  wa_ltv: number | null
+  funded_wa_ltv: number | null
+  ended_deals: number
+  ended_amount: string
 }
 
 const summaryRow: z.ZodType<Summary> = z.object({
-  deals: z.coerce.number(),
+  deals: count,
   amount: z.string(),
-  funded_deals: z.coerce.number(),
+  open_deals: count,
+  open_amount: z.string(),
+  open_wa_ltv: z.number().nullable(),
+  funded_deals: count,
   funded_amount: z.string(),
-  wa_ltv: z.number().nullable(),
+  funded_wa_ltv: z.number().nullable(),
+  ended_deals: count,
+  ended_amount: z.string(),
 })
 
 interface Share {
@@ -46,13 +58,21 @@ interface Share {
   deals: number
   amount: string
   share_pct: number
+  open_deals: number
+  open_amount: string
+  funded_amount: string
+  funded_share_pct: number | null
 }
 
 const shareRow: z.ZodType<Share> = z.object({
   bucket: z.string(),
-  deals: z.coerce.number(),
+  deals: count,
   amount: z.string(),
   share_pct: z.number(),
+  open_deals: count,
+  open_amount: z.string(),
+  funded_amount: z.string(),
+  funded_share_pct: z.number().nullable(),
 })
 
 /** Totals and shares of a release. */
@@ -61,12 +81,9 @@ export async function readPortfolio(
 ): Promise<Pick<DemoResult, 'summary' | 'by_status' | 'by_program'>> {
   await using db = await openRelease(release)
   const readShares = (dimension: string) =>
-    db.all(
-      shareRow,
-      `select bucket, deals, amount, share_pct from mart.portfolio_breakdown
-       where dimension = $1 order by sort_order, bucket`,
-      [dimension],
-    )
+    db.all(shareRow, `from mart.portfolio_breakdown where dimension = $1 order by sort_order, bucket`, [
+      dimension,
+    ])
   return {
     summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
     by_status: await readShares('status'),
@@ -98,17 +115,19 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
   const query = `npx loantape query --data ${quoted}`
   const lines = [
     '',
-    `Portfolio: ${summary.deals} deals, ${dollars(summary.amount)}; funded ${summary.funded_deals} deals, ${dollars(summary.funded_amount)}; loan-to-value ${percent((summary.wa_ltv ?? 0) * 100)}.`,
+    renderTotal('Open:', summary.open_deals, summary.open_amount, summary.open_wa_ltv),
+    renderTotal('Funded:', summary.funded_deals, summary.funded_amount, summary.funded_wa_ltv),
+    renderTotal('Ended:', summary.ended_deals, summary.ended_amount),
     '',
-    renderShares('status', result.by_status),
+    renderStatuses(result.by_status),
     '',
-    renderShares('loan program', result.by_program),
+    renderPrograms(result.by_program),
   ]
   const last = result.days.at(-1)
   if (previous && last) {
     lines.push(
       '',
-      `Since the day before: deals ${signed(summary.deals - previous.deals)}, amount ${signed(difference(summary.amount, previous.amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
+      `Since the day before: open deals ${signed(summary.open_deals - previous.open_deals)}, open amount ${signed(difference(summary.open_amount, previous.open_amount))}, funded ${signed(difference(summary.funded_amount, previous.funded_amount))};`,
       `  ${last.changes.created} new, ${last.changes.updated} changed, ${last.changes.missing} missing, ${last.changes.vanished} vanished, ${last.changes.unchanged} unchanged.`,
     )
   }
@@ -118,16 +137,23 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
     ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
     '',
     'Two things to try next:',
-    `  ${query} "select * from mart.portfolio_breakdown where dimension = 'state' order by amount desc limit 10"`,
+    `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
     `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
   )
   return lines.join('\n')
 }
 
-function renderShares(title: string, shares: readonly Share[]): string {
+/** One line of the portfolio's totals, led by what it is the total of. */
+function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
+  const ratio = ltv === null ? '' : `; loan-to-value ${percent(ltv * 100)}`
+  return `${title.padEnd(8)}${groupThousands(String(deals))} deals, ${dollars(amount)}${ratio}.`
+}
+
+/** All deals; a status is wholly open or wholly ended. */
+function renderStatuses(shares: readonly Share[]): string {
   return renderTable(
     [
-      {title},
+      {title: 'status'},
       {title: 'deals', isNumber: true},
       {title: 'amount', isNumber: true},
       {title: 'share', isNumber: true},
@@ -137,6 +163,25 @@ function renderShares(title: string, shares: readonly Share[]): string {
       String(deals),
       dollars(amount),
       percent(share_pct),
+    ]),
+  )
+}
+
+function renderPrograms(shares: readonly Share[]): string {
+  return renderTable(
+    [
+      {title: 'loan program'},
+      {title: 'open deals', isNumber: true},
+      {title: 'open amount', isNumber: true},
+      {title: 'funded amount', isNumber: true},
+      {title: 'share of funded', isNumber: true},
+    ],
+    shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
+      bucket,
+      String(open_deals),
+      dollars(open_amount),
+      dollars(funded_amount),
+      funded_share_pct === null ? '–' : percent(funded_share_pct),
     ]),
   )
 }

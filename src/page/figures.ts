@@ -28,6 +28,11 @@ export function count(value: number | string | null): string {
   return value === null ? '–' : groupThousands(String(value))
 }
 
+/** A name of the data as words; a dash where there is none. */
+export function words(text: string | null | undefined): string {
+  return (text ?? '–').replaceAll('_', ' ')
+}
+
 /** A percentage that is one already: `61.4 %`. */
 export function percent(value: number | null, places = 1): string {
   return value === null ? '–' : `${value.toFixed(places)} %`

@@ -1,7 +1,6 @@
-import {formatCents} from '../money.ts'
 import {renderAreaChart, renderLegend, type Series} from './area-chart.ts'
+import {type Portfolio, renderBreakdown, renderStatuses, type Summary} from './breakdown.ts'
 import {
-  bar,
   type Column,
   count,
   dollars,
@@ -10,42 +9,16 @@ import {
   percent,
   ratio,
   table,
+  words,
 } from './figures.ts'
 import {type Html, html} from './html.ts'
 import {renderPage} from './page.ts'
-
-/** `mart.portfolio_summary`; amounts are decimal text. */
-export interface Summary {
-  deals: number
-  amount: string
-  pipeline_deals: number
-  pipeline_amount: string
-  funded_deals: number
-  funded_amount: string
-  wa_ltv: number | null
-  pooled_ltv: number | null
-  ltv_coverage_pct: number | null
-  average_amount: string | null
-  median_amount: string | null
-  largest_amount: string | null
-}
-
-/** A row of `mart.portfolio_breakdown`. */
-export interface Bucket {
-  dimension: string
-  bucket: string
-  deals: number
-  amount: string
-  share_pct: number | null
-  funded_amount: string
-  wa_ltv: number | null
-}
 
 /** A row of a table that not every release has: values as text, by column. */
 export type Cells = Record<string, string | null>
 
 /** Everything the portfolio report says. */
-export interface PortfolioReport {
+export interface PortfolioReport extends Portfolio {
   generator: string
   release_id: string
   as_of: string
@@ -56,10 +29,8 @@ export interface PortfolioReport {
     warned: number
     results: readonly {name: string; failures: number; samples: readonly string[]}[]
   }
-  summary: Summary
-  buckets: readonly Bucket[]
   days: readonly string[]
-  /** Amount by day of each status. */
+  /** Amount by day of each status that is open. */
   positions: readonly Series[]
   quality: readonly {metric: string; value: number | null; deals: number}[]
   /** Rows of `mart.funded_rollforward`, `mart.concentration` and `mart.top_exposure`; null where the release has none. */
@@ -67,9 +38,6 @@ export interface PortfolioReport {
   concentration: readonly Cells[] | null
   exposures: readonly Cells[] | null
 }
-
-/** Buckets a breakdown shows by itself; the rest is one row. */
-const SHOWN = 15
 
 /** The portfolio report as one self-contained page. */
 export function renderPortfolioReport(report: PortfolioReport): string {
@@ -85,14 +53,15 @@ export function renderPortfolioReport(report: PortfolioReport): string {
 ${report.observed_until < report.as_of && html`<p class="notice">There was no walk on ${report.as_of}: the figures are those of ${report.observed_until}.</p>`}
 ${renderFigures(report.summary)}
 <h2>By status</h2>
-${renderBreakdown(report, 'status', 'Status')}
-<h2>By loan program</h2>
+${renderStatuses(report)}
+<h2>Open deals by loan program</h2>
+<p class="muted small">In the pipeline, funded, or of a status nobody has classified; what has ended stands above, under its status.</p>
 ${renderBreakdown(report, 'loan_program', 'Loan program')}
-<h2>By loan-to-value</h2>
+<h2>Open deals by loan-to-value</h2>
 ${renderBreakdown(report, 'ltv_band', 'Loan-to-value, %')}
-<h2>By size</h2>
+<h2>Open deals by size</h2>
 ${renderBreakdown(report, 'size_band', 'Loan amount, $')}
-<h2>By state</h2>
+<h2>Open deals by state</h2>
 ${renderBreakdown(report, 'state', 'State')}
 ${renderPositions(report)}
 ${renderRollforward(report.rollforward)}
@@ -105,30 +74,22 @@ ${renderQuality(report)}
 
 function renderFigures(summary: Summary): Html {
   const figures: [name: string, value: string, note: string][] = [
-    [
-      'Portfolio',
-      dollarsAtAGlance(summary.amount),
-      `${count(summary.deals)} deals, ${dollars(summary.amount)}`,
-    ],
-    [
-      'Funded',
-      dollarsAtAGlance(summary.funded_amount),
-      `${count(summary.funded_deals)} deals, ${dollars(summary.funded_amount)}`,
-    ],
+    ['Open', dollarsAtAGlance(summary.open_amount), exactly(summary.open_deals, summary.open_amount)],
+    ['Funded', dollarsAtAGlance(summary.funded_amount), exactly(summary.funded_deals, summary.funded_amount)],
     [
       'Pipeline',
       dollarsAtAGlance(summary.pipeline_amount),
-      `${count(summary.pipeline_deals)} deals, ${dollars(summary.pipeline_amount)}`,
+      exactly(summary.pipeline_deals, summary.pipeline_amount),
     ],
     [
       'Weighted loan-to-value',
-      ratio(summary.wa_ltv),
-      `pooled ${ratio(summary.pooled_ltv)}, known for ${percent(summary.ltv_coverage_pct)} of the amount`,
+      ratio(summary.open_wa_ltv),
+      `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Known for ${percent(summary.ltv_coverage_pct)} of all amounts`,
     ],
     [
-      'Median deal',
-      dollarsAtAGlance(summary.median_amount),
-      `average ${dollarsAtAGlance(summary.average_amount)}, largest ${dollarsAtAGlance(summary.largest_amount)}`,
+      'Ended',
+      dollarsAtAGlance(summary.ended_amount),
+      `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
     ],
   ]
   return html`<div class="figures">${figures.map(
@@ -137,60 +98,12 @@ function renderFigures(summary: Summary): Html {
   )}</div>`
 }
 
-const words = (text: string | null | undefined) => (text ?? '–').replaceAll('_', ' ')
-
-/** Dimensions whose buckets have no order of their own. */
-const BY_AMOUNT = ['loan_program', 'state']
-
-function renderBreakdown({buckets, summary}: PortfolioReport, dimension: string, title: string): Html {
-  const rows = buckets.filter((bucket) => bucket.dimension === dimension)
-  const ordered = BY_AMOUNT.includes(dimension) ? rows.toSorted(byAmount) : rows
-  const rest = ordered.slice(SHOWN)
-  const shown = rest.length === 0 ? ordered : [...ordered.slice(0, SHOWN), addUp(rest)]
-  const longest = Math.max(...shown.map(({share_pct}) => share_pct ?? 0), 1)
-  const total: Bucket = {
-    ...summary,
-    dimension,
-    bucket: 'All',
-    share_pct: Number(summary.amount) === 0 ? null : 100,
-  }
-  const columns: Column<Bucket>[] = [
-    {title, cell: ({bucket}) => words(bucket)},
-    {
-      title: '',
-      kind: 'bar',
-      cell: ({bucket, share_pct}) => bucket !== total.bucket && bar(((share_pct ?? 0) / longest) * 100),
-    },
-    {title: 'Share', kind: 'number', cell: ({share_pct}) => percent(share_pct)},
-    {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
-    {title: 'Deals', kind: 'number', cell: ({deals}) => count(deals)},
-    {title: 'Funded', kind: 'number', cell: ({funded_amount}) => dollars(funded_amount)},
-    {title: 'WA LTV', kind: 'number', cell: ({wa_ltv}) => ratio(wa_ltv)},
-  ]
-  return html`<div class="breakdown">${table(columns, shown, total)}</div>`
-}
-
-const byAmount = (a: Bucket, b: Bucket) => Number(b.amount) - Number(a.amount)
-
-/** Several buckets as one; amounts are added in cents. */
-function addUp(buckets: readonly Bucket[]): Bucket {
-  const cents = (amounts: readonly string[]) =>
-    formatCents(amounts.reduce((sum, amount) => sum + BigInt(amount.replace('.', '')), 0n))
-  return {
-    dimension: '',
-    bucket: `${buckets.length} others`,
-    deals: buckets.reduce((sum, {deals}) => sum + deals, 0),
-    amount: cents(buckets.map(({amount}) => amount)),
-    share_pct: buckets.reduce((sum, {share_pct}) => sum + (share_pct ?? 0), 0),
-    funded_amount: cents(buckets.map(({funded_amount}) => funded_amount)),
-    wa_ltv: null,
-  }
-}
+const exactly = (deals: number, amount: string) => `${count(deals)} deals, ${dollars(amount)}`
 
 function renderPositions({days, positions}: PortfolioReport): Html | false {
   if (days.length < 2) return false
   return html`<h2>Position over time</h2>
-<p class="muted small">Amount at the end of each business date, by status.</p>
+<p class="muted small">Open amount at the end of each business date, by status.</p>
 ${renderLegend(positions)}
 ${renderAreaChart(days, positions)}`
 }
@@ -236,15 +149,13 @@ function renderConcentration(
   const deals = (exposures ?? []).filter(({dimension}) => dimension !== 'borrower')
   const columns: Column<Cells>[] = [
     {title: 'Dimension', cell: (row) => words(row.dimension)},
-    share('Largest', 'top_1_pct'),
-    share('Largest 5', 'top_5_pct'),
-    share('Largest 10', 'top_10_pct'),
-    {title: 'HHI', kind: 'number', cell: (row) => hhi(row.hhi)},
-    share('Largest, funded', 'funded_top_1_pct'),
-    {title: 'HHI, funded', kind: 'number', cell: (row) => hhi(row.funded_hhi)},
+    share('Largest', 'funded_top_1_pct'),
+    share('Largest 5', 'funded_top_5_pct'),
+    share('Largest 10', 'funded_top_10_pct'),
+    {title: 'HHI', kind: 'number', cell: (row) => hhi(row.funded_hhi)},
   ]
   return html`<h2>Concentration</h2>
-<p class="muted small">Share of the amount in the largest buckets; the Herfindahl-Hirschman index runs from 0 (spread) to 10,000 (all in one).</p>
+<p class="muted small">Share of the funded amount in the largest buckets; the Herfindahl-Hirschman index runs from 0 (spread) to 10,000 (all in one).</p>
 ${table(columns, rows)}
 ${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(EXPOSURE_COLUMNS, deals.slice(0, 10))}`}`
 }

@@ -11,16 +11,18 @@ const count = z.coerce.number()
 const summaryRow = z.object({
   deals: count,
   amount: z.string(),
+  open_deals: count,
+  open_amount: z.string(),
+  open_wa_ltv: z.number().nullable(),
+  ended_deals: count,
+  ended_amount: z.string(),
   pipeline_deals: count,
   pipeline_amount: z.string(),
   funded_deals: count,
   funded_amount: z.string(),
+  funded_wa_ltv: z.number().nullable(),
   wa_ltv: z.number().nullable(),
-  pooled_ltv: z.number().nullable(),
   ltv_coverage_pct: z.number().nullable(),
-  average_amount: z.string().nullable(),
-  median_amount: z.string().nullable(),
-  largest_amount: z.string().nullable(),
 })
 
 const bucketRow = z.object({
@@ -29,7 +31,10 @@ const bucketRow = z.object({
   deals: count,
   amount: z.string(),
   share_pct: z.number().nullable(),
+  open_deals: count,
+  open_amount: z.string(),
   funded_amount: z.string(),
+  funded_share_pct: z.number().nullable(),
   wa_ltv: z.number().nullable(),
 })
 
@@ -62,6 +67,22 @@ function requireTables({manifest: {release_id, tables}}: Release): void {
   })
 }
 
+/** A release of an earlier version does not say what is open. */
+async function requireOpenAmount(db: Database, {manifest: {release_id}}: Release): Promise<void> {
+  const column = await db.first(
+    z.object({column_name: z.string()}),
+    `select column_name from duckdb_columns()
+     where database_name = 'release' and table_name = 'portfolio_summary' and column_name = 'open_amount'`,
+  )
+  if (column) return
+  throw new ConfigError({
+    code: 'REPORT_TABLE',
+    problem: `Release '${release_id}' has no column 'open_amount' in mart.portfolio_summary: expected one that this version built.`,
+    kept: 'Nothing was written.',
+    next: 'Run `loantape build`, or name its date with --as-of.',
+  })
+}
+
 /**
  * The portfolio report of a release.
  *
@@ -70,6 +91,7 @@ function requireTables({manifest: {release_id, tables}}: Release): void {
 export async function reportPortfolio(release: Release): Promise<string> {
   requireTables(release)
   await using db = await openRelease(release)
+  await requireOpenAmount(db, release)
   const report: PortfolioReport = {
     ...release.manifest,
     summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
@@ -83,13 +105,14 @@ export async function reportPortfolio(release: Release): Promise<string> {
   return renderPortfolioReport(report)
 }
 
-/** The amount of each status on each day, in the order of `seed.status`; statuses never held are left out. */
+/** The amount of each open status on each day, in the order of `seed.status`; statuses never held are left out. */
 async function readPositions(db: Database): Promise<{days: string[]; positions: Series[]}> {
   const rows = await db.all(
     positionRow,
     `select position.day, position.status, cast(position.amount as double) as amount
      from mart.position_daily as position
      left join seed.status on status.status = position.status
+     where not starts_with(coalesce(status.class, 'unclassified'), 'ended')
      order by position.day, status.sort_order desc nulls last, position.status`,
   )
   const days = [...new Set(rows.map(({day}) => day))]

@@ -145,6 +145,16 @@ test.each([
   ],
   [
     'portfolio_totals_agree',
+    'update release.mart.portfolio_summary set open_amount = open_amount + 0.01',
+    'mart.portfolio_summary',
+  ],
+  [
+    'portfolio_totals_agree',
+    `update release.mart.portfolio_breakdown set ended_deals = 1 where dimension = 'ltv_band'`,
+    'mart.portfolio_breakdown ltv_band',
+  ],
+  [
+    'portfolio_totals_agree',
     `delete from release.mart.portfolio_breakdown where dimension = 'state'`,
     'mart.portfolio_breakdown state',
   ],

@@ -78,11 +78,16 @@ test.concurrent('the demo agrees with its release to the cent, and run again sho
   expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(3)
   const days = /^Day of .*: 12 events received by webhook, 12 deals read again, 12 of them changed\.$/gm
   expect(stdout.match(days)).toHaveLength(2)
-  const {deals, amount} = z.object({deals: z.number(), amount: z.string()}).parse(first.summary)
-  expect(stdout).toContain(`Portfolio: ${deals} deals, $${groupThousands(amount)}; funded`)
+  const {open_deals, open_amount} = z
+    .object({open_deals: z.number(), open_amount: z.string()})
+    .parse(first.summary)
+  expect(stdout).toContain(`Open:   ${open_deals} deals, $${groupThousands(open_amount)}; loan-to-value`)
+  expect(stdout).toMatch(
+    /^Funded: \d+ deals, \$[\d,]+\.\d\d; loan-to-value \d+\.\d %\.\nEnded: {2}\d+ deals, \$/m,
+  )
   expect(stdout).toMatch(/^status +deals +amount +share$/m)
   expect(stdout).toMatch(/^funded +\d+ +\$[\d,]+\.\d\d +\d+\.\d %$/m)
-  expect(stdout).toMatch(/^loan program +deals +amount +share$/m)
+  expect(stdout).toMatch(/^loan program +open deals +open amount +funded amount +share of funded$/m)
   expect(stdout).toMatch(/^bridge_12mo +\d+ +\$/m)
   const commands = [...stdout.matchAll(/^ {2}npx loantape query --data (.*) "(.*)"$/gm)]
   expect(commands).toHaveLength(2)

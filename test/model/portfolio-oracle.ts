@@ -67,6 +67,9 @@ export const orderOf = (status: string): number => CLASSES[status]?.order ?? 0
 export const isFunded = (position: Position | undefined): boolean =>
   position?.isPresent === true && classOf(position.status) === 'funded'
 
+export const isEnded = ({status}: Position): boolean => classOf(status).startsWith('ended')
+export const isOpen = (position: Position): boolean => !isEnded(position)
+
 /** Cents as the engine prints them. */
 export const money = (cents: bigint): string => `${cents / 100n}.${String(cents % 100n).padStart(2, '0')}`
 const moneyOrNull = (cents: bigint | null | undefined) =>
@@ -151,10 +154,16 @@ const RATIOS: [bigint, string][] = [
   [90n, '85–90'],
 ]
 
-function ltvBandOf({amount, value}: Position): string {
-  if (value === null || value <= 0n) return 'unknown'
+/** Loan-to-value in billionths, half up; null where it says nothing. */
+export function ltvOf({amount, value}: Position): bigint | null {
+  if (value === null || value <= 0n) return null
   const billionths = (2n * amount * 1_000_000_000n + value) / (2n * value)
-  if (billionths >= 1_000_000_000_000n) return 'unknown'
+  return billionths >= 1_000_000_000_000n ? null : billionths
+}
+
+function ltvBandOf(position: Position): string {
+  const {amount, value} = position
+  if (value === null || ltvOf(position) === null) return 'unknown'
   return RATIOS.find(([edge]) => amount * 100n <= value * edge)?.[1] ?? '>90'
 }
 
@@ -177,3 +186,16 @@ export function totalsBy(positions: readonly Position[], bucket: (position: Posi
   }
   return [...totals].map(([name, {deals, amount}]) => `${name} ${deals} ${money(amount)}`).sort()
 }
+
+/** All, the open, the ended and the funded deals and amounts by bucket, sorted. */
+export function partsBy(positions: readonly Position[], bucket: (position: Position) => string): string[] {
+  return [...Map.groupBy(positions, bucket)]
+    .map(([name, members]) => {
+      const parts = [members, members.filter(isOpen), members.filter(isEnded), members.filter(isFunded)]
+      return [name, ...parts.flatMap((part) => [part.length, money(sumAmounts(part))])].join(' ')
+    })
+    .sort()
+}
+
+export const sumAmounts = (positions: readonly Position[]): bigint =>
+  positions.reduce((sum, {amount}) => sum + amount, 0n)

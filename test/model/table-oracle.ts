@@ -5,13 +5,17 @@ import {
   classOf,
   createdOn,
   FIRST_DAY,
+  isEnded,
   isFunded,
+  isOpen,
   latestPositions,
+  ltvOf,
   money,
   orderOf,
   type Position,
   positionsOn,
   type Step,
+  sumAmounts,
 } from './portfolio-oracle.ts'
 
 type Cell = unknown
@@ -105,6 +109,51 @@ function rollForward(steps: readonly Step[], asOf: number): Cell[][] {
   })
 }
 
+/** The one row of the whole portfolio. */
+function summary(steps: readonly Step[], asOf: number): Cell[][] {
+  const present = positionsOn(steps, asOf)
+  const inClass = (name: string) => present.filter(({status}) => classOf(status) === name)
+  const [open, ended] = [present.filter(isOpen), present.filter(isEnded)]
+  const [funded, pipeline] = [inClass('funded'), inClass('pipeline')]
+  const amounts = present.map(({amount}) => amount).sort((a, b) => (a < b ? -1 : 1))
+  const count = BigInt(amounts.length)
+  const total = sum(amounts)
+  const middle = [
+    amounts.at(Math.floor((amounts.length - 1) / 2)),
+    amounts.at(Math.floor(amounts.length / 2)),
+  ]
+  const orNull = (cents: bigint | undefined) => (count === 0n || cents === undefined ? null : money(cents))
+  const sized = (positions: readonly Position[]) => [String(positions.length), money(sumAmounts(positions))]
+  return [
+    [
+      dateOf(asOf),
+      ...sized(present),
+      ...sized(open),
+      ...ratios(open),
+      ...sized(ended),
+      ...ratios(funded),
+      ...sized(pipeline),
+      ...sized(funded),
+      ...ratios(present),
+      percent(sumAmounts(present.filter((position) => ltvOf(position) !== null)), total),
+      orNull(count === 0n ? undefined : (2n * total + count) / (2n * count)),
+      orNull((sum(middle.map((amount) => amount ?? 0n)) + 1n) / 2n),
+      orNull(amounts.at(-1)),
+    ],
+  ]
+}
+
+/** Loan-to-value weighted by amount and pooled, over the positions that have one. */
+function ratios(positions: readonly Position[]): Cell[] {
+  const valued = positions.filter((position) => ltvOf(position) !== null)
+  const amount = sumAmounts(valued)
+  const value = sum(valued.map((position) => position.value ?? 0n))
+  const weighted = sum(valued.map((position) => position.amount * (ltvOf(position) ?? 0n)))
+  const of = (part: bigint, whole: bigint) =>
+    whole === 0n ? null : expect.closeTo(Number((part * SCALE) / whole) / Number(SCALE), 6)
+  return [of(weighted, amount * 1_000_000_000n), of(amount, value)]
+}
+
 function concentration(steps: readonly Step[], asOf: number): Cell[][] {
   const present = positionsOn(steps, asOf)
   const keys: typeof bucketOf = {deal: ({deal}) => String(deal), ...bucketOf}
@@ -119,7 +168,11 @@ function concentration(steps: readonly Step[], asOf: number): Cell[][] {
     }
     const all = sharesOf(present)
     const funded = sharesOf(present.filter(isFunded))
-    return [dimension, all.top(1), all.top(5), all.top(10), all.hhi, funded.top(1), funded.hhi]
+    return [
+      dimension,
+      ...[all.top(1), all.top(5), all.top(10), all.hhi],
+      ...[funded.top(1), funded.top(5), funded.top(10), funded.hhi],
+    ]
   })
 }
 
@@ -237,6 +290,7 @@ function stageDurations(steps: readonly Step[], asOf: number): Cell[][] {
 
 /** The tables that are recomputed whole, column by column. */
 export const tableOracles: Record<string, TableOracle> = {
+  'mart.portfolio_summary': summary,
   'mart.funded_rollforward': rollForward,
   'mart.funded_rollforward_deal': (steps) =>
     movementsOf(steps).map(({month, day, deal, term, amount}) => [

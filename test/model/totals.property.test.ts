@@ -8,6 +8,7 @@ import {aWalk, buildRelease, builtInPlan, noRow} from './history.ts'
 import {
   bucketOf,
   FIRST_DAY,
+  partsBy,
   positionsOn,
   replaySightings,
   type Sighting,
@@ -50,20 +51,18 @@ const sighting: fc.Arbitrary<Sighting> = fc.record({
 
 const total = z.object({place: z.string(), text: z.string()})
 
-/** Summary, breakdown and daily positions add up as the positions do. */
+/** Breakdown and daily positions add up as the positions do. */
 async function expectTotals(db: Database, steps: readonly Step[], day: number): Promise<void> {
   const positions = positionsOn(steps, day)
-  const summary = `select 'x' as place, concat_ws(' ', 'all', deals, amount) as text from mart.portfolio_summary`
-  const all = totalsBy(positions, () => 'all')
-  expect((await db.all(total, summary)).map(({text}) => text)).toEqual(all.length > 0 ? all : ['all 0 0.00'])
-
   const breakdown = await db.all(
     total,
-    `select dimension as place, concat_ws(' ', bucket, deals, amount) as text from mart.portfolio_breakdown`,
+    `select dimension as place, concat_ws(' ', bucket, deals, amount, open_deals, open_amount, ended_deals,
+       ended_amount, funded_deals, funded_amount) as text
+     from mart.portfolio_breakdown`,
   )
   for (const [dimension, bucket] of Object.entries(bucketOf)) {
     const texts = breakdown.filter(({place}) => place === dimension).map(({text}) => text)
-    expect(texts.sort(), dimension).toEqual(totalsBy(positions, bucket))
+    expect(texts.sort(), dimension).toEqual(partsBy(positions, bucket))
   }
 
   const daily = await db.all(

@@ -7,7 +7,7 @@ import {describeTables} from '../../src/pipeline/dictionary.ts'
 import {reportPortfolio} from '../../src/pipeline/report.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
@@ -202,6 +202,13 @@ test('a report of a release without the later tables leaves their sections out',
   const text = await reportPortfolio(release)
   expect(text).toContain('<h2>Position over time</h2>')
   expect(text).not.toMatch(/<h2>(Funded roll-forward|Concentration)/)
+  {
+    await using db = await openDatabase({attach: [{path: release.database, alias: 'older'}]})
+    await db.run('alter table older.mart.portfolio_summary drop column open_amount')
+  }
+  const failure = await failureOf(reportPortfolio(release))
+  expect(failure).toMatchObject({code: 'REPORT_TABLE', exitCode: 2})
+  expect(failure.message).toMatch(/no column 'open_amount'.* Run `loantape build`, or name its date/)
 })
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {

@@ -1,0 +1,122 @@
+import {formatCents} from '../money.ts'
+import {bar, type Column, count, dollars, percent, ratio, table, words} from './figures.ts'
+import {type Html, html} from './html.ts'
+
+/** `mart.portfolio_summary`; amounts are decimal text. */
+export interface Summary {
+  deals: number
+  amount: string
+  open_deals: number
+  open_amount: string
+  open_wa_ltv: number | null
+  ended_deals: number
+  ended_amount: string
+  pipeline_deals: number
+  pipeline_amount: string
+  funded_deals: number
+  funded_amount: string
+  funded_wa_ltv: number | null
+  wa_ltv: number | null
+  ltv_coverage_pct: number | null
+}
+
+/** A row of `mart.portfolio_breakdown`. */
+export interface Bucket {
+  dimension: string
+  bucket: string
+  deals: number
+  amount: string
+  share_pct: number | null
+  open_deals: number
+  open_amount: string
+  funded_amount: string
+  funded_share_pct: number | null
+  wa_ltv: number | null
+}
+
+/** What breakdowns are made from. */
+export interface Portfolio {
+  summary: Summary
+  buckets: readonly Bucket[]
+}
+
+/** Buckets a breakdown shows by itself; the rest is one row. */
+const SHOWN = 15
+
+/** All deals, the ended ones among them: a status is wholly the one or the other. */
+export function renderStatuses({buckets, summary}: Portfolio): Html {
+  const rows = buckets.filter(({dimension}) => dimension === 'status')
+  const total: Bucket = {...summary, ...ALL, share_pct: Number(summary.amount) === 0 ? null : 100}
+  const columns: Column<Bucket>[] = [
+    {title: 'Status', cell: ({bucket}) => words(bucket)},
+    barOf(rows, ({share_pct}) => share_pct),
+    {title: 'Share', kind: 'number', cell: ({share_pct}) => percent(share_pct)},
+    {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
+    {title: 'Deals', kind: 'number', cell: ({deals}) => count(deals)},
+    {title: 'WA LTV', kind: 'number', cell: ({wa_ltv}) => ratio(wa_ltv)},
+  ]
+  return html`<div class="breakdown">${table(columns, rows, total)}</div>`
+}
+
+/** What a row of totals has for its bucket's own columns. */
+const ALL = {dimension: '', bucket: 'All', funded_share_pct: null}
+
+/** A bar for each row, the longest for the largest share; none for the total. */
+function barOf(rows: readonly Bucket[], shareOf: (row: Bucket) => number | null): Column<Bucket> {
+  const longest = Math.max(...rows.map((row) => shareOf(row) ?? 0), 1)
+  return {
+    title: '',
+    kind: 'bar',
+    cell: (row) => row.bucket !== ALL.bucket && bar(((shareOf(row) ?? 0) / longest) * 100),
+  }
+}
+
+/** Dimensions whose buckets have no order of their own. */
+const BY_AMOUNT = ['loan_program', 'state']
+
+/** The buckets that hold open deals. */
+export function renderBreakdown({buckets, summary}: Portfolio, dimension: string, title: string): Html {
+  const rows = buckets.filter((bucket) => bucket.dimension === dimension && bucket.open_deals > 0)
+  const ordered = BY_AMOUNT.includes(dimension) ? rows.toSorted(byAmount) : rows
+  const rest = ordered.slice(SHOWN)
+  const shown = rest.length === 0 ? ordered : [...ordered.slice(0, SHOWN), addUp(rest)]
+  const openAmount = Number(summary.open_amount)
+  const shareOf = ({open_amount}: Bucket) =>
+    openAmount === 0 ? null : (Number(open_amount) / openAmount) * 100
+  const total: Bucket = {
+    ...summary,
+    ...ALL,
+    share_pct: null,
+    funded_share_pct: Number(summary.funded_amount) === 0 ? null : 100,
+  }
+  const columns: Column<Bucket>[] = [
+    {title, cell: ({bucket}) => words(bucket)},
+    barOf(shown, shareOf),
+    {title: 'Share', kind: 'number', cell: (row) => percent(shareOf(row))},
+    {title: 'Open amount', kind: 'number', cell: ({open_amount}) => dollars(open_amount)},
+    {title: 'Deals', kind: 'number', cell: ({open_deals}) => count(open_deals)},
+    {title: 'Funded', kind: 'number', cell: ({funded_amount}) => dollars(funded_amount)},
+    {title: 'Share of funded', kind: 'number', cell: ({funded_share_pct}) => percent(funded_share_pct)},
+  ]
+  return html`<div class="breakdown">${table(columns, shown, total)}</div>`
+}
+
+const byAmount = (a: Bucket, b: Bucket) => Number(b.open_amount) - Number(a.open_amount)
+
+/** Several buckets as one; amounts are added in cents. */
+function addUp(buckets: readonly Bucket[]): Bucket {
+  const cents = (amounts: readonly string[]) =>
+    formatCents(amounts.reduce((sum, amount) => sum + BigInt(amount.replace('.', '')), 0n))
+  return {
+    dimension: '',
+    bucket: `${buckets.length} others`,
+    deals: buckets.reduce((sum, {deals}) => sum + deals, 0),
+    amount: cents(buckets.map(({amount}) => amount)),
+    share_pct: null,
+    open_deals: buckets.reduce((sum, {open_deals}) => sum + open_deals, 0),
+    open_amount: cents(buckets.map(({open_amount}) => open_amount)),
+    funded_amount: cents(buckets.map(({funded_amount}) => funded_amount)),
+    funded_share_pct: buckets.reduce((sum, {funded_share_pct}) => sum + (funded_share_pct ?? 0), 0),
+    wa_ltv: null,
+  }
+}
