@@ -78,10 +78,10 @@ describe('headers', () => {
     const service = await aService()
     service.store.insert([aDeal(1)])
     const task = await readData<{id: string}>(await call(service, 'POST', `${DEAL}/tasks`, {title: 'x'}))
-    for (const headers of [undefined, {'content-type': 'application/x-www-form-urlencoded'}]) {
+    for (const type of [undefined, 'application/x-www-form-urlencoded', 'application/json']) {
       const send = async (path: string): Promise<unknown[]> => {
         const authorization = `Bearer ${API_KEY}`
-        const init = {method: 'POST', headers: {authorization, ...headers}}
+        const init = {method: 'POST', headers: {authorization, ...(type && {'content-type': type})}}
         const response = await fetch(service.url + path, init)
         return [response.status, (await readProblem(response)).code]
       }
