@@ -13,7 +13,7 @@
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
---   unknown, not positive, or so small that the ratio would be 1000 or more
+--   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv above 10` in mart.data_quality
 -- loan_program: null when unknown or blank
 -- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
 -- status_text: as the service has it
@@ -124,8 +124,8 @@ select
   deal.loan_amount,
   deal.property_value,
   case
-    when deal.billionths < 1000000000000
-      then cast(cast(deal.billionths as decimal(28, 0)) * 0.000000001 as decimal(12, 9))
+    when deal.amount_cents <= 10 * deal.value_cents
+      then cast(cast(deal.billionths as decimal(28, 0)) * 0.000000001 as decimal(19, 9))
   end as ltv,
   deal.loan_program,
   deal.status,

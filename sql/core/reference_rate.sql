@@ -30,7 +30,7 @@ select
   feed,
   rate,
   rate_date,
-  value,
+  cast(value as decimal(19, 8)) as value,
   observed_at,
   revisions
 from known

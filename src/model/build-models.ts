@@ -6,6 +6,7 @@ import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed, type Seed} from './seeds.ts'
+import {widenDecimals} from './wide-decimals.ts'
 
 /** What a release is built from: models in the order of their dependencies, and seeds. */
 export interface BuildPlan {
@@ -116,6 +117,7 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
   let rows = 0
   const build = async () => {
     rows = (await db.first(createdRow, sql))?.Count ?? 0
+    if (model.isPublished) await widenDecimals(db, table)
   }
   try {
     await (options.around?.(model, build) ?? build())

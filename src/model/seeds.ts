@@ -8,6 +8,7 @@ import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {listColumns} from './model-columns.ts'
 import {createModelError, createSqlError} from './model-error.ts'
+import {widenDecimal} from './wide-decimals.ts'
 
 /** One CSV of reference data that becomes the table `seed.<name>`. */
 export interface Seed {
@@ -95,7 +96,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const found = (await listColumns(db, rows)).filter(({name}) => name !== 'line')
   const columns = found.map(({name: header}) => {
     const name = header.split(':')[0]?.trim() ?? header
-    return {header, name, type: seed.types[name] ?? 'varchar'}
+    return {header, name, type: widenDecimal(name, seed.types[name] ?? 'varchar')}
   })
   for (const {header, name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
     await requireNoRow(db, seed, 'SEED_VALUE', `'${name}': expected ${type}`, {

@@ -226,6 +226,22 @@ test.each([
   expect(found?.samples.join(' ')).toContain(id)
 })
 
+test('warns of a loan-to-value above 1.5, and says which are taken for typos', async () => {
+  const valued = (deal_id: string, property_value: string) =>
+    aVersion({deal_id, loan_amount: '150000.00', property_value})
+  const versions = [valued('a', '100000.00'), valued('b', '99999.99'), valued('c', '14999.99')]
+  const found = (await findings({versions, walks: [aWalk(bridge({}))]})).find(
+    ({name}) => name === 'ltv_is_plausible',
+  )
+  expect(found).toMatchObject({
+    severity: 'warn',
+    samples: [
+      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept)',
+      'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
+    ],
+  })
+})
+
 test('warns of programs that are booked and have no account', async () => {
   const spoil = `update release.accounting.journal_line set account_code = null where account_code = '1200'`
   expect(await findings(booked, soon, spoil)).toMatchObject([

@@ -156,9 +156,8 @@ const RATIOS: [bigint, string][] = [
 
 /** Loan-to-value in billionths, half up; null where it says nothing. */
 export function ltvOf({amount, value}: Position): bigint | null {
-  if (value === null || value <= 0n) return null
-  const billionths = (2n * amount * 1_000_000_000n + value) / (2n * value)
-  return billionths >= 1_000_000_000_000n ? null : billionths
+  if (value === null || value <= 0n || amount > value * 10n) return null
+  return (2n * amount * 1_000_000_000n + value) / (2n * value)
 }
 
 function ltvBandOf(position: Position): string {
