@@ -258,7 +258,7 @@ export function listLastAttempts(ledger: Ledger): JobRun[] {
 }
 
 /** Runs are kept this long; no slot older than the last look is ever looked for again. */
-const KEPT_DAYS = 90
+export const KEPT_DAYS = 90
 
 /** Forgets what became of a job's slots long ago. */
 export function pruneRuns({db}: Ledger, job: string, now: number): void {

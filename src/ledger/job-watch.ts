@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Ledger} from './ledger.ts'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
 /** Until when a job's slots have been looked for; instants in ms since the epoch. */
 export interface JobWatch {
@@ -8,15 +8,27 @@ export interface JobWatch {
   /** When this schedule was first seen: no slot before it counts. */
   watchedFrom: number
   seenUntil: number
+  /** Where the last look that went over more than {@link JUMP_MS} began; null before the first. */
+  seenBefore: number | null
 }
 
+/** A clock that goes ahead or back by more than this between two looks has stepped, or its machine slept. */
+export const JUMP_MS = 120_000
+
 const watchRow: z.ZodType<JobWatch> = z
-  .object({schedule: z.string(), time_zone: z.string(), watched_from: z.string(), seen_until: z.string()})
+  .object({
+    schedule: z.string(),
+    time_zone: z.string(),
+    watched_from: z.string(),
+    seen_until: z.string(),
+    seen_before: z.string().nullable(),
+  })
   .transform((row) => ({
     schedule: row.schedule,
     timeZone: row.time_zone,
     watchedFrom: Date.parse(row.watched_from),
     seenUntil: Date.parse(row.seen_until),
+    seenBefore: row.seen_before === null ? null : Date.parse(row.seen_before),
   }))
 
 /** What is known of a job; undefined when it was never scheduled. */
@@ -29,7 +41,8 @@ export function findWatch(ledger: Ledger, job: string): JobWatch | undefined {
 export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
   ledger.db
     .prepare(
-      `insert or replace into job_watch (job, schedule, time_zone, watched_from, seen_until) values (?, ?, ?, ?, ?)`,
+      `insert or replace into job_watch (job, schedule, time_zone, watched_from, seen_until, seen_before)
+       values (?, ?, ?, ?, ?, ?)`,
     )
     .run(
       job,
@@ -37,8 +50,52 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
       watch.timeZone,
       new Date(watch.watchedFrom).toISOString(),
       new Date(watch.seenUntil).toISOString(),
+      watch.seenBefore === null ? null : new Date(watch.seenBefore).toISOString(),
     )
 }
+
+/**
+ * Takes back what was noted under a clock that has been far ahead of `now` since: slots are looked for again from where
+ * they were before, those that were not run are forgotten, and nothing is noted as later than now.
+ *
+ * @returns until when slots had been looked for, ms since the epoch; null where the clock was not ahead
+ */
+export function takeBackLooks(ledger: Ledger, now: number): number | null {
+  const row = ledger.db.prepare('select max(seen_until) as latest from job_watch').get()
+  const {latest} = z.object({latest: z.string().nullable()}).parse(row)
+  if (latest === null || Date.parse(latest) - now <= JUMP_MS) return null
+  const at = new Date(now).toISOString()
+  inLedgerTransaction(ledger, () => {
+    ledger.db
+      .prepare(
+        `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
+           seen_before = null
+         where seen_until > ?1`,
+      )
+      .run(at)
+    ledger.db
+      .prepare(
+        `delete from job_run
+         where state not in ('running', 'done')
+           and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)
+           and (slot > ?1 or attempt = 0)`,
+      )
+      .run(at)
+    for (const [table, column] of STAMPS) {
+      ledger.db.prepare(`update ${table} set ${column} = ?1 where ${column} > ?1`).run(at)
+    }
+  })
+  return Date.parse(latest)
+}
+
+/** Real instants from which something is counted. */
+const STAMPS = [
+  ['job_run', 'started_at'],
+  ['job_run', 'ended_at'],
+  ['run', 'started_at'],
+  ['run', 'ended_at'],
+  ['webhook_event', 'received_at'],
+] as const
 
 /** Since when anything has been scheduled here, ms since the epoch. */
 export function findFirstWatch(ledger: Ledger): number | undefined {

@@ -215,6 +215,7 @@ const MIGRATIONS = [
    ) strict;`,
   `create index run_by_start on run (started_at, run_id);
    create index run_by_success on run (command, ended_at) where exit_code = 0;`,
+  'alter table job_watch add column seen_before text',
 ]
 
 /**

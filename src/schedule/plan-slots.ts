@@ -1,6 +1,15 @@
-import {dropRun, endRun, listJobRuns, listOrphanedRuns, pruneRuns, recordSlot} from '../ledger/job-runs.ts'
-import {findWatch, storeWatch} from '../ledger/job-watch.ts'
+import {
+  dropRun,
+  endRun,
+  KEPT_DAYS,
+  listJobRuns,
+  listOrphanedRuns,
+  pruneRuns,
+  recordSlot,
+} from '../ledger/job-runs.ts'
+import {findWatch, type JobWatch, JUMP_MS, storeWatch, takeBackLooks} from '../ledger/job-watch.ts'
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
+import type {World} from '../types.ts'
 import {listSlots} from './cron.ts'
 import {findJob, type Job} from './job.ts'
 import {decideRetry, lastStartOf} from './retry.ts'
@@ -13,29 +22,49 @@ const NOTED_MS = 60_000
 
 /**
  * Records every slot that has become due since a job's slots were last looked for, queued or skipped. A job that is new,
- * or whose schedule has changed, has slots from now on.
+ * or whose schedule has changed, has slots from now on. What was looked for under a clock that was ahead is taken back.
  */
-export function planSlots(ledger: Ledger, jobs: readonly Job[], now: number): void {
+export function planSlots(
+  ledger: Ledger,
+  jobs: readonly Job[],
+  now: number,
+  {log}: Pick<World, 'log'>,
+): void {
+  const ahead = takeBackLooks(ledger, now)
+  if (ahead !== null) {
+    const reason = `slots had been looked for until ${new Date(ahead).toISOString()}; they are looked for again`
+    log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
+  }
   for (const job of jobs) {
     const {name, schedule, timeZone} = job
     const watch = findWatch(ledger, name)
     if (!watch || watch.schedule !== schedule || watch.timeZone !== timeZone) {
-      storeWatch(ledger, name, {schedule, timeZone, watchedFrom: now, seenUntil: now})
-      continue
-    }
-    for (let from = watch.seenUntil; from < now; from = Math.min(from + DAY_MS, now)) {
-      const until = Math.min(from + DAY_MS, now)
-      const due = listSlots(job, from, until)
-      if (due.length === 0 && (until < now || now - watch.seenUntil < NOTED_MS)) continue
-      inLedgerTransaction(ledger, () => {
-        for (const instant of due)
-          recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)
-        storeWatch(ledger, name, {...watch, seenUntil: until})
-        pruneRuns(ledger, name, now)
-      })
+      const fresh = {schedule, timeZone, watchedFrom: now, seenUntil: now, seenBefore: null}
+      storeWatch(ledger, name, fresh)
+    } else {
+      planJob(ledger, job, watch, now)
     }
   }
   dropOutdated(ledger, jobs, now)
+}
+
+function planJob(ledger: Ledger, job: Job, watch: JobWatch, now: number): void {
+  const {name} = job
+  const seenBefore = now - watch.seenUntil > JUMP_MS ? watch.seenUntil : watch.seenBefore
+  // What is older is forgotten as soon as it is recorded: a clock that is years ahead costs no more than this.
+  const first = Math.max(watch.seenUntil, now - KEPT_DAYS * DAY_MS)
+  for (let from = first; from < now; from = Math.min(from + DAY_MS, now)) {
+    const until = Math.min(from + DAY_MS, now)
+    const due = listSlots(job, from, until)
+    if (due.length === 0 && (until < now || now - watch.seenUntil < NOTED_MS)) continue
+    inLedgerTransaction(ledger, () => {
+      for (const instant of due) {
+        recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)
+      }
+      storeWatch(ledger, name, {...watch, seenUntil: until, seenBefore})
+      pruneRuns(ledger, name, now)
+    })
+  }
 }
 
 function judgeSlot(

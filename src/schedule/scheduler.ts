@@ -82,7 +82,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
     tick() {
       recordEnd?.()
       const now = world.realClock.now()
-      planSlots(ledger, jobs, now)
+      planSlots(ledger, jobs, now, world)
       planEvents(ledger, now)
       recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
       limit.enforce(now)

@@ -143,7 +143,7 @@ test('a slot that was skipped is no failure', async () => {
 })
 
 test('too long without a successful sync is told, also when there never was one', async () => {
-  const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now}
+  const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now, seenBefore: null}
   storeWatch(ledger, 'nightly', watch)
   now += 26 * HOUR
   await tellPeople(ledger, config, world())

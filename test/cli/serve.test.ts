@@ -99,7 +99,13 @@ function writeOnceDue(): void {
   mkdirSync(lab.folder.root)
   using ledger = openLedger(lab.folder.ledger)
   const anHourAgo = Date.now() - 3_600_000
-  storeWatch(ledger, 'once', {schedule, timeZone: 'UTC', watchedFrom: anHourAgo, seenUntil: anHourAgo})
+  storeWatch(ledger, 'once', {
+    schedule,
+    timeZone: 'UTC',
+    watchedFrom: anHourAgo,
+    seenUntil: anHourAgo,
+    seenBefore: null,
+  })
 }
 
 /** Starts a server and kills it, and nothing else, as soon as the run of `once` waits for the source. */

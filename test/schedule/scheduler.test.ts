@@ -7,7 +7,8 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
 import {adoptRun, endRun, type JobRun, listLatestJobRuns} from '../../src/ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
-import {createSilentLog} from '../../src/log.ts'
+import {storeEvent} from '../../src/ledger/webhook-events.ts'
+import {createSilentLog, type Log} from '../../src/log.ts'
 import {listSlots} from '../../src/schedule/cron.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {formatLocal} from '../../src/schedule/local-time.ts'
@@ -34,11 +35,11 @@ afterEach(() => {
   rmSync(root, {recursive: true, force: true})
 })
 
-const world = (signal = new AbortController().signal): World => ({
+const world = (signal = new AbortController().signal, log = createSilentLog()): World => ({
   clock: {now: () => now},
   realClock: {now: () => now, sleep: () => Promise.resolve()},
   random: () => 0.5,
-  log: createSilentLog(),
+  log,
   signal,
   onProgress: () => undefined,
   onStep: () => undefined,
@@ -72,7 +73,12 @@ function openLedgerAt(name: string): Ledger {
 }
 
 /** A scheduler as one process has it; runs end when the test says so. */
-function aScheduler(jobs: Job[], ledger = openLedgerAt('ledger.sqlite'), signal?: AbortSignal): Bench {
+function aScheduler(
+  jobs: Job[],
+  ledger = openLedgerAt('ledger.sqlite'),
+  signal?: AbortSignal,
+  log?: Log,
+): Bench {
   const started: string[] = []
   let finish: (end: ProcessEnd) => void = () => undefined
   let running: JobRun | undefined
@@ -88,7 +94,7 @@ function aScheduler(jobs: Job[], ledger = openLedgerAt('ledger.sqlite'), signal?
         })
       },
     },
-    world(signal),
+    world(signal, log),
   )
   const crash = async (end: ProcessEnd) => {
     finish(end)
@@ -149,6 +155,64 @@ test('two processes on one folder run each slot once between them', async () => 
   const started = both.flatMap((one) => one.started).sort()
   expect(started).toHaveLength(11)
   expect(new Set(started).size).toBe(11)
+})
+
+test.each([
+  ['400 days', 400 * DAY],
+  ['a day', DAY],
+])(
+  'a clock that was ahead by %s for an hour silences no job, runs no slot twice and says so',
+  async (_, ahead) => {
+    const jobs = [aJob(), aJob({name: 'often', schedule: '*/10 * * * *', catchUp: 'none'})]
+    const warnings: unknown[] = []
+    const log = Object.assign(createSilentLog(), {warn: (fields: unknown) => warnings.push(fields)})
+    const scheduler = aScheduler(jobs, openLedgerAt(':memory:'), undefined, log)
+    const passUntil = async (end: number, offset = 0) => {
+      for (; now - offset < end; now += 2 * MINUTE) {
+        scheduler.tick()
+        while (scheduler.current()) {
+          await scheduler.end()
+          scheduler.tick()
+        }
+      }
+    }
+    await passUntil(START + 5.5 * HOUR)
+    now += ahead
+    await passUntil(START + 6.6 * HOUR, ahead)
+    const rows = scheduler.ledger.db.prepare('select count(*) as n from job_run').get()
+    expect(Number(rows?.n)).toBeLessThan(15_000)
+    expect(warnings).toEqual([])
+
+    now -= ahead
+    const back = now
+    await passUntil(START + 2 * DAY)
+    expect(warnings).toMatchObject([{code: 'CLOCK_STEPPED'}])
+    expect(new Set(scheduler.started).size).toBe(scheduler.started.length)
+    const nightly = [1, 2].map((day) => `nightly 2026-06-0${day}T06:30:00.000Z`)
+    expect(scheduler.started).toEqual(expect.arrayContaining(nightly))
+    for (const {name, ...schedule} of jobs) {
+      const found = scheduler.ledger.db
+        .prepare('select slot from job_run where job = ? and slot > ? and slot <= ? order by slot')
+        .all(name, new Date(START + 5.5 * HOUR).toISOString(), new Date(now).toISOString())
+      const due = listSlots(schedule, START + 5.5 * HOUR, now - 1)
+      expect(found.map(({slot}) => Date.parse(String(slot)))).toEqual(due)
+    }
+    const later = scheduler.ledger.db.prepare(`select job from job_run where ended_at > ? and slot < ?`)
+    expect(later.all(new Date(now).toISOString(), new Date(back).toISOString())).toEqual([])
+  },
+)
+
+test('an event that came under a clock that was ahead is looked at when it is right again', () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  now = START + 400 * DAY
+  scheduler.tick()
+  storeEvent(scheduler.ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_1'}, now)
+  now = START + HOUR
+  scheduler.tick()
+  now += MINUTE
+  scheduler.tick()
+  expect(scheduler.started.at(-1)).toMatch(/^webhooks 2026-06-01T01:01/)
 })
 
 test('a slot that falls due during another run waits its turn', async () => {
