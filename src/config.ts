@@ -27,6 +27,7 @@ export interface Config {
   retries: number
   shrinkLimitPct: number
   changeLimitPct: number
+  growthLimitPct: number
   timeZone: string
   dayCutoff: string
   releasesKept: number

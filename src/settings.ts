@@ -122,7 +122,12 @@ export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
     description: 'Percentage of known deals that may be newly absent before the walk is refused.',
   }),
   changeLimitPct: number(0, 100).prefault('20').meta({
-    description: 'Percentage of known deals that may change amount or leave a funded status before refusal.',
+    description:
+      'Percentage of known deals that may change amount, leave a funded status or change another field, each counted by itself, before refusal.',
+  }),
+  growthLimitPct: number(0, 1_000_000).prefault('100').meta({
+    description:
+      'Percentage by which deals, or their amount, may grow between two walks before refusal; never asked of the first.',
   }),
   timeZone: z
     .string()

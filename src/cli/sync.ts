@@ -1,6 +1,6 @@
 import {type Command, Option} from 'commander'
 import {ConfigError} from '../errors.ts'
-import type {Acceptance} from '../load/guard.ts'
+import {ACCEPTABLE, type Acceptance} from '../load/guard.ts'
 import {type SyncResult, syncDeals} from '../pipeline.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
@@ -10,8 +10,6 @@ interface SyncOptions extends CommonOptions {
   dryRun?: boolean
   detail: boolean
 }
-
-const ACCEPTABLE: readonly Acceptance[] = ['shrink', 'change', 'envelope', 'source']
 
 /** `loantape sync`. */
 export function addSync(program: Command, cli: Cli): void {

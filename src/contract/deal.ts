@@ -78,6 +78,20 @@ export const dealStream: Stream = {
     {column: 'status', known: DEAL_STATUSES},
     {column: 'loan_program', known: null},
   ],
-  settled: {column: 'status', values: ['funded']},
+  settled: {
+    column: 'status',
+    values: ['funded', 'servicing'],
+    ended: [
+      'paid_off',
+      'sold',
+      'refinanced',
+      'foreclosed',
+      'charged_off',
+      'withdrawn',
+      'declined',
+      'cancelled',
+      'expired',
+    ],
+  },
   schema: dealSchema,
 }

@@ -58,10 +58,10 @@ export interface Stream {
   /** The columns whose new values are reported as drift. */
   vocabularies: readonly Vocabulary[]
   /**
-   * A guard watches records that leave these values of this column; the details of records in them, and what belongs to
-   * them, are fetched first.
+   * A guard watches records that enter or leave these values of this column, those with an `ended` value apart; the details
+   * of records in them, and what belongs to them, are fetched first.
    */
-  settled?: {column: string; values: readonly string[]}
+  settled?: {column: string; values: readonly string[]; ended: readonly string[]}
   /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }

@@ -64,7 +64,7 @@ export async function listHeadsAfter(db: Database, stream: Stream, instant: bigi
 }
 
 /** SQL of the latest states of the part under way: what an observation left out, and an absence all, was last shown. */
-function buildHeadSql(stream: Stream, condition = 'true'): string {
+export function buildHeadSql(stream: Stream, condition = 'true'): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) => {
     const isShown = mayBeAbsent ? `${name}_present` : `kind = 'seen'`

@@ -4,6 +4,7 @@ import type {Observation, WireRecord} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {applyObservations} from './apply.ts'
 import {listWireFields} from './details.ts'
+import {type GuardLimits, guardChanges} from './guard.ts'
 import {planChanges} from './plan-changes.ts'
 import {createStagedRows, tablesOf} from './stream-tables.ts'
 
@@ -14,13 +15,15 @@ export interface Looks {
   observations: readonly Observation[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
+  limits: GuardLimits
 }
 
 /**
  * Stores what records said between two walks, in one transaction, by the same entry as a walk. They prove nothing about
- * records that were not looked at.
+ * records that were not looked at. All that was looked at since the last walk is guarded as one.
  *
  * @returns how many versions were appended
+ * @throws GuardError when together they change more than a walk may
  */
 export async function applyLooks(db: Database, stream: Stream, looks: Looks): Promise<number> {
   await db.run(`create or replace temp table staged_look as from ${tablesOf(stream).staged} limit 0`)
@@ -31,6 +34,7 @@ export async function applyLooks(db: Database, stream: Stream, looks: Looks): Pr
   await rows.append(db, {catalog: 'temp', schema: 'main', table: 'staged_look'})
   const batch = {walkId: null, businessDate: looks.businessDate}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
+  guardChanges(plan, looks.limits, new Set(), stream)
   await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now})
   await db.run('drop table temp.staged_look')
   return plan.appended

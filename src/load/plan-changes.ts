@@ -4,8 +4,9 @@ import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {createIncoming, dropIncoming} from './incoming.ts'
+import {buildMovesSql, createLooked, type Movement, measureMovement} from './movement.ts'
 import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
-import {buildReachSql, buildRowHashSql, isSettledSql, tablesOf} from './stream-tables.ts'
+import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -16,8 +17,8 @@ export interface ChangePlan {
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number
-  /** Records whose amount moves or that leave a settled status. */
-  unsettled: number
+  /** What would be different from the last applied walk. */
+  moved: Movement
 }
 
 /** Staged observations that are applied together. */
@@ -39,7 +40,6 @@ const planRow = z.object({
   vanished: count,
   known: count,
   newly_absent: count,
-  unsettled: count,
   appended: count,
 })
 
@@ -68,6 +68,7 @@ async function compareStaged(
   const change = buildChangeSql(stream, walkId)
   const absence = buildAbsenceSql(stream, walkId)
   await createIncoming(db, stream, staged)
+  await createLooked(db, stream)
   await createTempTable(db, 'change', change)
   await createTempTable(db, 'absence', absence)
   // The latest states are held while what was staged streams by; a few staged rows are held instead.
@@ -78,18 +79,17 @@ async function compareStaged(
     await db.run(`insert into temp.absence ${absence}`)
     listed += (await db.one(listedRow, 'select count(*) as listed from incoming where is_listed')).listed
   })
-  const {known, newly_absent, unsettled, appended, ...counts} = await db.one(
-    planRow,
-    buildPlanSql(stream, walkId),
-    [listed],
-  )
-  return {counts, known, newlyAbsent: newly_absent, unsettled, appended}
+  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId), [
+    listed,
+  ])
+  const moved = await measureMovement(db, stream)
+  return {counts, known, newlyAbsent: newly_absent, moved, appended}
 }
 
 /** Drops what {@link planChanges} left. */
 export async function dropPlan(db: Database): Promise<void> {
   await dropIncoming(db)
-  for (const table of ['change', 'absence']) await db.run(`drop table temp.${table}`)
+  for (const table of ['change', 'absence', 'looked']) await db.run(`drop table temp.${table}`)
 }
 
 /** The value a column has after this observation `i`, given the state before it `h`. */
@@ -105,18 +105,13 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
-function buildUnsettledSql(stream: Stream): string {
-  const {amountColumn} = stream
-  const moves = amountColumn === undefined ? 'false' : `h.${amountColumn} is distinct from i.${amountColumn}`
-  return `${moves} or (${isSettledSql(stream, 'h')} and not ${isSettledSql(stream, 'i')})`
-}
-
 function buildChangeSql(stream: Stream, walkId: string | null): string {
   const {idColumn} = stream
   const {head, staged} = tablesOf(stream)
   // What a walk under way has read of a record must not supersede what is read of it between its runs.
   const orInOpenWalk = walkId === null ? `or i.${idColumn} in (select ${idColumn} from ${staged})` : ''
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
+  const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
   // A record that is as it was leaves no row here: an unchanged walk costs no memory.
   return `
@@ -137,7 +132,11 @@ function buildChangeSql(stream: Stream, walkId: string | null): string {
         h.list_hash as head_list_hash,
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
-        ${buildUnsettledSql(stream)} as is_unsettled,
+        ${buildMovesSql(
+          stream,
+          (name) => `h.${name}`,
+          (name) => columnsNow.get(name) ?? '',
+        )},
         exists (
           from warehouse.raw.quarantine q
           where q.stream = ${quoteLiteral(stream.name)}
@@ -252,7 +251,6 @@ function buildPlanSql(stream: Stream, walkId: string | null): string {
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
         $1 - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
-        count(*) filter (content = 'updated' and is_unsettled) as unsettled,
         count(*) filter (is_appended) as appended
       from change
     ),

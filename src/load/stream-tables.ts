@@ -38,18 +38,17 @@ export function amountOf({amountColumn}: Stream): string {
   return amountColumn ?? 'cast(0 as decimal(18, 2))'
 }
 
-/** SQL of a column as its values are compared. */
-export function comparedSql({columns}: Stream, column: string, alias?: string): string {
-  const value = alias ? `${alias}.${column}` : column
+/** SQL of a column, or of another expression of its values, as they are compared. */
+export function comparedSql({columns}: Stream, column: string, value: string = column): string {
   return columns.find(({name}) => name === column)?.isCanonical ? canonicalSql(value) : value
 }
 
-/** SQL condition on a row of a stream's tables: it has one of the settled values. */
-export function isSettledSql(stream: Stream, alias?: string): string {
+/** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */
+export function isSettledSql(stream: Stream, value?: string): string {
   const {settled} = stream
   if (!settled) return '1 = 0'
   const values = settled.values.map(quoteLiteral).join(', ')
-  return `${comparedSql(stream, settled.column, alias)} in (${values})`
+  return `${comparedSql(stream, settled.column, value)} in (${values})`
 }
 
 /** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it. */

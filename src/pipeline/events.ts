@@ -79,6 +79,7 @@ async function lookAgain(
     const appended = await applyLooks(db, dealStream, {
       businessDate: past && past.businessDate > today ? past.businessDate : today,
       observations,
+      limits: source,
       now: BigInt(world.clock.now()) * 1000n,
     })
     if (appended > 0) await refreshHistory(db, folder)

@@ -1,3 +1,4 @@
+import {randomUUID} from 'node:crypto'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {realClock} from '../../src/clock.ts'
 import type {Fault} from '../../src/service/faults.ts'
@@ -197,6 +198,40 @@ test.concurrent('a walk that lost more deals than a day can explain is refused u
   expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
   expect(await readStanding(folder)).toEqual(before)
   expect(readJson(await sync({}, '--no-detail', '--accept-shrink'))).toMatchObject({outcome: 'released'})
+})
+
+const spoilDeals = (change: (deal: object, index: number) => object[]): Fault => ({
+  kind: 'mutate',
+  change: (page) => ({...page, data: (page.data as object[]).flatMap(change)}),
+})
+
+test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]>([
+  [
+    'every deal becomes funded',
+    'change',
+    spoilDeals((deal) => [{...deal, status: 'Funded'}]),
+    /60 deals become funded, more than half of the 60 in the pipeline/,
+  ],
+  [
+    'every address, value and program is another',
+    'change',
+    spoilDeals((deal) => [{...deal, property_address: 'X', property_value: 1, loan_program: 'y'}]),
+    /60 of 60 known deals change their property_address.*60.* property_value.*60.* loan_program, more than 20 %/,
+  ],
+  [
+    'every deal comes eleven times, under other ids',
+    'growth',
+    spoilDeals((deal) => Array.from({length: 11}, (_, n) => ({...deal, ...(n > 0 && {id: randomUUID()})}))),
+    /660 deals where there were 60, more than 100 % more; an amount of 231000000\.00 where there were 21000000\.00/,
+  ],
+])('a night on which %s is refused until accepted', async (_, accept, fault, words) => {
+  const {folder, sync, spoilPages} = openCase()
+  spoilPages(fault)
+  const failure = readFailure(await sync({}, '--no-detail'))
+  expect(failure).toMatchObject({code: `GUARD_${accept.toUpperCase()}`, exitCode: 8})
+  expect(failure.message).toMatch(words)
+  expect(await readStanding(folder)).toEqual(before)
+  expect(readJson(await sync({}, '--no-detail', '--accept', accept))).toMatchObject({outcome: 'released'})
 })
 
 test.concurrent('a clock before the last walk is refused', async () => {

@@ -1,4 +1,7 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
 import {childIdOf, type Stream} from '../../src/contract/stream.ts'
 import {parseChildStreams, STREAMS} from '../../src/contract/streams.ts'
 import {ConfigError} from '../../src/errors.ts'
@@ -52,4 +55,17 @@ test('the setting names the deals and any of the others, in any order', () => {
   expect(names('deals')).toEqual([])
   expect(names(' documents, deals,borrowers ')).toEqual(['borrowers', 'documents'])
   for (const text of ['', 'borrowers', 'deals,tenants']) expect(() => names(text)).toThrow(ConfigError)
+})
+
+test('the guard of deals takes the statuses that count as funded or ended from the shipped seed', () => {
+  const rows = readFileSync(join(import.meta.dirname, '../../sql/seeds/status.csv'), 'utf8')
+    .trim()
+    .split('\n')
+  const listStatuses = (...classes: string[]) =>
+    rows.map((row) => row.split(',')).flatMap(([status, named]) => (classes.includes(named!) ? [status] : []))
+  expect(dealStream.settled).toEqual({
+    column: 'status',
+    values: listStatuses('funded'),
+    ended: listStatuses('ended_funded', 'ended_unfunded'),
+  })
 })

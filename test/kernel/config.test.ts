@@ -29,6 +29,7 @@ test('settings that are not given have their defaults', () => {
     retries: 5,
     shrinkLimitPct: 5,
     changeLimitPct: 20,
+    growthLimitPct: 100,
     timeZone: 'America/New_York',
     dayCutoff: '06:00',
     releasesKept: 7,

@@ -173,25 +173,37 @@ test('a deal whose own page said it was gone before it was last observed is stil
   expect((await readHeads(db)).a).toMatchObject({kind: 'seen'})
 })
 
-test('records that change their amount or leave funded count as unsettled, others do not', async () => {
-  const deals = ['a', 'b', 'c', 'd', 'e'].map((id) =>
-    aRecord({id, status: id === 'b' ? ' Funded' : 'funded'}),
-  )
-  await walk(db, {at: DAY_1, pages: [deals]})
-  const [first, second, third, fourth, fifth] = deals
+test('what moves is counted by kind: amounts, settled statuses left and entered, other columns', async () => {
+  const known = {property_value: 500_000, loan_program: 'bridge'}
+  const funded = ['a', 'b', 'c', 'd'].map((id) => aRecord({id, status: 'Funded', ...known}))
+  const open = ['e', 'f', 'g'].map((id) => aRecord({id, status: 'approved'}))
+  await walk(db, {at: DAY_1, pages: [[...funded, ...open, aRecord({id: 'h', status: 'withdrawn'})]]})
+  const [a, b, c] = funded
+  const [e, f, g] = open
   const {plan} = await stageWalk(db, {
     at: DAY_2,
     pages: [
       [
-        {...first, loan_amount: 1},
-        {...second, status: 'draft'},
-        {...third, property_address: 'elsewhere'},
-        {...fourth, property_value: 1, status: 'FUNDED\t'},
-        {...fifth, id: 'new'},
+        {...a, loan_amount: 1, status: 'servicing'},
+        {...b, status: 'draft'},
+        {...c, property_address: 'elsewhere', property_value: null, status: ' funded'},
+        // What was not known before is no change, and neither is another spelling.
+        {...e, ...known, status: 'APPROVED'},
+        {...f, status: 'funded'},
+        {...g, status: 'closing', created_at: '2026-01-06'},
+        aRecord({id: 'new', loan_amount: 5}),
       ],
     ],
   })
-  expect(plan).toMatchObject({known: 5, unsettled: 2, newlyAbsent: 1})
+  expect(plan).toMatchObject({known: 8, newlyAbsent: 2})
+  expect(plan.moved).toEqual({
+    before: {records: 8, amountCents: 2_800_000_00n, pipeline: 3},
+    after: {records: 9, amountCents: 2_450_006_00n},
+    amounts: 1,
+    left: 1,
+    entered: 1,
+    columns: {status: 2, property_address: 1, property_value: 1, loan_program: 0},
+  })
 })
 
 test('a field that a record leaves out keeps the value it had', async () => {

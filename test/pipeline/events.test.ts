@@ -115,6 +115,27 @@ test('a deal that is new is appended with all its fields', async () => {
   expect((await lab.walk('2026-06-02T17:00:00Z')).changes).toMatchObject({created: 0, unchanged: 6})
 })
 
+test('deals that become funded event by event are refused as one, until a walk is told to accept them', async () => {
+  lab.service.store.insert(someDeals(45).slice(5))
+  await lab.walk('2026-06-01T17:00:00Z', {accept: ['growth']})
+  const fund = (first: number, count: number, now = NOON) => {
+    const ids = someDeals(45)
+      .slice(first, first + count)
+      .map(({id}) => id)
+    for (const id of ids) change(id, {status: 'funded'})
+    receive(...ids)
+    return applyEvents(lab.config, lab.createWorld(now))
+  }
+  const refusal = {code: 'GUARD_CHANGE', exitCode: 8, problem: expect.stringMatching(/30 deals .* of the 45/)}
+  expect(await fund(0, 20)).toMatchObject({outcome: 'applied', appended: 20})
+  expect(await failureOf(fund(20, 10))).toMatchObject(refusal)
+  expect(countWaiting()).toBe(10)
+  expect(await failureOf(lab.walk('2026-06-02T23:00:00Z'))).toMatchObject(refusal)
+  const {changes} = await lab.walk('2026-06-02T23:30:00Z', {accept: ['change']})
+  expect(changes).toMatchObject({updated: 10, unchanged: 35})
+  expect(await fund(30, 5, '2026-06-03T16:00:00Z')).toMatchObject({outcome: 'applied', appended: 5})
+})
+
 test('a deal that is gone is left to a walk, which proves it', async () => {
   lab.service.store.remove('deal_000005')
   receive('deal_000005')
