@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {parseCents} from '../money.ts'
-import {idField} from './fields.ts'
+import {idField, sourceText} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import type {Stream} from './stream.ts'
 
@@ -34,11 +34,11 @@ const cents = z.unknown().transform((value, context): bigint => {
 const dealSchema = z
   .object({
     id: idField,
-    property_address: z.string().nullable(),
+    property_address: sourceText.nullable(),
     loan_amount: cents,
     property_value: cents.nullable().optional(),
-    loan_program: z.string().nullable().optional(),
-    status: z.string().min(1),
+    loan_program: sourceText.nullable().optional(),
+    status: sourceText.refine((status) => status !== '', 'expected a status'),
     created_at: instantOrDate,
   })
   .transform(({id, created_at, ...rest}) => ({

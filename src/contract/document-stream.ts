@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {dealStream} from './deal.ts'
-import {idField} from './fields.ts'
+import {idField, sourceText} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import {childIdOf, type Stream} from './stream.ts'
 
@@ -8,7 +8,7 @@ const documentSchema = z
   .object({
     id: idField,
     deal_id: idField,
-    category: z.string().nullish(),
+    category: sourceText.nullish(),
     created_at: instantOrDate.nullish(),
   })
   .transform(({id, deal_id, category, created_at}) => ({

@@ -2,10 +2,22 @@ import {z} from 'zod'
 import {isCalendarDate} from '../clock.ts'
 import {parseCents} from '../money.ts'
 
-/** An id of the source. Half of a surrogate pair is stored as U+FFFD: ids that differ in it alone would be one. */
-export const idField: z.ZodType<string> = z
+const LONGEST_SOURCE_TEXT = 8192
+
+/**
+ * A text of the source: longer ones, and NUL, are what PostgreSQL, workbooks and the formats of accounting programs do not take.
+ */
+export const sourceText: z.ZodType<string> = z
   .string()
-  .min(1)
+  .refine((text) => !text.includes('\0'), 'expected text without NUL')
+  .refine(
+    (text) => text.length <= LONGEST_SOURCE_TEXT,
+    `expected at most ${LONGEST_SOURCE_TEXT} characters of text`,
+  )
+
+/** An id of the source. Half of a surrogate pair is stored as U+FFFD: ids that differ in it alone would be one. */
+export const idField: z.ZodType<string> = sourceText
+  .refine((id) => id !== '', 'expected an id')
   .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
 
 // Ranges instead of classes such as \p{Cc}: the patterns stand in the API's description, and few languages know all classes.

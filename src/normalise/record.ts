@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../types.ts'
 import {createSealer} from './seal.ts'
@@ -77,13 +78,17 @@ function isObject(value: unknown): value is WireRecord {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
+function isId(value: unknown): value is string {
+  return idField.safeParse(value).success
+}
+
 function readId(record: unknown, {idField, parent}: Stream): string | null {
   if (!isObject(record)) return null
   const id = record[idField]
-  if (typeof id !== 'string' || id === '') return null
+  if (!isId(id)) return null
   if (!parent) return id
   const parentId = record[parent.column]
-  return typeof parentId === 'string' ? childIdOf(parentId, id) : null
+  return isId(parentId) ? childIdOf(parentId, id) : null
 }
 
 function readUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {

@@ -234,6 +234,20 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
   expect(readJson(await sync({}, '--no-detail', '--accept', accept))).toMatchObject({outcome: 'released'})
 })
 
+test.concurrent('texts that no workbook or database takes are quarantined, and the night is exported without them', async () => {
+  const {folder, sync, spoilPages} = openCase()
+  const bad = ['secret\0', 'secret'.padEnd(8193, 'x')]
+  let told = 0
+  spoilPages(spoilDeals((deal) => [{...deal, ...(told < bad.length && {property_address: bad[told++]})}]))
+  expect(readJson(await sync({}, '--no-detail'))).toMatchObject({outcome: 'released', walk: {quarantined: 2}})
+  const env = {LOANTAPE_DATA_DIR: folder.root}
+  const listed = await lab.run(['quarantine', 'list'], env)
+  expect(listed.stdout).toMatch(/property_address.*expected text without NUL/)
+  expect(listed.stdout).toMatch(/property_address.*expected at most 8192 characters/)
+  expect(listed.stdout).not.toContain('secret')
+  expect(await lab.run(['export', 'xlsx'], env)).toMatchObject({code: 0})
+})
+
 test.concurrent('a clock before the last walk is refused', async () => {
   const {folder, sync} = openCase()
   const failure = readFailure(await sync({LOANTAPE_NOW: '2026-02-01T23:30:00-05:00'}))

@@ -2,6 +2,7 @@ import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {parseInstant} from '../../src/clock.ts'
 import {dealStream} from '../../src/contract/deal.ts'
+import {documentStream} from '../../src/contract/document-stream.ts'
 import {optionalColumnsOf} from '../../src/contract/stream.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
 import type {WireRecord} from '../../src/types.ts'
@@ -26,6 +27,20 @@ test('fields the contract does not know are kept as payload', () => {
 test('half a surrogate pair in an unknown field is replaced, and only that', () => {
   const {payload} = observe(aRecord({note: 'cut \ud83d', '\udc00': ['\\ud83d', '🏚', '\u0000']}))
   expect(JSON.parse(payload!)).toEqual({note: 'cut \ufffd', '\ufffd': ['\\ud83d', '🏚', '\u0000']})
+})
+
+test('a text of 8,192 characters with line breaks and other controls is taken', () => {
+  const address = '1 Main St\n\u0001\uffff'.padEnd(8192, '🏚')
+  expect(columnOf(observe(aRecord({property_address: address})), 'property_address')).toBe(address)
+})
+
+test('texts of children are bounded as those of deals are', () => {
+  const normalise = createNormaliser(documentStream)
+  const records = [{id: 'a\0'}, {id: 'a', category: 'x'.repeat(8193)}]
+  expect(normalise(records, 0n, 'deal_1').quarantined).toMatchObject([
+    {id: null, path: 'id', reason: 'expected text without NUL'},
+    {id: 'deal_1/a', path: 'category', reason: 'expected at most 8192 characters of text'},
+  ])
 })
 
 test('a status the contract does not know is accepted', () => {
@@ -61,6 +76,12 @@ test.each<[string, WireRecord]>([
   ['id', {id: 17}],
   ['id', {id: undefined}],
   ['id', {id: 'deal_\ud83d'}],
+  ['id', {id: 'deal_\0'}],
+  ['id', {id: 'd'.repeat(8193)}],
+  ['property_address', {property_address: '1 Main St\0'}],
+  ['property_address', {property_address: 'x'.repeat(8193)}],
+  ['loan_program', {loan_program: '\0'}],
+  ['status', {status: 'x'.repeat(8193)}],
   ['loan_amount', {loan_amount: 'about a million'}],
   ['loan_amount', {loan_amount: -1}],
   ['loan_amount', {loan_amount: 1.234}],
@@ -86,7 +107,8 @@ test.each<[string, WireRecord]>([
 
 test('a quarantined record keeps its id where that can be read', () => {
   expect(reject(aRecord({loan_amount: -1})).id).toBe('deal_000001')
-  expect(reject(aRecord({id: 17})).id).toBeNull()
+  for (const id of [17, '', 'deal_\0', 'deal_\ud83d', 'd'.repeat(8193)])
+    expect(reject(aRecord({id})).id).toBeNull()
 })
 
 test('the reason for a quarantine never repeats the value', () => {
