@@ -3,9 +3,10 @@ import {isCalendarDate} from './clock.ts'
 import {ConfigError, codeOf} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {SETTINGS} from './settings.ts'
+import {splitSourceAddress} from './source-address.ts'
 
 /** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
-export interface Config {
+export interface Settings {
   baseUrl?: string | undefined
   apiKey?: string | undefined
   dataDir: string
@@ -58,6 +59,12 @@ export interface Config {
   quarantineDays: number
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
+}
+
+/** The settings, the base URL parted so that it can be stored and shown. */
+export interface Config extends Settings {
+  /** The query of the base URL, `?key=…`: nothing but requests holds it. */
+  baseUrlQuery?: string | undefined
 }
 
 const configSchema = z.object(SETTINGS)
@@ -143,7 +150,10 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
       next: 'Mend the settings named above; docs/configuration.md describes each.',
     })
   }
-  return parsed.data
+  const {baseUrl, ...settings} = parsed.data
+  if (baseUrl === undefined) return settings
+  const {name, query} = splitSourceAddress(baseUrl)
+  return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
 }
 
 /** Alarms that reach nobody look like a night without any. */
@@ -171,18 +181,20 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
 }
 
 /** The settings as a table for people: secrets masked. */
-export function maskConfig(config: Config): Record<string, string | number | null> {
+export function maskConfig({baseUrlQuery, ...config}: Config): Record<string, string | number | null> {
+  const shown = baseUrlQuery === undefined ? config : {...config, baseUrl: `${config.baseUrl}${baseUrlQuery}`}
   return Object.fromEntries(
-    Object.entries(config).map(([key, value]) => [
+    Object.entries(shown).map(([key, value]) => [
       envNameOf(key),
       typeof value === 'string' ? maskValue(key, value) : (value ?? null),
     ]),
   )
 }
 
-/** A base URL may hold a password, and a key may be given under the wrong name. */
-function maskValue(key: string, value: string | undefined): string {
-  return isSecret(key) && value ? '***' : scrubSecrets(value ?? '')
+/** A base URL may hold a password or a key, and a key may be given under the wrong name. */
+function maskValue(key: string, value = ''): string {
+  if (isSecret(key) && value) return '***'
+  return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
 }
 
 /** The settings a source needs. */

@@ -58,9 +58,12 @@ const SECRETS: [RegExp, string][] = [
   [/(?:(?<!\w)|(?<=\\[nrt]))whsec_[\w+/=-]+/g, 'whsec_***'],
   [/(?:(?<!\w)|(?<=\\[nrt]))Bearer\s+[^\s"'\\,}]+/gi, 'Bearer ***'],
   [/(:\/\/[^\s:/@"\\]*):[^\s/"\\]+@/g, '$1:***@'],
+  [/(:\/\/)[^\s:/?#@"'\\]+@/g, '$1***@'],
+  [/(:\/\/[^\s?#"'\\]+)[?#][^\s"'\\]*/g, '$1?***'],
+  [/(?<=[/\w][?][^\s"'\\]*|[/\w][?])([\w.~%[\]-]+)=[^\s&#"'\\]+/g, '$1=***'],
 ]
 
-/** Masks keys, webhook secrets, bearer tokens and URL passwords wherever they stand in a text. */
+/** Masks keys, webhook secrets, bearer tokens, and users, passwords and queries of URLs, wherever they stand in a text. */
 export function scrubSecrets(text: string): string {
   return SECRETS.reduce((line, [pattern, mask]) => line.replace(pattern, mask), text)
 }

@@ -1,7 +1,7 @@
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
-import type {Config} from './config.ts'
+import type {Settings} from './config.ts'
 
 const number = (low: number, high: number): z.ZodType<number> =>
   z
@@ -34,14 +34,13 @@ const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
     .optional()
 
 /** Every setting: its form, its default, and what the generated documents say of it, in their order. */
-export const SETTINGS: {[Key in keyof Config]-?: z.ZodType<Config[Key]>} = {
+export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
   baseUrl: z
     .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .transform((url) => url.replace(/\/+$/, ''))
     .optional()
     .meta({
       description:
-        'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it.',
+        'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it, without its query: that is sent with each request, and neither stored nor shown.',
       example: 'https://deals.example.com/v1',
     }),
   apiKey: z

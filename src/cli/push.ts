@@ -43,16 +43,28 @@ async function pushFile(file: string, options: PushOptions, cli: Cli): Promise<P
     return {created: 0, known: 0, invalid: invalid.length, refused: 0, result_file: resultFile}
   }
   const config = cli.readConfig(options)
-  const {baseUrl, apiKey, retries, requestTimeoutSeconds} = requireSource(config)
+  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(config)
   const {signal, realClock, random} = cli.createWorld(config)
   const timeoutMs = requestTimeoutSeconds * 1000
   const counts = await pushDeals(rows, {
-    client: createDealClient({baseUrl, apiKey, retries, timeoutMs, clock: realClock, random}),
+    client: createDealClient({
+      baseUrl,
+      apiKey,
+      retries,
+      timeoutMs,
+      clock: realClock,
+      random,
+      fetch: (url, options) => fetch(addQuery(String(url), baseUrlQuery), options),
+    }),
     known: readCreated(resultFile),
     onResult: (result) => appendResult(resultFile, result),
     signal,
   })
   return {...counts, result_file: resultFile}
+}
+
+function addQuery(url: string, query: string): string {
+  return url + (url.includes('?') ? query.replace('?', '&') : query)
 }
 
 function readCsv(file: string): string {

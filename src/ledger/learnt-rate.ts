@@ -15,8 +15,9 @@ export function findLearntRate(ledger: Ledger, baseUrl: string, world: World): n
   return row && rateRow.parse(row).rate_per_second
 }
 
-/** Keeps the rate this run arrived at. */
+/** Keeps the rate this run arrived at, in place of every one that is forgotten. */
 export function storeLearntRate(ledger: Ledger, baseUrl: string, ratePerSecond: number, world: World): void {
+  ledger.db.prepare('delete from learnt_rate where learnt_at <= ?').run(world.realClock.now() - KEPT_MS)
   ledger.db
     .prepare('insert or replace into learnt_rate (base_url, rate_per_second, learnt_at) values (?, ?, ?)')
     .run(baseUrl, ratePerSecond, world.realClock.now())

@@ -25,7 +25,9 @@ export async function readFeed(feed: RateFeed, config: Config, world: World): Pr
   await using client = createClient(
     {
       ...config,
-      baseUrl: `${url.origin}${url.search}`,
+      baseUrl: url.origin,
+      // The source's own query goes to no other server.
+      baseUrlQuery: url.search,
       apiKey: findKey(feed, url, config),
       maxWaitMinutes: Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES),
     },

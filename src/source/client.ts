@@ -11,6 +11,7 @@ import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts
 export type ClientConfig = Pick<
   SourceConfig,
   | 'baseUrl'
+  | 'baseUrlQuery'
   | 'ratePerSecond'
   | 'rateBurst'
   | 'maxWaitMinutes'
@@ -64,7 +65,7 @@ const TIMEOUTS_PER_ANSWER = 10
 
 /** Creates the client of one run; disposing it cancels what is under way and closes its connections. */
 export function createClient(config: ClientConfig, world: World): SourceClient {
-  const base = new URL(config.baseUrl)
+  const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
   const pool = new Pool(base.origin, {
     headersTimeout: timeoutMs,

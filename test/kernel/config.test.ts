@@ -94,9 +94,9 @@ test('a refused API key is masked in the error', async () => {
   expect(refusal.message).not.toContain('secret')
 })
 
-test('a password in a refused URL is masked in the error', async () => {
-  const refusal = await refusalOf({LOANTAPE_BASE_URL: 'ftp://user:hunter2@deals.example.com'})
-  expect(refusal.message).toContain('ftp://user:***@deals.example.com')
+test('password and query of a refused URL are masked in the error', async () => {
+  const refusal = await refusalOf({LOANTAPE_BASE_URL: 'ftp://user:hunter2@deals.example.com?hunter2'})
+  expect(refusal.message).toContain('ftp://user:***@deals.example.com?***')
   expect(refusal.message).not.toContain('hunter2')
 })
 
@@ -154,14 +154,15 @@ test('trailing slashes of the base URL do not matter', () => {
   )
 })
 
-test('masking hides the key and a password in the base URL and keeps the rest', () => {
+test('masking hides the key and what a base URL carries beside its name, and keeps the rest', () => {
   const config = parse({
     LOANTAPE_API_KEY: 'sk_live_abc123',
-    LOANTAPE_BASE_URL: 'https://user:hunter2@deals.example.com/v1',
+    LOANTAPE_BASE_URL: 'https://user:hunter2@deals.example.com/v1/?key=hunter2#hunter2',
   })
+  expect(config).toMatchObject({baseUrl: 'https://deals.example.com/v1', baseUrlQuery: '?key=hunter2'})
   expect(maskConfig(config)).toMatchObject({
     LOANTAPE_API_KEY: '***',
-    LOANTAPE_BASE_URL: 'https://user:***@deals.example.com/v1',
+    LOANTAPE_BASE_URL: 'https://deals.example.com/v1?***',
     LOANTAPE_PAGE_SIZE: 100,
     LOANTAPE_TIME_ZONE: 'America/New_York',
   })

@@ -32,17 +32,25 @@ test.each([
   ['a URL password', 'postgres://user:hunter2@db/x', 'postgres://user:***@db/x'],
   ['a URL password with an @', 'postgres://user:hunt@er2@db/x', 'postgres://user:***@db/x'],
   ['a URL password without a user', 'redis://:hunter2@db', 'redis://:***@db'],
+  ['a URL user without a password', 'https://abc123@db/x', 'https://***@db/x'],
+  ['the query of a URL', `at 'https://db/x?key=abc123&b=1': no`, `at 'https://db/x?***': no`],
+  ['the fragment of a URL', '"https://db/x#abc123"', '"https://db/x?***"'],
+  ['the query of a path', 'GET /deals?limit=5&key=abc123 failed', 'GET /deals?limit=***&key=*** failed'],
   ['two secrets', 'sk_test_a, sk_test_b', 'sk_test_***, sk_test_***'],
 ])('%s is masked', (_, text, masked) => {
   expect(scrubSecrets(text)).toBe(masked)
 })
 
-test.each(['the task_live_view', 'risk_score', 'http://localhost:8080/v1', 'a@b.example'])(
-  '%s is no secret',
-  (text) => {
-    expect(scrubSecrets(text)).toBe(text)
-  },
-)
+test.each([
+  'the task_live_view',
+  'risk_score',
+  'http://localhost:8080/v1',
+  'a@b.example',
+  'Is x=1? Then y=2.',
+  'GET /deals?cursor',
+])('%s is no secret', (text) => {
+  expect(scrubSecrets(text)).toBe(text)
+})
 
 test('a secret in the message is masked', () => {
   expect(linesOf((log) => log.info('sent sk_live_abc123')).text).not.toContain('abc123')

@@ -1,0 +1,102 @@
+import {once} from 'node:events'
+import {readdirSync, readFileSync, statSync, writeFileSync} from 'node:fs'
+import {createServer} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {join} from 'node:path'
+import {text} from 'node:stream/consumers'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {readJson} from './outcome.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+let env: Record<string, string>
+const ended: Ended[] = []
+
+/** A gateway before the service that lets in who brings the key, and fails when told to. */
+const gateway = createServer(async (request, response) => {
+  const url = new URL(request.url ?? '', new URL(lab.service.url).origin)
+  const isKnown = url.searchParams.get('key')?.startsWith('SECRET')
+  if (isFailing || !isKnown) return response.writeHead(isFailing ? 500 : 401).end('{}')
+  url.searchParams.delete('key')
+  const {method = 'GET', headers} = request
+  const body = method === 'GET' ? undefined : await text(request)
+  const sent = ['authorization', 'content-type', 'idempotency-key'].flatMap((name) => {
+    const value = headers[name]
+    return typeof value === 'string' ? [[name, value] as [string, string]] : []
+  })
+  const answer = await fetch(url, {method, headers: sent, ...(body !== undefined && {body})})
+  response.writeHead(answer.status, {'content-type': 'application/json'}).end(await answer.text())
+})
+let isFailing = false
+let name: string
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(5))
+  gateway.listen(0, '127.0.0.1')
+  await once(gateway, 'listening')
+  name = `http://127.0.0.1:${(gateway.address() as AddressInfo).port}/v1`
+  env = {
+    LOANTAPE_BASE_URL: `${name.replace('//', '//SECRET1:SECRET2@')}/?key=SECRET3#SECRET4`,
+    LOANTAPE_LOG_LEVEL: 'debug',
+  }
+})
+
+afterAll(async () => {
+  gateway.close()
+  await lab[Symbol.asyncDispose]()
+})
+
+async function run(args: readonly string[], changes?: Record<string, string>): Promise<Ended> {
+  const one = await lab.run(args, {...env, ...changes})
+  ended.push(one)
+  return one
+}
+
+/** The files below a folder that hold a text, whatever their format. */
+function listHolding(dir: string, text: string): string[] {
+  return readdirSync(dir, {recursive: true, encoding: 'utf8'})
+    .filter((name) => statSync(join(dir, name)).isFile() && readFileSync(join(dir, name)).includes(text))
+    .map((name) => join(dir, name))
+}
+
+/** What a folder of a version that stored addresses whole holds. */
+async function storeWhole(path: string): Promise<void> {
+  await using db = await openDatabase({attach: [{path, alias: 'warehouse'}]})
+  await db.run(`delete from warehouse.main.migration where name = '0006_source_names.sql'`)
+  await db.run(`update warehouse.raw.walk set base_url = $1`, [env.LOANTAPE_BASE_URL ?? ''])
+  await db.run(`update warehouse.raw.setting set value = $1 where name = 'source_base_url'`, [
+    env.LOANTAPE_BASE_URL ?? '',
+  ])
+}
+
+test('what a base URL carries beside its name is sent, and neither printed nor stored', async () => {
+  expect(readJson(await run(['sync', '--json'], {LOANTAPE_NOW: DAY_1}))).toMatchObject({outcome: 'released'})
+  isFailing = true
+  expect(await run(['sync'], {LOANTAPE_NOW: DAY_2})).toMatchObject({code: 6})
+  expect(await run(['doctor'])).toMatchObject({code: 1})
+  isFailing = false
+  const deals = join(lab.folder.root, '../deals.csv')
+  writeFileSync(deals, 'external_reference,property_address,loan_amount\na,1 Main St,100\n')
+  expect(await run(['push', 'deals', deals])).toMatchObject({code: 0})
+  expect((await run(['doctor'])).stdout).toContain(`${name} answers`)
+  for (const args of [['config'], ['config', '--json'], ['status', '--json'], ['export', 'csv', 'xlsx']]) {
+    await run(args)
+  }
+  expect(ended.map(({stdout, stderr}) => stdout + stderr).join('')).not.toContain('SECRET')
+  expect(listHolding(lab.folder.root, 'SECRET')).toEqual([])
+})
+
+test('a folder that holds its address whole is taken over, and so is another key', async () => {
+  await storeWhole(lab.folder.warehouse)
+  const sync = await run(['sync', '--json'], {
+    LOANTAPE_NOW: DAY_2,
+    LOANTAPE_BASE_URL: `${name}?key=SECRET5`,
+  })
+  expect(readJson(sync)).toMatchObject({outcome: 'released'})
+  expect(await lab.queryHistory('select distinct base_url from walk')).toEqual([{base_url: name}])
+})
