@@ -5,7 +5,7 @@ import {type Database, quoteName} from '../warehouse/database.ts'
 import {type ExportColumn, readColumns} from './columns.ts'
 
 /** What a cell holds; a text is never read as a formula. */
-export type CellValue = string | number | boolean | Date | null
+export type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
 
 /** A column of a worksheet. */
 export interface SheetColumn {
@@ -45,10 +45,15 @@ const LOOKS = {
   },
   // A spreadsheet shows a truth by its own words, LibreOffice only where the format says so.
   truth: {format: '"TRUE";"TRUE";"FALSE"', width: 7, read: (text) => text === 'true'},
-  text: {format: null, read: (text) => text},
+  text: {format: null, read: readText},
 } satisfies Record<string, Look>
 
-function lookOf({name, type}: ExportColumn): Look {
+function lookOf(column: ExportColumn): Look {
+  const look = lookOfName(column)
+  return ['DOUBLE', 'FLOAT'].includes(column.type) ? {...look, read: readDouble} : look
+}
+
+function lookOfName({name, type}: ExportColumn): Look {
   if (type === 'DATE') return LOOKS.date
   if (type === 'TIMESTAMP') return LOOKS.timestamp
   if (type === 'BOOLEAN') return LOOKS.truth
@@ -60,11 +65,24 @@ function lookOf({name, type}: ExportColumn): Look {
   return /^DECIMAL\(\d+,2\)$/.test(type) ? LOOKS.money : LOOKS.number
 }
 
+/**
+ * A text as a cell holds it: `_x0041_` would be read as `A` (ST_Xstring of ECMA-376). The library escapes it in a cell of
+ * rich text, which is also the only one that LibreOffice decodes.
+ */
+export function readText(text: string): CellValue {
+  return /_x[0-9a-f]{4}_/i.test(text) ? {richText: [{text}]} : text
+}
+
 /** A number as a cell holds it without losing a digit. */
 export function readNumber(text: string): CellValue {
   const digits = text.replace(/[^\d]/g, '').replace(/^0+/, '')
-  const isExact = digits.length <= EXACT_DIGITS || text.includes('e') || digits.length > 40
-  return isExact ? Number(text) : text
+  return digits.length <= EXACT_DIGITS ? Number(text) : text
+}
+
+/** A cell holds a double as it is, but neither `NaN` nor `Infinity`. */
+function readDouble(text: string): CellValue {
+  const value = Number(text)
+  return Number.isFinite(value) ? value : text
 }
 
 /** A spreadsheet knows no day before 1900-03-01 for certain: an earlier one stays text. */

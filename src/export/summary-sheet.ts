@@ -1,7 +1,7 @@
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {ReleaseManifest} from '../types.ts'
 import type {ControlTotals} from './profile.ts'
-import {type CellValue, readNumber} from './sheet-column.ts'
+import {type CellValue, readNumber, readText} from './sheet-column.ts'
 
 /** What one table's sheets come to, and what they hold. */
 export type SheetNote = ControlTotals & {table: string; about: string}
@@ -37,7 +37,7 @@ export function writeSummarySheet(
     values: (CellValue | SheetLink)[],
     look: {isBold?: boolean; isRule?: boolean; size?: number} = {},
   ) => {
-    const row = sheet.addRow(values)
+    const row = sheet.addRow(values.map((value) => (typeof value === 'string' ? readText(value) : value)))
     values.forEach((value, index) => {
       const cell = row.getCell(index + 1)
       const isCount = index === 1 && typeof value === 'number'

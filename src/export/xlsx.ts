@@ -5,7 +5,7 @@ import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {Database} from '../warehouse/database.ts'
 import {readControlTotals, readTableComment} from './columns.ts'
 import type {ProfileWriter, WrittenFile} from './profile.ts'
-import {readSheetColumns, type SheetColumn} from './sheet-column.ts'
+import {readSheetColumns, readText, type SheetColumn} from './sheet-column.ts'
 import {FONT, type SheetNote, writeSummarySheet} from './summary-sheet.ts'
 import {pinZipDates} from './zip-dates.ts'
 
@@ -134,7 +134,7 @@ function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetCo
     width,
     style: format === null ? {alignment: {horizontal: 'left', indent: 1}} : {numFmt: format},
   }))
-  const header = sheet.addRow(columns.map(({name}) => name))
+  const header = sheet.addRow(columns.map(({name}) => readText(name)))
   columns.forEach(({format}, index) => {
     header.getCell(index + 1).style = {
       font: {...FONT, bold: true},

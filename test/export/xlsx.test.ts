@@ -70,6 +70,27 @@ test('cells are typed: numbers, dates and truths as such, and a formula is a tex
   expect(first!.getCell(2).formula).toBeUndefined()
 })
 
+test('a text that a spreadsheet would decode is escaped, a number that it would round is a text, a double neither', async () => {
+  const odd = await publishTables(data.folder, {
+    release_id: 'odd',
+    sql: `create schema release.core; create table release.core.deal as select
+      '_x0041_ _xyz_ __x000d_' as "_x0041_", 'Net' as b,
+      '1234567890123.45'::decimal(18,2) as loan_amount, '12345678901234.56'::decimal(18,2) as amount,
+      (1 / 3)::double as ltv, 'nan'::double as share_pct, 1e300::double as c`,
+  })
+  const [head, row] = valuesOf(await openBook((await write(odd)).dir), 'core.deal')
+  expect(head?.[0]).toEqual({richText: [{text: '_x005F_x0041_'}]})
+  expect(row).toEqual([
+    {richText: [{text: '_x005F_x0041_ _xyz_ __x005F_x000d_'}]},
+    'Net',
+    1234567890123.45,
+    '12345678901234.56',
+    1 / 3,
+    'NaN',
+    1e300,
+  ])
+})
+
 test('money, ratios, percentages, counts and dates have their formats; the header is frozen and filtered', async () => {
   const sheet = (await openBook((await write()).dir)).getWorksheet('core.deal')!
   expect([3, 4, 5, 6, 7, 9].map((column) => sheet.getRow(2).getCell(column).numFmt)).toEqual([
