@@ -30,6 +30,7 @@ test('settings that are not given have their defaults', () => {
     shrinkLimitPct: 5,
     changeLimitPct: 20,
     growthLimitPct: 100,
+    maxAnswerMb: 32,
     timeZone: 'America/New_York',
     dayCutoff: '06:00',
     releasesKept: 7,
