@@ -8,7 +8,7 @@ COPY bin ./bin
 COPY src ./src
 COPY sql ./sql
 COPY jobs ./jobs
-RUN mkdir /data && chown node:node /data
+RUN install -d -m 700 -o node -g node /data
 USER node
 # The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data).
 VOLUME /data

@@ -8,6 +8,9 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   throw error
 })
 
+// Addresses, amounts and keys of hashes: what is created is this user's alone, by whichever library.
+process.umask(0o077)
+
 const cli = createCli({
   env: process.env,
   envFile: '.env',

@@ -2,6 +2,7 @@ import {accessSync, constants, existsSync, mkdirSync} from 'node:fs'
 import {copyFile, rm, statfs} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {codeOf, messageOf} from '../errors.ts'
+import {shareWithFolder} from '../file-mode.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type Carrier, failed, refused} from './carrier.ts'
 import type {FolderTarget} from './target.ts'
@@ -18,11 +19,12 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
       try {
         // Of a read-only disk, making folders would say only that there are none.
         accessSync(target.path, constants.W_OK)
-        mkdirSync(dirname(final), {recursive: true})
+        for (const folder of makeFolders(dirname(final))) shareWithFolder(folder)
         const {bavail, bsize} = await statfs(dirname(final))
         if (bavail * bsize < bytes)
           throw Object.assign(new Error('ENOSPC: no space left on device'), {code: 'ENOSPC'})
         await copyFile(path, part)
+        shareWithFolder(part)
         moveIntoPlace(part, final)
       } catch (error) {
         // What failed says more than what could not be tidied up after it.
@@ -36,4 +38,12 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
     },
     async [Symbol.asyncDispose]() {},
   }
+}
+
+/** Makes a folder and those above it that are missing; returns those made, the highest first. */
+function makeFolders(path: string): string[] {
+  if (existsSync(path)) return []
+  const above = makeFolders(dirname(path))
+  mkdirSync(path, {recursive: true})
+  return [...above, path]
 }

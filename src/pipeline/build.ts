@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {shareWithFolder} from '../file-mode.ts'
 import {storeChecking} from '../ledger/checkings.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
@@ -253,5 +254,6 @@ function recordChecking({folder, releaseId, isPlain}: Build, outcomes: CheckOutc
 function copyRelease(database: string, out: string): void {
   const temporary = `${out}.tmp-${process.pid}`
   copyFileSync(database, temporary)
+  shareWithFolder(temporary)
   moveIntoPlace(temporary, out)
 }

@@ -3,6 +3,7 @@ import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import {z} from 'zod'
 import {ConfigError} from '../errors.ts'
+import {shareWithFolder} from '../file-mode.ts'
 
 /** What came of one row. */
 export interface RowResult {
@@ -59,4 +60,5 @@ export function appendResult(path: string, result: RowResult): void {
   appendFileSync(path, stringify([result], {header, columns: [...COLUMNS]}), {
     flush: true,
   })
+  if (header) shareWithFolder(path)
 }

@@ -141,7 +141,7 @@ export async function publishScratch(
 async function sealRelease(buildDir: string, manifest: ReleaseManifest): Promise<void> {
   await writeFile(join(buildDir, 'manifest.json'), `${JSON.stringify(manifest, null, 2)}\n`)
   for (const file of readdirSync(buildDir)) {
-    await chmod(join(buildDir, file), 0o444)
+    await chmod(join(buildDir, file), 0o400)
     syncToDisk(join(buildDir, file))
   }
 }

@@ -1,6 +1,7 @@
 import {createHash} from 'node:crypto'
 import {closeSync, createReadStream, fsyncSync, openSync, readSync, renameSync, writeFileSync} from 'node:fs'
 import {dirname} from 'node:path'
+import {shareWithFolder} from '../file-mode.ts'
 
 /** Forces a file's or folder's content to the disk. */
 export function syncToDisk(path: string): void {
@@ -19,10 +20,11 @@ export function moveIntoPlace(temporary: string, final: string): void {
   syncToDisk(dirname(final))
 }
 
-/** Writes a whole file under a temporary name, then renames it. */
+/** Writes a whole file under a temporary name, then renames it; whoever may read its folder may read it. */
 export function writeFileAtomically(path: string, content: string): void {
   const temporary = `${path}.tmp-${process.pid}`
   writeFileSync(temporary, content)
+  shareWithFolder(temporary)
   moveIntoPlace(temporary, path)
 }
 

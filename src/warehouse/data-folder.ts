@@ -143,7 +143,7 @@ function createFolder(path: string): void {
   if (existsSync(path)) return
   createFolder(dirname(path))
   try {
-    mkdirSync(path)
+    mkdirSync(path, {mode: 0o700})
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error
   }

@@ -1,4 +1,4 @@
-import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, lstatSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test, vi} from 'vitest'
@@ -133,6 +133,15 @@ test.concurrent("from the demo to a service of one's own, as the README goes, no
   writeFileSync(join(home, '.env'), lines.join('\n'))
   expect(readJson(await start('sync', '--json'))).toMatchObject({changes: {created: 7}})
   expect(await showDemo()).toMatchObject({code: 0, stderr: ''})
+  const written = ['data', 'demo-data'].flatMap((name) =>
+    readdirSync(join(home, name), {recursive: true, encoding: 'utf8'}).map((path) => join(name, path)),
+  )
+  expect(written.length).toBeGreaterThan(100)
+  const isOpen = (path: string) => {
+    const entry = lstatSync(join(home, path))
+    return !entry.isSymbolicLink() && (entry.mode & 0o077) !== 0
+  }
+  expect(['data', 'demo-data', ...written].filter(isOpen)).toEqual([])
   const count = ['query', '--format', 'csv', 'select deals from mart.portfolio_summary']
   const kept = await runCommand(count, {LOANTAPE_DATA_DIR: join(home, 'data')})
   expect(kept.stdout).toBe('deals\n7\n')

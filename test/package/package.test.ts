@@ -8,7 +8,10 @@ import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
 import {startProcess} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
-const {dependencies} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {dependencies: object}
+const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
+  dependencies: object
+  engines: {node: string}
+}
 
 describe('the package', () => {
   let project: string
@@ -53,6 +56,22 @@ describe('the package', () => {
     const {code, stderr} = await run(['npx', 'loantape', 'demo', '--deals', '20', '--days', '1'])
     expect(code, stderr).toBe(0)
     expect(existsSync(join(project, 'demo-data/current/core.deal.parquet'))).toBe(true)
+  })
+
+  test('says under an older Node which it needs and which it got', async () => {
+    const preload = join(project, 'old.cjs')
+    writeFileSync(preload, "Object.defineProperty(process.versions, 'node', {value: '20.20.2'})")
+    const bin = join(project, 'node_modules/loantape/bin/loantape.js')
+    const ended = await run([process.execPath, '--require', preload, bin, 'status', '--json'])
+    expect(ended.code).toBe(2)
+    expect(ended.stderr).toMatch(
+      /^loantape: Node 20\.20\.2: expected 24 or later\. Nothing was started\..* \[NODE_VERSION\]\n$/,
+    )
+    expect(JSON.parse(ended.stdout)).toMatchObject({error: {code: 'NODE_VERSION', exit_code: 2}})
+    const text = readFileSync(bin, 'utf8')
+    expect(engines.node).toBe(`>=${/LEAST = (\d+)/.exec(text)?.[1]}.0.0`)
+    // Neither a static import nor a top-level await: Node 14 could not read them, and would say only that.
+    expect(text).not.toMatch(/^(import|export) |^\S.*await |\?\.|\?\?/m)
   })
 
   test('lends its client to a program of the project', async () => {

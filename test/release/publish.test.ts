@@ -76,7 +76,7 @@ test('a published release holds its database, its tables and its manifest, all o
     'mart.portfolio_summary.parquet',
     'portfolio.duckdb',
   ])
-  for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o444)
+  for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o400)
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])
 })
 
