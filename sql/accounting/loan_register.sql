@@ -8,7 +8,7 @@
 -- property_address: free text, as the service has it
 -- loan_program: null when unknown
 -- loan_amount: USD
--- funded_on: business date on which the current funded spell began, or the date in seed.funded_on
+-- funded_on: business date on which the current funded spell began, or the date in seed.funded_on where that belongs to it
 -- funded_on_is_exact: at most one day of uncertainty, or the date is from seed.funded_on
 select
   deal_id,

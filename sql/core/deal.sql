@@ -23,11 +23,12 @@
 -- first_seen_at: start of the request that first showed it, UTC
 -- last_changed_at: when the current version was first seen, UTC
 -- status_since: business date on which the current status spell began; created_on for a draft that never changed
--- funded_on: business date on which the current funded spell began, or the date in seed.funded_on; null when not funded
+-- funded_on: business date on which the current funded spell began, or the date in seed.funded_on where that belongs to
+--   this spell, which is the first that began on or after it and after the one before had ended; null when not funded
 -- funded_after: last business date on which it was known not to be funded, or of the last complete walk before it
 --   first appeared; null at the first walk or when not funded
--- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on;
---   null when not funded
+-- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on; null
+--   when not funded
 -- is_missing: absent from the last complete walk, not yet confirmed gone
 with
 present as (
@@ -139,18 +140,14 @@ select
     when deal.status = 'draft' and spell.spell = 1 then life.created_on
     else spell.began_on
   end as status_since,
-  case
-    when deal.status_class = 'funded' then coalesce(funded_on.funded_on, spell.funding.began_on)
-  end as funded_on,
-  case when deal.status_class = 'funded' then spell.funding.known_before end as funded_after,
+  funded.funded_on,
+  funded.known_before as funded_after,
   case
     when deal.status_class = 'funded'
-      then
-        funded_on.funded_on is not null
-        or coalesce(spell.funding.began_on - spell.funding.known_before <= 1, false)
+      then funded.given_on is not null or coalesce(funded.began_on - funded.known_before <= 1, false)
   end as funded_on_is_exact,
   life.is_missing
 from rated as deal
 inner join work.deal_life as life on life.deal_id = deal.deal_id
 inner join current_spell as spell on spell.deal_id = deal.deal_id
-left join seed.funded_on on funded_on.deal_id = deal.deal_id
+left join work.funded_spell as funded on funded.deal_id = deal.deal_id and funded.ended_on is null

@@ -26,7 +26,6 @@ steps as (
     version,
     change,
     valid_from as observed_at,
-    business_date as seen_on,
     min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
@@ -36,9 +35,7 @@ steps as (
     lag(status_class) over earlier as class_before,
     lag(loan_amount) over earlier as amount_before,
     lag(loan_program) over earlier as program_before,
-    case
-      when status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' then version
-    end as spell_start
+    status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
   from core.deal_history
   where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
   window
@@ -49,14 +46,11 @@ steps as (
 spells as (
   select
     *,
-    max(spell_start) over so_far as spell,
-    max(spell_start) over whole as last_spell,
-    last_value(case when spell_start is not null then seen_on end ignore nulls) over so_far as began_on
+    count_if(is_start) over (
+      partition by deal_id order by version rows between unbounded preceding and current row
+    ) as spell
   from steps
-  where is_funded or was_funded or spell_start is not null
-  window
-    so_far as (partition by deal_id order by version rows between unbounded preceding and current row),
-    whole as (partition by deal_id order by version rows between unbounded preceding and unbounded following)
+  where is_funded or was_funded or is_start
 ),
 
 unseen_before as (
@@ -114,10 +108,7 @@ select
   case when booked.was_funded then booked.program_before end as previous_loan_program,
   booked.observed_at,
   greatest(booked.business_date, booked.first_on) as business_date,
-  case
-    when booked.spell = booked.last_spell then coalesce(funded_on.funded_on, booked.began_on)
-    else booked.began_on
-  end as funded_on,
+  spell.funded_on,
   strftime(greatest(booked.business_date, booked.first_on), '%Y-%m') as month
 from booked
-left join seed.funded_on on funded_on.deal_id = booked.deal_id
+inner join work.funded_spell as spell on spell.deal_id = booked.deal_id and spell.spell = booked.spell

@@ -16,8 +16,6 @@
 -- previous_known_before: known_before of the spell before
 -- is_current: no spell follows
 -- first_seen_at: start of the request that first showed the deal, UTC
--- funding: began_on and known_before of the spell with which the deal last entered the class funded, up to this one;
---   null when it never was in it
 with
 walks as (
   select
@@ -163,12 +161,6 @@ select
   known_before,
   lag(known_before) over spells as previous_known_before,
   lead(position) over spells is null as is_current,
-  first_value(observed_at) over spells as first_seen_at,
-  last_value(
-    case
-      when status_class = 'funded' and class_before is distinct from 'funded'
-        then {'began_on': business_date, 'known_before': known_before}
-    end ignore nulls
-  ) over spells as funding
+  first_value(observed_at) over spells as first_seen_at
 from confirmed
 window spells as (partition by deal_id order by position rows between unbounded preceding and current row)

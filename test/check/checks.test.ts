@@ -290,25 +290,33 @@ test('warns of a funding date that is uncertain across a month end', async () =>
   ])
 })
 
-test('warns of given funding dates that are of no deal or lie ahead', async () => {
+test('warns of given funding dates that are of no deal, lie ahead or belong to no funding', async () => {
   const spoil = `insert into release.seed.funded_on values
-    ('deal_1', date '2026-03-03'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04')`
-  const history = {versions: [aVersion(), aVersion({deal_id: 'deal_2'})], walks: [aWalk(bridge({}))]}
+    ('deal_1', date '2026-03-02'), ('deal_1 ', date '2026-03-01'), ('deal_2', date '2026-03-04'),
+    ('deal_3', date '2026-02-03')`
+  const history = {
+    versions: [aVersion({status: 'funded'}), aVersion({deal_id: 'deal_2'}), aVersion({deal_id: 'deal_3'})],
+    walks: [aWalk(bridge({}))],
+  }
   expect((await findings(history, soon, spoil)).filter(({name}) => name === 'funded_on_applies')).toEqual([
     {
       name: 'funded_on_applies',
       severity: 'warn',
-      failures: 2,
+      failures: 3,
       samples: [
         'deal_1  (funded_on=2026-03-01, problem=no such deal)',
         'deal_2 (funded_on=2026-03-04, problem=lies ahead)',
+        'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
       ],
     },
   ])
   const later = {...history, walks: [aWalk(), aWalk({day: '2026-03-05'})]}
   expect(
     (await findings(later, soon, spoil)).find(({name}) => name === 'funded_on_applies')?.samples,
-  ).toEqual(['deal_1  (funded_on=2026-03-01, problem=no such deal)'])
+  ).toEqual([
+    'deal_1  (funded_on=2026-03-01, problem=no such deal)',
+    'deal_3 (funded_on=2026-02-03, problem=no funding it belongs to)',
+  ])
 })
 
 test('warns when the last walk is more than a day older than as_of', async () => {

@@ -1,0 +1,42 @@
+-- Every unbroken spell of a deal in the class funded, from status to status of it. Going missing, or vanishing and coming
+-- back, does not break one. Built for other models and not kept.
+-- grain: deal_id, spell
+--
+-- deal_id: the service's id
+-- spell: 1 for the deal's first funded spell
+-- began_on: business date of the request that first showed it
+-- ended_on: business date of the request that first showed a status of another class; null while it lasts
+-- known_before: last business date on which the deal was known not to be in it; null when nothing before it is known
+-- given_on: the date in seed.funded_on, where it belongs to this spell: it is not after began_on nor after as_of, and
+--   after the funded spell before ended; else null
+-- funded_on: given_on, or began_on
+with
+turns as (
+  select
+    deal_id,
+    spell,
+    status_class = 'funded' as is_funded,
+    began_on,
+    known_before,
+    lag(began_on) over turns as ended_before,
+    lead(began_on) over turns as ended_on
+  from work.status_spell
+  where (status_class = 'funded') <> coalesce(class_before = 'funded', false)
+  window turns as (partition by deal_id order by spell)
+)
+
+select
+  turns.deal_id,
+  row_number() over (partition by turns.deal_id order by turns.spell) as spell,
+  turns.began_on,
+  turns.ended_on,
+  turns.known_before,
+  given.funded_on as given_on,
+  coalesce(given.funded_on, turns.began_on) as funded_on
+from turns
+left join seed.funded_on as given
+  on
+    given.deal_id = turns.deal_id
+    and given.funded_on <= least(turns.began_on, cast(getvariable('as_of') as date))
+    and coalesce(given.funded_on > turns.ended_before, true)
+where turns.is_funded
