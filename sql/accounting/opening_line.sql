@@ -1,13 +1,13 @@
 -- What was funded already at the first walk, as entries of the form of accounting.journal_line: booked only by
--- `export … --with-opening`.
+-- `export … --with-opening`. What could not be read then comes in the month in which it was first readable.
 -- grain: entry_id, line_no
 -- check: unique(entry_id, line_no)
 -- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
 --
--- period: YYYY-MM of the first walk
+-- period: YYYY-MM of the first walk, or of the first that could read it
 -- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
 -- line_no: 1 debit, 2 credit
--- entry_date: business date of the first walk
+-- entry_date: business date of that walk
 -- event: opening
 -- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
 -- account_name: its name

@@ -15,6 +15,7 @@ booked as (
     select
       month,
       case when closing_before is null then opening else 0 end as opening,
+      found,
       originated,
       restored,
       increased,

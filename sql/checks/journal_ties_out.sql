@@ -26,7 +26,7 @@ moved as (
     end as event,
     sum(amount) as amount
   from mart.funded_rollforward_deal
-  where term not in ('opening', 'ended') and amount > 0
+  where term not in ('opening', 'found', 'ended') and amount > 0
   group by
     month,
     event

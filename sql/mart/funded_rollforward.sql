@@ -2,11 +2,12 @@
 -- which is read from the funded positions of the month's last day, not computed from them.
 -- grain: month
 -- check: unique(month)
--- check: not_null(month, opening, originated, restored, increased, decreased, reversed, vanished, ended, closing)
+-- check: not_null(month, opening, found, originated, restored, increased, decreased, reversed, vanished, ended, closing)
 -- check: accepted(difference, 0.00)
 --
 -- month: YYYY-MM; every month from the first walk to as_of
 -- opening: closing of the month before; in the first month what was funded at the first walk, USD
+-- found: funded when first readable, and known from quarantine since the first walk: it was funded before, USD
 -- originated: first seen funded, or funded again, USD
 -- restored: had vanished as funded and came back as funded, USD
 -- increased: added to the amounts of funded deals, USD
@@ -15,13 +16,14 @@
 -- vanished: confirmed gone, USD
 -- ended: went to a status of class ended_funded, such as paid_off, USD
 -- closing: funded positions at the end of the month's last day, or at as_of, USD
--- difference: closing − (opening + originated + restored + increased − decreased − reversed − vanished − ended), USD;
+-- difference: closing − (opening + found + originated + restored + increased − decreased − reversed − vanished − ended), USD;
 --   always 0
 with
 moved as (
   select
     month,
     sum(amount) filter (where term = 'opening') as opening,
+    sum(amount) filter (where term = 'found') as found,
     sum(amount) filter (where term = 'originated') as originated,
     sum(amount) filter (where term = 'restored') as restored,
     sum(amount) filter (where term = 'increased') as increased,
@@ -47,6 +49,7 @@ terms as (
   select
     closings.month,
     coalesce(moved.opening, lag(closings.closing) over (order by closings.month), 0) as opening,
+    coalesce(moved.found, 0) as found,
     coalesce(moved.originated, 0) as originated,
     coalesce(moved.restored, 0) as restored,
     coalesce(moved.increased, 0) as increased,
@@ -62,6 +65,7 @@ terms as (
 select
   month,
   cast(opening as decimal(38, 2)) as opening,
+  cast(found as decimal(38, 2)) as found,
   cast(originated as decimal(38, 2)) as originated,
   cast(restored as decimal(38, 2)) as restored,
   cast(increased as decimal(38, 2)) as increased,
@@ -71,6 +75,6 @@ select
   cast(ended as decimal(38, 2)) as ended,
   cast(closing as decimal(38, 2)) as closing,
   cast(
-    closing - (opening + originated + restored + increased - decreased - reversed - vanished - ended) as decimal(38, 2)
+    closing - (opening + found + originated + restored + increased - decreased - reversed - vanished - ended) as decimal(38, 2)
   ) as difference
 from terms

@@ -1,5 +1,6 @@
 -- What was newly funded, by month and program: the `originated` of mart.funded_rollforward, to the cent. What was
--- already funded at the first walk is its opening and stands in no month here: when it was funded is not known.
+-- already funded at the first walk is its opening, or found when it could be read later, and stands in no month here: when
+-- it was funded is not known.
 -- grain: month, loan_program
 -- check: unique(month, loan_program)
 -- check: not_null(month, loan_program, deals, amount)

@@ -23,6 +23,7 @@ movements as (
     movement.*,
     version.since,
     case
+      when movement.term = 'found' then 'opening'
       when movement.term in ('originated', 'restored') then 'funding'
       when movement.term in ('reversed', 'vanished') then 'reversal'
       when movement.term = 'increased' then 'increase'
@@ -43,7 +44,7 @@ movements as (
 accounts as (
   select
     movements.*,
-    movements.term in ('opening', 'originated', 'restored', 'increased', 'reclass') as adds,
+    movements.term in ('opening', 'found', 'originated', 'restored', 'increased', 'reclass') as adds,
     receivable.code as receivable_code,
     receivable.name as receivable_name,
     case when movements.term = 'reclass' then previous.code else other.account_code end as other_code,

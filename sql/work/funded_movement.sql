@@ -4,10 +4,11 @@
 --
 -- deal_id: the service's id
 -- version: the version of core.deal_history that moved it; it may be followed by its own reclass
--- term: opening: funded at the first walk. originated: first seen funded later, or funded again. restored: vanished as
---   funded and came back as funded. increased, decreased: another amount while funded. ended: to a status of class
---   ended_funded. reversed: to a status of any other class. vanished: confirmed gone. reclass: another program while
---   funded, which moves no total: it comes before an increase or decrease of the same version
+-- term: opening: funded at the first walk. found: funded when it was first readable, and in quarantine since the first
+--   walk. originated: first seen funded later, or funded again. restored: vanished as funded and came back as funded.
+--   increased, decreased: another amount while funded. ended: to a status of class ended_funded. reversed: to a status
+--   of any other class. vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes
+--   before an increase or decrease of the same version
 -- amount: what moved, never negative, USD; of a reclass the amount before
 -- previous_amount: what was in the book before, USD; null where the deal was not in it
 -- loan_program: as of this version; the program an increase, decrease or entry is booked under
@@ -53,8 +54,18 @@ spells as (
   where is_funded or was_funded or is_start
 ),
 
+-- A record whose id could not be read proves nothing of any deal.
+quarantined_from_first as (
+  select quarantined.record_id as deal_id
+  from work.quarantined
+  inner join work.first_walk as first_walk on quarantined.business_date <= first_walk.first_on
+  where quarantined.stream = 'deal' and quarantined.record_id is not null
+),
+
 unseen_before as (
-  select deal_id
+  select
+    deal_id,
+    deal_id in (select deal_id from quarantined_from_first) as was_quarantined
   from work.status_spell
   where spell = 1 and known_before is null
 ),
@@ -63,13 +74,8 @@ moves as (
   select
     spells.*,
     case
-      when
-        is_funded
-        and not was_funded
-        and version = 1
-        and business_date <= first_walk.first_on
-        and deal_id in (select deal_id from unseen_before)
-        then 'opening'
+      when is_funded and unseen_before.deal_id is not null and business_date <= first_walk.first_on then 'opening'
+      when is_funded and unseen_before.was_quarantined then 'found'
       when is_funded and not was_funded and class_before = 'funded' then 'restored'
       when is_funded and not was_funded then 'originated'
       when was_funded and change = 'vanished' then 'vanished'
@@ -86,6 +92,7 @@ moves as (
     first_walk.first_on
   from spells
   cross join work.first_walk as first_walk
+  left join unseen_before on unseen_before.deal_id = spells.deal_id and spells.version = 1
 ),
 
 booked as (

@@ -30,6 +30,7 @@ entries as (
     movement.observed_at,
     case movement.term
       when 'opening' then 'Opening balance'
+      when 'found' then 'Opening balance, not readable before'
       when 'originated' then 'Funding'
       when 'restored' then 'Funding, back in the source'
       when 'increased' then 'Increase'

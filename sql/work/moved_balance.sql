@@ -20,7 +20,7 @@ effects as (
       else loan_program
     end as loan_program,
     case
-      when term in ('opening', 'originated', 'restored', 'increased', 'reclass') then amount
+      when term in ('opening', 'found', 'originated', 'restored', 'increased', 'reclass') then amount
       else -amount
     end as amount
   from work.funded_movement

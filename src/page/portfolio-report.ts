@@ -125,7 +125,7 @@ const share = (title: string, column: string): Column<Cells> => ({
 })
 
 /** The terms of a roll-forward, which stand between opening and closing. */
-const TERMS = ['originated', 'restored', 'increased', 'decreased', 'reversed', 'vanished', 'ended']
+const TERMS = ['found', 'originated', 'restored', 'increased', 'decreased', 'reversed', 'vanished', 'ended']
 
 function renderRollforward(rows: PortfolioReport['rollforward']): Html | false {
   if (rows === null || rows.length === 0) return false
@@ -137,7 +137,7 @@ function renderRollforward(rows: PortfolioReport['rollforward']): Html | false {
     money('Closing', 'closing'),
   ]
   return html`<h2>Funded roll-forward</h2>
-<p class="muted small">Closing = opening + originated + restored + increased − decreased − reversed − vanished − ended; terms that never occurred are left out.</p>
+<p class="muted small">Closing = opening + found + originated + restored + increased − decreased − reversed − vanished − ended; terms that never occurred are left out.</p>
 ${table(columns, rows.slice(-12))}`
 }
 

@@ -35,7 +35,7 @@ const TABLES: Record<string, string> = {
   'mart.data_quality': 'metric VARCHAR, value DOUBLE, deals BIGINT',
   'mart.document_coverage': `deal_id VARCHAR, status VARCHAR, status_class VARCHAR, loan_amount DECIMAL(18,2),
     status_since DATE, listed_at TIMESTAMP, documents BIGINT, has_appraisal BOOLEAN, last_appraisal_at TIMESTAMP`,
-  'mart.funded_rollforward': `month VARCHAR, opening DECIMAL(38,2), originated DECIMAL(38,2), restored DECIMAL(38,2),
+  'mart.funded_rollforward': `month VARCHAR, opening DECIMAL(38,2), found DECIMAL(38,2), originated DECIMAL(38,2), restored DECIMAL(38,2),
     increased DECIMAL(38,2), decreased DECIMAL(38,2), reversed DECIMAL(38,2), vanished DECIMAL(38,2),
     ended DECIMAL(38,2), closing DECIMAL(38,2), difference DECIMAL(38,2)`,
   'mart.funded_rollforward_deal': `month VARCHAR, deal_id VARCHAR, term VARCHAR, amount DECIMAL(18,2),

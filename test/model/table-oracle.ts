@@ -20,8 +20,16 @@ import {
 
 type Cell = unknown
 
+/** What a release is made of beside the sightings. */
+export interface Told {
+  /** Deals that stood in quarantine at the first walk. */
+  quarantined: ReadonlySet<number>
+  /** The lender's own funding dates, as days. */
+  given: ReadonlyMap<number, number>
+}
+
 /** A table as it must be, recomputed from the steps up to a day without SQL; rows in no order. */
-export type TableOracle = (steps: readonly Step[], asOf: number) => Cell[][]
+export type TableOracle = (steps: readonly Step[], asOf: number, told: Told) => Cell[][]
 
 const dateOf = (day: number) => addDays(FIRST_DAY, day)
 const monthOf = (day: number) => dateOf(day).slice(0, 7)
@@ -45,7 +53,17 @@ function monthsUntil(day: number): string[] {
   return [...new Set(Array.from({length: day + 1}, (_, each) => monthOf(each)))]
 }
 
-const TERMS = ['opening', 'originated', 'restored', 'increased', 'decreased', 'reversed', 'vanished', 'ended']
+const TERMS = [
+  'opening',
+  'found',
+  'originated',
+  'restored',
+  'increased',
+  'decreased',
+  'reversed',
+  'vanished',
+  'ended',
+]
 
 interface Movement {
   month: string
@@ -57,7 +75,7 @@ interface Movement {
 }
 
 /** What a step moves in the funded book, told from the deal's two sides of it. */
-function movementOf({day, before, after}: Step): Movement | undefined {
+function movementOf({day, before, after}: Step, {quarantined}: Told): Movement | undefined {
   const book = (term: string, amount: bigint) => ({
     month: monthOf(day),
     day,
@@ -68,6 +86,7 @@ function movementOf({day, before, after}: Step): Movement | undefined {
   })
   if (isFunded(after) && !isFunded(before)) {
     if (!before && day === 0) return book('opening', after.amount)
+    if (!before && quarantined.has(after.deal)) return book('found', after.amount)
     return book(before && classOf(before.status) === 'funded' ? 'restored' : 'originated', after.amount)
   }
   if (before && isFunded(before) && !isFunded(after)) {
@@ -80,11 +99,11 @@ function movementOf({day, before, after}: Step): Movement | undefined {
     : book('decreased', before.amount - after.amount)
 }
 
-const movementsOf = (steps: readonly Step[]) =>
-  steps.map(movementOf).filter((movement) => movement !== undefined)
+const movementsOf = (steps: readonly Step[], told: Told) =>
+  steps.map((step) => movementOf(step, told)).filter((movement) => movement !== undefined)
 
-function rollForward(steps: readonly Step[], asOf: number): Cell[][] {
-  const movements = movementsOf(steps)
+function rollForward(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const movements = movementsOf(steps, told)
   return monthsUntil(asOf).map((month, index, months) => {
     const closingOf = (name: string | undefined) => {
       const days = Array.from({length: asOf + 1}, (_, day) => day).filter((day) => monthOf(day) === name)
@@ -176,8 +195,8 @@ function concentration(steps: readonly Step[], asOf: number): Cell[][] {
   })
 }
 
-function originations(steps: readonly Step[]): Cell[][] {
-  const originated = movementsOf(steps).filter(({term}) => term === 'originated')
+function originations(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
+  const originated = movementsOf(steps, told).filter(({term}) => term === 'originated')
   return groupBy(originated, ({month, program}) => `${month}|${program ?? 'unknown'}`).map(([key, made]) => [
     ...key.split('|'),
     String(new Set(made.map(({deal}) => deal)).size),
@@ -223,13 +242,15 @@ function funnel(steps: readonly Step[]): Cell[][] {
   )
 }
 
-function pullThrough(steps: readonly Step[], asOf: number): Cell[][] {
+function pullThrough(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
   const lives = livesOf(steps)
   const last = monthOf(asOf)
   const later = lives.map(({cohort}) => cohort).filter((month) => month > last)
   return [...monthsUntil(asOf), ...new Set(later)].map((month) => {
     const entered = lives.filter(({cohort}) => cohort === month)
-    const originated = movementsOf(steps).filter((made) => made.term === 'originated' && made.month === month)
+    const originated = movementsOf(steps, told).filter(
+      (made) => made.term === 'originated' && made.month === month,
+    )
     const funded = new Set(originated.map(({deal}) => deal)).size
     const cohortFunded = entered.filter(({firstFunded}) => firstFunded !== undefined).length
     return [
@@ -261,13 +282,14 @@ function vintages(steps: readonly Step[], asOf: number): Cell[][] {
   )
 }
 
-function stageDurations(steps: readonly Step[], asOf: number): Cell[][] {
+function stageDurations(steps: readonly Step[], asOf: number, {quarantined}: Told): Cell[][] {
   const completed: {status: string; days: number}[] = []
   for (const [, own] of groupBy(steps, ({after}) => String(after.deal))) {
     const starts = own.filter(({before, after}) => before?.status !== after.status)
     starts.slice(1).forEach((step, index) => {
       const began = starts[index]
-      if (began && (index > 0 || began.day > 0)) {
+      const beganUnseen = index === 0 && (began?.day === 0 || quarantined.has(step.after.deal))
+      if (began && !beganUnseen) {
         completed.push({status: began.after.status, days: step.day - began.day})
       }
     })
@@ -288,12 +310,32 @@ function stageDurations(steps: readonly Step[], asOf: number): Cell[][] {
   })
 }
 
+/** The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding. */
+function fundingDates(steps: readonly Step[], asOf: number, {given}: Told): Cell[][] {
+  return positionsOn(steps, asOf)
+    .filter(isFunded)
+    .map(({deal}) => {
+      const own = steps.filter(({after}) => after.deal === deal)
+      let began = 0
+      let endedBefore = -Infinity
+      for (const {day, before, after} of own) {
+        const was = before !== undefined && classOf(before.status) === 'funded'
+        const is = classOf(after.status) === 'funded'
+        if (is && !was) began = day
+        if (was && !is) endedBefore = day
+      }
+      const date = given.get(deal)
+      const isItsOwn = date !== undefined && date <= began && date > endedBefore && date <= asOf
+      return [`deal_${deal}`, dateOf(isItsOwn ? date : began)]
+    })
+}
+
 /** The tables that are recomputed whole, column by column. */
 export const tableOracles: Record<string, TableOracle> = {
   'mart.portfolio_summary': summary,
   'mart.funded_rollforward': rollForward,
-  'mart.funded_rollforward_deal': (steps) =>
-    movementsOf(steps).map(({month, day, deal, term, amount}) => [
+  'mart.funded_rollforward_deal': (steps, _asOf, told) =>
+    movementsOf(steps, told).map(({month, day, deal, term, amount}) => [
       month,
       `deal_${deal}`,
       term,
@@ -306,4 +348,5 @@ export const tableOracles: Record<string, TableOracle> = {
   'mart.pull_through': pullThrough,
   'mart.vintage_curve': vintages,
   'mart.stage_duration': stageDurations,
+  '(select deal_id, funded_on from accounting.loan_register)': fundingDates,
 }
