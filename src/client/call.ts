@@ -1,7 +1,12 @@
 import {randomUUID} from 'node:crypto'
 import {ENDPOINTS} from '../contract/endpoints.ts'
+import {type Envelope, findEnvelope, type PageBody, readPage} from '../contract/envelope.ts'
+import {createListProgress} from '../contract/list-progress.ts'
 import type {OperationId, Operations} from '../contract/operations.ts'
 import type {ListBody} from '../contract/page.ts'
+import {createSeenIds} from '../contract/seen-ids.ts'
+import {ContractError} from '../errors.ts'
+import {ApiError} from './api-error.ts'
 import type {Outgoing} from './send.ts'
 
 /** Query parameters by name; an absent one is not sent. */
@@ -65,16 +70,42 @@ export function createCaller(send: (outgoing: Outgoing) => Promise<Response>): C
   }
 }
 
-/** The records of a list, page after page, asked for as they are read. */
+/**
+ * The records of a list, page after page, asked for as they are read.
+ *
+ * @throws ApiError `broken_list` on a page that does not say how the list goes on, or that leads nowhere
+ */
 export async function* readPages<T>(
-  readPage: (query: Query) => Promise<ListBody<T>>,
+  askForPage: (query: Query) => Promise<ListBody<T>>,
   query: Query = {},
 ): AsyncGenerator<T, void, undefined> {
-  let cursor: string | undefined
-  for (;;) {
-    const page = await readPage({...query, cursor})
-    yield* page.data
-    if (!page.has_more || page.next_cursor === null || page.next_cursor === cursor) return
-    cursor = page.next_cursor
+  const progress = createListProgress({
+    name: 'the list',
+    cursors: [],
+    seenIds: createSeenIds(),
+    idField: 'id',
+  })
+  let envelope: Envelope | undefined
+  let cursor: string | null = null
+  do {
+    const body: ListBody<T> = await askForPage({...query, cursor: cursor ?? undefined})
+    const page: PageBody = readWhole(() => {
+      envelope ??= findEnvelope(body)
+      const read = readPage(body, envelope)
+      progress.take(read)
+      return read
+    })
+    // Typed by the contract, as every answer is.
+    yield* page.records as T[]
+    cursor = page.nextCursor
+  } while (cursor !== null)
+}
+
+function readWhole(read: () => PageBody): PageBody {
+  try {
+    return read()
+  } catch (cause) {
+    if (!(cause instanceof ContractError)) throw cause
+    throw new ApiError({status: 200, code: 'broken_list', detail: cause.problem}, {cause})
   }
 }

@@ -23,18 +23,24 @@ const namedRow: z.ZodType<NamedDeal> = z.object({deal_id: z.string(), received_a
 const KEPT_DAYS = 4
 
 /**
- * Keeps an event, durably when this returns.
+ * Keeps an event, durably when this returns. One that names no deal, such as one of a task, is noted and settled: there is
+ * nothing to look at again, and no walk would see more.
  *
  * @returns false when it was there already
  */
 export function storeEvent(
   {db}: Ledger,
-  event: {eventId: string; type: string; dealId: string},
+  event: {eventId: string; type: string; dealId: string | null},
   now: number,
 ): boolean {
+  const {eventId, type, dealId} = event
+  const at = new Date(now).toISOString()
   const {changes} = db
-    .prepare('insert or ignore into webhook_event (event_id, received_at, type, deal_id) values (?, ?, ?, ?)')
-    .run(event.eventId, new Date(now).toISOString(), event.type, event.dealId)
+    .prepare(
+      `insert or ignore into webhook_event (event_id, received_at, type, deal_id, settled_at, outcome)
+       values (?, ?, ?, ?, ?, ?)`,
+    )
+    .run(eventId, at, type, dealId ?? '', ...(dealId === null ? [at, 'noted'] : [null, null]))
   return changes === 1
 }
 
@@ -58,7 +64,9 @@ export interface NamedDeal {
 /** The deals named by the events that are still known, settled or not. */
 export function listNamedDeals({db}: Ledger): NamedDeal[] {
   return db
-    .prepare('select deal_id, max(received_at) as received_at from webhook_event group by deal_id')
+    .prepare(
+      "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
+    )
     .all()
     .map((row) => namedRow.parse(row))
 }

@@ -1,5 +1,6 @@
 import {businessDateOf} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
+import {createSeenIds} from '../contract/seen-ids.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, codeOf} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
@@ -19,7 +20,6 @@ import {
 } from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
-import {createSeenIds} from '../source/seen-ids.ts'
 import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -87,7 +87,7 @@ export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWal
   try {
     return await readPages(tools, walk, world)
   } catch (error) {
-    if (codeOf(error) === 'SOURCE_CURSOR_LOOP') {
+    if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES'].includes(codeOf(error))) {
       await dropWalk(tools.db, tools.stream, walk.walkId, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'

@@ -1,8 +1,8 @@
+import {createSeenIds} from '../contract/seen-ids.ts'
 import {ContractError} from '../errors.ts'
 import type {Page, World} from '../types.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
-import {createSeenIds} from './seen-ids.ts'
 import {walkPages} from './walk.ts'
 
 /** What became of one record's list: every page of it, or nothing. */

@@ -1,12 +1,13 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
+import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from '../contract/envelope.ts'
+import {createListProgress} from '../contract/list-progress.ts'
+import type {SeenIds} from '../contract/seen-ids.ts'
 import {ContractError, codeOf, messageOf} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
-import type {Page, WireRecord, World} from '../types.ts'
+import type {Page, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import type {SourceClient} from './client.ts'
-import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from './envelope.ts'
 import {holdOutcome, readOutcome} from './read-ahead.ts'
-import type {SeenIds} from './seen-ids.ts'
 
 /** One walk, from its start or from where an earlier run got to. */
 export interface WalkRequest {
@@ -29,8 +30,6 @@ export interface WalkRequest {
 
 /** A page may hold this many times the records asked for; one that ignores the size asked for holds the whole list. */
 const MOST_TIMES_PAGE = 10
-/** Pages in a row without a record that is new. */
-const MOST_STALE_PAGES = 3
 /** What a source answers with when it does not know a cursor, or no longer. */
 const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
 
@@ -47,10 +46,12 @@ export async function* walkPages(
   world: Pick<World, 'log'>,
 ): AsyncGenerator<Page, void, undefined> {
   const consumer = new AbortController()
-  const seen = new Set(request.seenCursors)
-  if (request.cursor !== null) seen.add(request.cursor)
+  const progress = createListProgress({
+    ...request,
+    name: `GET ${request.path}`,
+    cursors: [...request.seenCursors, request.cursor],
+  })
   let envelope = request.envelope === null ? null : parseEnvelope(request.envelope)
-  let stalePages = 0
 
   const fetchPage = (cursor: string | null): Promise<PromiseSettledResult<JsonAnswer>> =>
     holdOutcome(askForPage({...request, cursor}, client, consumer.signal))
@@ -66,11 +67,8 @@ export async function* walkPages(
       const page = createPage({cursor, observedAt, receivedAt, length}, body, envelope)
       if (page.records.length > request.pageSize * MOST_TIMES_PAGE) throw createOversized(request, page)
       const {nextCursor} = page
-      stalePages = addIds(page, request) > 0 ? 0 : stalePages + 1
+      progress.take(page)
       if (nextCursor !== null) {
-        if (seen.has(nextCursor)) throw createLoop(request.path, seen.size)
-        if (stalePages === MOST_STALE_PAGES) throw createStale(request.path, page)
-        seen.add(nextCursor)
         cursor = nextCursor
         ahead = fetchPage(cursor)
         // It is sent when undici has found the connection to be still open, two turns of the event loop from here: a
@@ -98,16 +96,6 @@ function createPage(
   envelope: Envelope,
 ): Page {
   return {...request, ...readPage(body, envelope), envelope: formatEnvelope(envelope)}
-}
-
-/** Notes the ids of a page, whole records where there is none; returns how many are new. */
-function addIds({records}: Page, {seenIds, idField}: WalkRequest): number {
-  let added = 0
-  for (const record of records) {
-    const id = typeof record === 'object' && record !== null && (record as WireRecord)[idField]
-    if (seenIds.add(typeof id === 'string' ? id : JSON.stringify(record))) added += 1
-  }
-  return added
 }
 
 async function askForPage(
@@ -161,40 +149,11 @@ function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: bool
   })
 }
 
-const UNTRUE = 'Nothing is concluded from this walk; warehouse and current release are as before.'
-const REPORT = 'Report this to whoever runs the source; the next run walks anew.'
-
-function createLoop(path: string, cursors: number): ContractError {
-  return new ContractError({
-    code: 'SOURCE_CURSOR_LOOP',
-    problem: `Next cursor of GET ${path} was met before among the ${cursors} of this walk: expected one that leads on.`,
-    kept: UNTRUE,
-    next: REPORT,
-  })
-}
-
 function createOversized({path, pageSize}: WalkRequest, {records}: Page): ContractError {
   return new ContractError({
     code: 'SOURCE_TOO_LARGE',
     problem: `Page of ${records.length} records at GET ${path}: expected about the ${pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
     kept: 'Everything read so far is kept; nothing is concluded from this walk.',
     next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
-  })
-}
-
-function createStale(path: string, {records}: Page): ContractError {
-  if (records.length === 0) {
-    return new ContractError({
-      code: 'SOURCE_EMPTY_PAGES',
-      problem: `${MOST_STALE_PAGES} pages in a row without a new record at GET ${path}, the last empty, with has_more true: expected records or an end.`,
-      kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-      next: 'Report this to whoever runs the source, then run again.',
-    })
-  }
-  return new ContractError({
-    code: 'SOURCE_CURSOR_LOOP',
-    problem: `${MOST_STALE_PAGES} pages in a row of GET ${path} hold no record that is new, and each names another cursor: expected a list that leads on.`,
-    kept: UNTRUE,
-    next: REPORT,
   })
 }

@@ -47,8 +47,9 @@ export function addWebhooks(
       const event = eventSchema.safeParse(parseJson(body))
       if (!ID.test(eventId) || !event.success) return answer(400, 'Event not understood.')
       const {type, data} = event.data
-      const dealId = data.deal_id ?? data.id
-      if (dealId === undefined) return answer(400, 'Event names no deal.')
+      const isOfDeal = type.startsWith('deal.')
+      const dealId = data.deal_id || (isOfDeal && data.id) || null
+      if (isOfDeal && dealId === null) return answer(400, 'Event names no deal.')
       const isNew = storeEvent(ledger, {eventId, type, dealId}, world.realClock.now())
       return answer(isNew ? 202 : 200, isNew ? 'Stored.' : 'Known already.')
     })

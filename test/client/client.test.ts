@@ -1,6 +1,7 @@
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {waitBefore} from '../../src/client/send.ts'
+import type {FaultRule} from '../../src/service/faults.ts'
 import type {RunningService} from '../../src/service/server.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
 import {startReceiver} from '../service/receiver.ts'
@@ -50,6 +51,33 @@ describe('the client', () => {
     service.requests.clear()
     for await (const deal of client.deals.list({limit: 2})) if (deal.id === 'deal_000003') break
     expect(service.requests.count).toBe(2)
+  })
+
+  test.each(['pagination', 'meta', 'data_object'] as const)(
+    'reads a list whose paging fields stand in %s',
+    async (shape) => {
+      insertDeals(service, 5)
+      service.faults.add({match: {path: '/deals?'}, fault: {kind: 'envelope', shape}})
+      expect(await Array.fromAsync(client.deals.list({limit: 2}))).toHaveLength(5)
+    },
+  )
+
+  const stuck: [string, FaultRule['fault'], RegExp][] = [
+    ['has no cursor though it goes on', {kind: 'envelope', shape: 'no_cursor'}, /'next_cursor'/],
+    ['does not say whether it goes on', {kind: 'envelope', shape: 'missing_has_more'}, /'has_more'/],
+    ['names the cursor it was asked with', {kind: 'repeat_cursor'}, /met before/],
+    [
+      'shows the same records for ever',
+      {kind: 'mutate', change: (page) => ({...page, data: [{id: 'deal_000001'}]})},
+      /3 pages in a row/,
+    ],
+  ]
+
+  test.each(stuck)('a list that %s throws, and does not just end', async (_, fault, words) => {
+    insertDeals(service, 20)
+    service.faults.add({match: {path: '/deals?'}, fault})
+    const failure = await failureOf(Array.fromAsync(client.deals.list({limit: 2})))
+    expect(failure).toMatchObject({status: 200, code: 'broken_list', message: expect.stringMatching(words)})
   })
 
   test('does everything the API does with a deal', async () => {

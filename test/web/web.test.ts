@@ -4,7 +4,7 @@ import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {beginRun, endRun} from '../../src/ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
 import {noteWalkBegun, settleWalkCoverage} from '../../src/ledger/webhook-coverage.ts'
-import {listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
+import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {readJobs} from '../../src/schedule/job.ts'
 import {startWeb, type WebSide} from '../../src/web/server.ts'
@@ -204,6 +204,21 @@ test('a signed event is stored before it is acknowledged, and once', async () =>
   expect(waiting()).toEqual(['evt_1 deal_000001'])
   expect(await sendEvent()).toBe(200)
   expect(waiting()).toHaveLength(1)
+})
+
+test.each([
+  ['of a task', {type: 'task.completed', data: {id: 'task_000001'}}],
+  ['of what nobody knows', {type: 'office.moved', data: {}}],
+])('an event %s that names no deal is noted, and nothing waits for it', async (_, event) => {
+  const body = JSON.stringify(event)
+  expect(await sendEvent({body})).toBe(202)
+  expect(await sendEvent({body})).toBe(200)
+  expect(waiting()).toEqual([])
+  expect(listNamedDeals(ledger)).toEqual([])
+  expect(
+    await sendEvent({id: 'evt_2', body: JSON.stringify({type: event.type, data: {deal_id: 'deal_1'}})}),
+  ).toBe(202)
+  expect(waiting()).toEqual(['evt_2 deal_1'])
 })
 
 test('an event that was settled is still known when it is sent again', async () => {

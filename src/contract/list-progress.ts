@@ -1,0 +1,73 @@
+import {ContractError} from '../errors.ts'
+import type {WireRecord} from '../types.ts'
+import type {PageBody} from './envelope.ts'
+import type {SeenIds} from './seen-ids.ts'
+
+/** What is known of a list that is read page by page. */
+interface ListBegun {
+  /** For words in errors: `GET /deals`. */
+  name: string
+  /** The cursors met so far; null stands for the first page. */
+  cursors: Iterable<string | null>
+  /** The ids of the records met so far; those of the pages are added. */
+  seenIds: SeenIds
+  /** The field of a record that holds its id. */
+  idField: string
+}
+
+/** Makes sure that a list leads on. */
+export interface ListProgress {
+  /**
+   * Takes in the next page.
+   *
+   * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`
+   */
+  take(page: PageBody): void
+}
+
+/** Pages in a row without a record that is new. */
+const MOST_STALE_PAGES = 3
+
+/** Follows a list from where it has been read to. */
+export function createListProgress({name, cursors, seenIds, idField}: ListBegun): ListProgress {
+  const seen = new Set(cursors)
+  seen.delete(null)
+  let stalePages = 0
+  return {
+    take({records, nextCursor}) {
+      const news = records.filter((record) => seenIds.add(idOf(record, idField)))
+      stalePages = news.length > 0 ? 0 : stalePages + 1
+      if (nextCursor === null) return
+      if (seen.has(nextCursor)) throw createLoop(name, seen.size)
+      if (stalePages === MOST_STALE_PAGES) throw createStale(name, records.length === 0)
+      seen.add(nextCursor)
+    },
+  }
+}
+
+/** The id of a record; the whole of it where there is none. */
+function idOf(record: unknown, idField: string): string {
+  const id = typeof record === 'object' && record !== null && (record as WireRecord)[idField]
+  return typeof id === 'string' ? id : JSON.stringify(record)
+}
+
+const UNTRUE = 'Nothing is concluded from this walk; warehouse and current release are as before.'
+const REPORT = 'Report this to whoever runs the source; the next run walks anew.'
+
+function createLoop(name: string, cursors: number): ContractError {
+  return new ContractError({
+    code: 'SOURCE_CURSOR_LOOP',
+    problem: `Next cursor of ${name} was met before among the ${cursors} of this walk: expected one that leads on.`,
+    kept: UNTRUE,
+    next: REPORT,
+  })
+}
+
+function createStale(name: string, isEmpty: boolean): ContractError {
+  return new ContractError({
+    code: isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
+    problem: `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
+    kept: UNTRUE,
+    next: REPORT,
+  })
+}
