@@ -208,6 +208,7 @@ test('the key of the source goes only below its base URL, and along no redirect'
       jsonFeed(`${other.url}/b`, {name: 'own', key_file: fileOf('feed.key')}),
     ),
     baseUrl: source.url,
+    baseUrlQuery: '?key=of_source',
   }
   const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
   expect(feeds[0]).toMatchObject({problems: [expect.stringContaining('SOURCE_REDIRECTED')]})
@@ -218,6 +219,7 @@ test('the key of the source goes only below its base URL, and along no redirect'
     ['/v1/a', undefined],
     ['/v1/b', 'Bearer key_of_feed'],
   ])
+  for (const {query} of [...source.requests, ...other.requests]) expect([...query]).toEqual([])
 })
 
 test('a feed is asked for as its URL says, names that repeat included', async () => {

@@ -162,7 +162,7 @@ export async function proveChurn(request: ProofRequest): Promise<Proved> {
         now: {from: Date.parse('2026-02-02T23:30:00-05:00') + walk * DAY_MS},
         stopAt: isLast ? undefined : 'changes applied',
       })
-      await untilStopped(syncDeals(config, {accept: ['shrink', 'change']}, world))
+      await untilStopped(syncDeals(config, {accept: ['shrink', 'change', 'growth']}, world))
       const heads = await readHeads(data)
       const {hidden} = judgeWalk(heads, before, churner.witnesses, {mode, isQuiet})
       before = heads
