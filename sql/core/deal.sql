@@ -29,6 +29,8 @@
 --   first appeared; null at the first walk or when not funded
 -- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on; null
 --   when not funded
+-- value_confirmed_on: business date of the last answer that held property_value, changed or not; of a list row counts
+--   only one that changed something. Null when none ever did
 -- is_missing: absent from the last complete walk, not yet confirmed gone
 with
 present as (
@@ -146,8 +148,10 @@ select
     when deal.status_class = 'funded'
       then funded.given_on is not null or coalesce(funded.began_on - funded.known_before <= 1, false)
   end as funded_on_is_exact,
+  confirmation.confirmed_on as value_confirmed_on,
   life.is_missing
 from rated as deal
 inner join work.deal_life as life on life.deal_id = deal.deal_id
 inner join current_spell as spell on spell.deal_id = deal.deal_id
 left join work.funded_spell as funded on funded.deal_id = deal.deal_id and funded.ended_on is null
+left join work.value_confirmation as confirmation on confirmation.deal_id = deal.deal_id

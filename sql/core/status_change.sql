@@ -7,8 +7,8 @@
 -- to_status: the status after
 -- observed_at: start of the request that showed it, UTC
 -- observed_on: business date of that request
--- days_in_previous: whole business days spent in from_status; null when that spell began unseen, which is at the
---   first walk
+-- days_in_previous: calendar days from the business date on which from_status began to observed_on, weekends included;
+--   null when that spell began unseen, which is at the first walk
 select
   deal_id,
   status_before as from_status,

@@ -5,8 +5,9 @@
 -- check: unique(metric)
 -- check: not_null(metric, deals)
 --
--- metric: `coverage property_value`: the amount whose deals have a positive value. `ltv above 10`: their value is taken for
---   a typo, and their ltv for unknown. `coverage loan_program`: the deals that have a program. `unparsed address`: no state was found in it. `unclassified status`: not in seed.status. `missing`:
+-- metric: `coverage property_value`: the amount whose deals have a positive value. `coverage
+--   value_confirmed_on`: the deals whose value an answer ever held. `ltv above 10`: their value is taken for a typo, and
+--   their ltv for unknown. `coverage loan_program`: the deals that have a program. `unparsed address`: no state was found in it. `unclassified status`: not in seed.status. `missing`:
 --   absent from the last walk. `censored funded at first sight`: funded when first seen. `censored inexact funding date`:
 --   more than a day between funded_after and funded_on. `censored created before first walk`: of their months only the
 --   deals are known that were still there. `censored vintage`: their cohort is left out of mart.vintage_curve. `censored
@@ -47,6 +48,7 @@ totals as (
     coalesce(sum(deal.loan_amount) filter (where deal.property_value > 0), 0) as valued_amount,
     count(*) filter (where coalesce(deal.property_value <= 0, true)) as unvalued,
     count(*) filter (where deal.property_value > 0 and deal.ltv is null) as with_odd_value,
+    count(*) filter (where deal.value_confirmed_on is null) as unconfirmed,
     count(*) filter (where deal.loan_program is null) as without_program,
     count(*) filter (where deal.state = 'unknown') as unparsed,
     count(*) filter (where deal.status_class = 'unclassified') as unclassified,
@@ -82,6 +84,13 @@ shares as (
     valued_amount as part,
     amount as whole,
     unvalued as deals
+  from totals
+  union all
+  select
+    'coverage value_confirmed_on' as metric,
+    deals - unconfirmed as part,
+    deals as whole,
+    unconfirmed as deals
   from totals
   union all
   select

@@ -93,5 +93,6 @@ export const dealStream: Stream = {
       'expired',
     ],
   },
+  confirmed: 'property_value',
   schema: dealSchema,
 }

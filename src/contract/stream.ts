@@ -62,6 +62,11 @@ export interface Stream {
    * of records in them, and what belongs to them, are fetched first.
    */
   settled?: {column: string; values: readonly string[]; ended: readonly string[]}
+  /**
+   * The column that may be left out of which each answer of a record's own page is kept, in `raw.<name>_confirmation` where it
+   * changes nothing.
+   */
+  confirmed?: string
   /** Parses a wire record into its column values, the id among them; an absent field stays undefined. */
   schema: z.ZodType<Record<string, ColumnValue | undefined>>
 }

@@ -36,9 +36,12 @@ export function applyObservations(
   batch: Batch,
   {plan, kind = 'walk', now, details, alongside}: Application,
 ): Promise<bigint> {
-  const {head} = tablesOf(stream)
+  const {head, confirmation} = tablesOf(stream)
   const store = async (recorded: DuckDBTimestampValue) => {
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
+    if (confirmation !== null) {
+      await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
+    }
     await inParts(db, ['temp.change', 'temp.absence'], () => db.run(buildReplacedSql(stream)))
     await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
       batch.walkId,
@@ -137,6 +140,20 @@ function buildAppendSql(stream: Stream): string {
       ${listColumns(stream)},
       payload
     from appended`
+}
+
+/** Answers of a record's own page that held the column which is confirmed, and said nothing new: no version tells of them. */
+function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): string {
+  return `
+    insert into ${confirmation} by name
+    select
+      (select coalesce(max(seq), 0) from ${confirmation}) + row_number() over () as seq,
+      ${idColumn},
+      observed_at,
+      greatest(cast($1 as date), head_business_date) as business_date,
+      $2 as recorded_at
+    from change
+    where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
 /** Drops the latest states that are replaced, of the part under way. */

@@ -110,11 +110,14 @@ function buildCandidatesSql(stream: Stream): string {
     from listed`
 }
 
-/** The columns as wire fields in text; what a staged row left out is null. */
+/**
+ * The columns as wire fields in text; what a staged row left out is null. What a record may leave out is not told from its
+ * last state: it is carried on anyway, and would pass for an answer.
+ */
 export function listWireFields(stream: Stream, table: 'listed' | 'absence'): string {
   const precisions = stream.columns.map(({precisionColumn}) => precisionColumn)
   return stream.columns
-    .filter(({name}) => !precisions.includes(name))
+    .filter(({name, mayBeAbsent}) => !precisions.includes(name) && !(mayBeAbsent && table === 'absence'))
     .map((column) => {
       const text = buildWireText(column)
       const isPartial = column.mayBeAbsent && table === 'listed'

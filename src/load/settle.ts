@@ -70,6 +70,7 @@ async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
 function buildStoredSql(): string {
   const ofMoment = [
     ...STREAMS.map((stream) => tablesOf(stream).version),
+    ...STREAMS.map((stream) => tablesOf(stream).confirmation).filter((table) => table !== null),
     'warehouse.raw.rate',
     'warehouse.raw.quarantine',
   ].map((table) => [table, 'hash(told)', 'recorded_at = $1'] as const)

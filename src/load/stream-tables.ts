@@ -13,6 +13,8 @@ export interface StreamTables {
   version: string
   head: string
   staged: string
+  /** Null where nothing of the stream is confirmed. */
+  confirmation: string | null
 }
 
 /** The names of a stream's tables in the warehouse. */
@@ -21,6 +23,7 @@ export function tablesOf(stream: Stream): StreamTables {
     version: `warehouse.raw.${stream.name}_version`,
     head: `warehouse.raw.${stream.name}_head`,
     staged: `warehouse.raw.staged_${stream.name}`,
+    confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
   }
 }
 

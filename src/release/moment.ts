@@ -63,6 +63,10 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
        union all`,
        ).join('\n       ')}
        select max(recorded_at) as recorded_at
+       from history.raw.deal_confirmation
+       where business_date <= cast($1 as date)
+       union all
+       select max(recorded_at) as recorded_at
        from history.raw.rate
        where business_date <= cast($1 as date)
        union all

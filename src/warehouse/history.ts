@@ -91,7 +91,7 @@ async function listCopiedTables(db: Database): Promise<string[]> {
 }
 
 function isAppendOnly(table: string): boolean {
-  return table.endsWith('_version') || table === 'raw.rate' || table === 'raw.settle'
+  return /_(version|confirmation)$/.test(table) || table === 'raw.rate' || table === 'raw.settle'
 }
 
 async function copyWhole(db: Database): Promise<void> {

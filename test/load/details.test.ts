@@ -1,6 +1,7 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
 import {listDetailCandidates, storeDetails} from '../../src/load/details.ts'
+import {listKnownFields} from '../../src/load/looks.ts'
 import {planChanges} from '../../src/load/plan-changes.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
@@ -134,5 +135,28 @@ test('a detail that cannot be read is quarantined under the id that was asked fo
   await stageWalk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
   expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
     {record_id: 'a', source: 'detail', path: 'loan_amount'},
+  ])
+})
+
+test('an answer that holds the value and changes nothing is kept, one that leaves it out is not', async () => {
+  await walkWithDetails(DAY_1, {a: '2026-02-02T23:31:00Z', b: '2026-02-02T23:31:00Z'})
+  const [known] = (await listKnownFields(db, stream, ['a'])).values()
+  expect(known).not.toHaveProperty('property_value')
+  const at = '2026-02-03T23:31:00Z'
+  const details = [
+    {id: 'a', at, record: record('a', {property_value: 1, loan_program: 'bridge'})},
+    {id: 'b', at, record: record('b', {loan_program: 'bridge'})},
+  ]
+  const {walk: begun, plan} = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
+  expect(plan.appended).toBe(0)
+  await applyObservations(db, stream, begun, {plan, now: micros(DAY_2)})
+  expect(
+    await db.all(
+      anyRow,
+      'select seq, deal_id, observed_at, business_date from warehouse.raw.deal_confirmation order by seq',
+    ),
+  ).toEqual([{seq: '1', deal_id: 'a', observed_at: '2026-02-03 23:31:00', business_date: '2026-02-03'}])
+  expect(await db.all(anyRow, `select count(*) as settles from warehouse.raw.settle`)).toEqual([
+    {settles: '2'},
   ])
 })

@@ -18,7 +18,7 @@ const TABLES: Record<string, string> = {
   'core.deal': `deal_id VARCHAR, property_address VARCHAR, state VARCHAR, zip VARCHAR, loan_amount DECIMAL(18,2),
     property_value DECIMAL(18,2), ltv DECIMAL(19,9), loan_program VARCHAR, status VARCHAR, status_text VARCHAR,
     status_class VARCHAR, created_at TIMESTAMP, created_on DATE, first_seen_at TIMESTAMP, last_changed_at TIMESTAMP, status_since DATE,
-    funded_on DATE, funded_after DATE, funded_on_is_exact BOOLEAN, is_missing BOOLEAN`,
+    funded_on DATE, funded_after DATE, funded_on_is_exact BOOLEAN, value_confirmed_on DATE, is_missing BOOLEAN`,
   'core.deal_history': `deal_id VARCHAR, version BIGINT, change VARCHAR, valid_from TIMESTAMP, valid_to TIMESTAMP,
     business_date DATE, property_address VARCHAR, loan_amount DECIMAL(18,2), property_value DECIMAL(18,2),
     loan_program VARCHAR, status VARCHAR, status_class VARCHAR`,

@@ -156,6 +156,7 @@ export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}):
 /** The raw rows of a history, in the order they were stored. */
 export interface History {
   versions?: Row[]
+  confirmations?: Row[]
   walks?: Row[]
   quarantine?: Row[]
   drift?: Row[]
@@ -199,6 +200,7 @@ async function openHistoryOf(history: History): Promise<Database> {
   await migrate(db, 'history')
   const numbered = (rows: readonly Row[] = []) => rows.map((row, index) => ({seq: index + 1, ...row}))
   await insertRows(db, 'deal_version', numbered(history.versions))
+  await insertRows(db, 'deal_confirmation', numbered(history.confirmations))
   await insertRows(db, 'borrower_version', numbered(history.borrowers))
   await insertRows(db, 'document_version', numbered(history.documents))
   await insertRows(db, 'rate', numbered(history.rates))

@@ -27,7 +27,7 @@ import {
 const scalar = z.string().transform((text) => (text === 'null' ? null : text))
 const record = z.record(z.string(), scalar)
 
-type Shown = 'missing' | 'vanished' | 'quarantined' | Row
+type Shown = 'missing' | 'vanished' | 'quarantined' | 'confirmed' | Row
 
 /** By deal, by the child's own id; or that the list could not be read. */
 type Lists = Record<string, 'failed' | Record<string, Shown>>
@@ -60,7 +60,7 @@ export interface ModelCase {
   rows: Record<string, string | null>[]
 }
 
-const shown = z.union([z.enum(['missing', 'vanished', 'quarantined']), record])
+const shown = z.union([z.enum(['missing', 'vanished', 'quarantined', 'confirmed']), record])
 const lists = z.record(z.string(), z.union([z.literal('failed'), z.record(z.string(), shown)])).default({})
 
 const walk: z.ZodType<Walk> = z
@@ -111,6 +111,7 @@ const MINUTE = 60_000
 function toHistory({walks}: ModelCase): Required<History> {
   const history: Required<History> = {
     versions: [],
+    confirmations: [],
     walks: [],
     quarantine: [],
     drift: [],
@@ -139,6 +140,10 @@ function toHistory({walks}: ModelCase): Required<History> {
     for (const [dealId, shown] of Object.entries(deals)) {
       if (shown === 'quarantined') {
         history.quarantine.push(aQuarantine({day, record_id: dealId, observed_at, recorded_at: settled_at}))
+        continue
+      }
+      if (shown === 'confirmed') {
+        history.confirmations.push({deal_id: dealId, observed_at, business_date: day, recorded_at})
         continue
       }
       const row = {...lastSeen.get(dealId), ...(typeof shown === 'string' ? {kind: shown} : shown)}

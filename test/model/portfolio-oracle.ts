@@ -26,6 +26,8 @@ export interface Position {
   status: string
   state: string
   isPresent: boolean
+  /** The day on which its value was last shown; null when it never was. */
+  confirmed: number | null
 }
 
 /** One sighting, with what the deal was before and is after it. */
@@ -116,6 +118,7 @@ export function replaySightings(sightings: readonly Sighting[], lastDay: number)
       status: statusOf(status),
       state,
       isPresent: true,
+      confirmed: value === undefined ? (before?.confirmed ?? null) : day,
     }
     const absent = before && {...before, isPresent: before.isPresent && kind !== 'vanished'}
     const after = kind === 'seen' ? seen : (absent ?? seen)

@@ -7,7 +7,9 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {aQuarantine, aWalk, buildRelease, builtInPlan, noRow} from './history.ts'
 import {
   bucketOf,
+  createdOn,
   FIRST_DAY,
+  ltvOf,
   partsBy,
   positionsOn,
   replaySightings,
@@ -82,6 +84,23 @@ async function expectTotals(db: Database, steps: readonly Step[], day: number): 
   }
 }
 
+/** Ratio, day of creation and of the last value of each deal. */
+async function expectDeals(db: Database, steps: readonly Step[], day: number): Promise<void> {
+  const deals = await db.all(noRow, 'select deal_id, ltv, created_on, value_confirmed_on from core.deal')
+  const expected = positionsOn(steps, day).map((position) => {
+    const ltv = ltvOf(position)
+    return {
+      deal_id: `deal_${position.deal}`,
+      ltv: ltv === null ? null : `${ltv / BILLION}.${String(ltv % BILLION).padStart(9, '0')}`,
+      created_on: createdOn(position.deal),
+      value_confirmed_on: position.confirmed === null ? null : addDays(FIRST_DAY, position.confirmed),
+    }
+  })
+  expect(sortRows(deals.map(Object.values))).toEqual(sortRows(expected.map(Object.values)))
+}
+
+const BILLION = 1_000_000_000n
+
 test('every total agrees with sightings replayed one by one in BigInt', async () => {
   const {checks, plan} = await builtInPlan()
   await fc.assert(
@@ -104,6 +123,7 @@ test('every total agrees with sightings replayed one by one in BigInt', async ()
         await using db = await buildRelease(history, {asOf}, {...plan, seeds})
         const steps = replaySightings(sightings, day)
         await expectTotals(db, steps, day)
+        await expectDeals(db, steps, day)
         for (const [table, oracle] of Object.entries(tableOracles)) {
           const rows = (await db.all(noRow, `from ${table}`)).map((row) => Object.values(row))
           expect(sortRows(rows), table).toEqual(sortRows(oracle(steps, day, {quarantined, given})))

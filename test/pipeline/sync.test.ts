@@ -1,5 +1,9 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {buildRelease} from '../../src/pipeline/build.ts'
 import {syncDeals} from '../../src/pipeline.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/query.ts'
+import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -37,6 +41,21 @@ test('a second walk that sees the same appends nothing and releases nothing', as
   expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
     {versions: '30'},
   ])
+})
+
+test('a value that its own page says again is confirmed that day, and releases of days before say so still', async () => {
+  lab.service.store.insert(someDeals(3))
+  await lab.sync(DAY_1)
+  await lab.sync('2026-03-10T23:30:00-04:00')
+  const confirmed = 'select distinct value_confirmed_on from core.deal'
+  expect(await lab.query(confirmed)).toEqual([{value_confirmed_on: '2026-03-10'}])
+  expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
+    {versions: '3'},
+  ])
+  const world = lab.createWorld('2026-03-11T03:30:00Z')
+  const {release_id} = await buildRelease(lab.folder, lab.config, {asOf: '2026-03-09'}, world)
+  await using db = await openRelease(requireRelease(lab.folder, release_id))
+  expect(await db.all(anyRow, confirmed)).toEqual([{value_confirmed_on: '2026-02-02'}])
 })
 
 test('an unchanged walk of a new day is released as of that day and counts as observed', async () => {
