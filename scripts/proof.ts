@@ -1,3 +1,4 @@
+import {readFileSync} from 'node:fs'
 import {parseArgs} from 'node:util'
 import {proveChurn} from '../test/proof/churn.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
@@ -7,7 +8,19 @@ import {proveMoney} from '../test/proof/money.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
 import {proveNthFile} from '../test/proof/nth-file.ts'
 import type {Proof} from '../test/proof/proof.ts'
+import {proveWorld, replayStory} from '../test/proof/world.ts'
 
+const {values, positionals} = parseArgs({
+  allowPositionals: true,
+  options: {
+    runs: {type: 'string'},
+    seeds: {type: 'string'},
+    days: {type: 'string', default: '30'},
+    story: {type: 'string'},
+    seed: {type: 'string', default: String(Date.now())},
+    first: {type: 'string', default: '0'},
+  },
+})
 /** As many as there are cases. */
 const ALL = Number.MAX_SAFE_INTEGER
 
@@ -20,9 +33,18 @@ const PROOFS: Record<string, {prove: Proof; runs: number}> = {
   fuzz: {prove: proveFuzz, runs: 100_000 / PAGES_PER_RUN},
   money: {prove: proveMoney, runs: 100},
   journal: {prove: proveJournal, runs: 60},
+  // The seeds of `world` are its runs: a run is a story.
+  world: {
+    prove: (request) =>
+      values.story === undefined
+        ? proveWorld({...request, days: Number(values.days)})
+        : replayStory(JSON.parse(readFileSync(values.story, 'utf8'))),
+    runs: 200,
+  },
 }
 
-const USAGE = `npm run proof [-- ${Object.keys(PROOFS).join(' | ')} … [--runs N] [--seed S] [--first N]]`
+const USAGE = `npm run proof [-- ${Object.keys(PROOFS).join(' | ')} … [--runs N] [--seed S] [--first N]]
+       npm run proof world [-- --seeds N --days N | --story FILE]`
 const REPORT_EVERY_MS = 10_000
 
 interface Outcome {
@@ -76,18 +98,11 @@ function formatTable(outcomes: readonly Outcome[]): string {
   return rows.map((row) => row.map((cell, column) => cell.padEnd(widths[column] ?? 0)).join('  ')).join('\n')
 }
 
-const {values, positionals} = parseArgs({
-  allowPositionals: true,
-  options: {
-    runs: {type: 'string'},
-    seed: {type: 'string', default: String(Date.now())},
-    first: {type: 'string', default: '0'},
-  },
-})
 const names = positionals.length === 0 ? Object.keys(PROOFS) : positionals
 const unknown = names.find((name) => !Object.hasOwn(PROOFS, name))
 const isCount = (text: string) => /^\d+$/.test(text)
-if (unknown !== undefined || !isCount(values.first) || !isCount(values.runs ?? '1')) {
+const runsAsked = values.seeds ?? values.runs
+if (unknown !== undefined || ![values.first, values.days, runsAsked ?? '1'].every(isCount)) {
   process.stderr.write(
     `${unknown === undefined ? 'A count is no number' : `No proof '${unknown}'`}. ${USAGE}\n`,
   )
@@ -98,7 +113,7 @@ const outcomes: (Outcome & {isProved: boolean})[] = []
 for (const name of names) {
   const proof = PROOFS[name]
   if (!proof) continue
-  const runs = values.runs === undefined ? proof.runs : Number(values.runs)
+  const runs = runsAsked === undefined ? proof.runs : Number(runsAsked)
   outcomes.push(await runProof(name, {...proof, runs}, {seed: values.seed, first: Number(values.first)}))
 }
 process.stdout.write(`\n${formatTable(outcomes)}\n`)

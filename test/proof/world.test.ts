@@ -1,0 +1,12 @@
+import {expect, test} from 'vitest'
+import {proveWorld} from './world.ts'
+
+const seed = process.env.PROOF_SEED ?? String(Date.now())
+
+test(`whatever happens to a lender, every table and every book is what an oracle says (seed ${seed})`, {
+  timeout: 300_000,
+}, async () => {
+  const {figures} = await proveWorld({runs: 3, days: 8, seed, shrinkMs: 0})
+  expect(figures['releases compared']).toBeGreaterThanOrEqual(3)
+  expect(figures['balances compared']).toBeGreaterThanOrEqual(3)
+})

@@ -1,0 +1,87 @@
+import {setImmediate} from 'node:timers/promises'
+import {fileURLToPath} from 'node:url'
+import {createCli} from '../../../src/cli/context.ts'
+import {createProgram, runProgram} from '../../../src/cli/program.ts'
+import {createSilentLog} from '../../../src/log.ts'
+import {startProcess} from '../../support/lab.ts'
+
+/** What a command came to. */
+export interface Ended {
+  code: number
+  /** The error's stable code; empty without one. */
+  error: string
+  stderr: string
+}
+
+/** How a command is run: under which clock, and who is told of its steps. */
+export interface Steering {
+  env: Record<string, string>
+  /** Business clock at its start, ISO 8601. */
+  at: string
+  clock?: {now(): number}
+  onStep?: (step: string) => void
+}
+
+const KILLED_COMMAND = fileURLToPath(new URL('./killed-command.ts', import.meta.url))
+
+const codeIn = (stderr: string) => /\[([A-Z_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
+
+/** Runs one command line to its end in this process; waiting takes no time. */
+export async function runHere(args: readonly string[], steering: Steering): Promise<Ended> {
+  const {at, clock = {now: () => Date.parse(at)}, onStep = () => undefined} = steering
+  let stderr = ''
+  const surroundings = createCli({
+    env: {...steering.env, LOANTAPE_NOW: at},
+    stdout: {write: () => true},
+    stderr: {
+      write(text) {
+        stderr += text
+      },
+    },
+    onStop: () => undefined,
+  })
+  let skippedMs = 0
+  const cli = Object.assign(surroundings, {
+    createWorld: () => ({
+      clock,
+      realClock: {
+        now: () => clock.now() + skippedMs,
+        async sleep(ms: number, signal?: AbortSignal) {
+          skippedMs += ms
+          await setImmediate()
+          signal?.throwIfAborted()
+        },
+      },
+      random: Math.random,
+      log: createSilentLog(),
+      signal: new AbortController().signal,
+      onProgress: () => undefined,
+      onStep,
+    }),
+  })
+  const code = await runProgram(createProgram(cli), cli, args)
+  return {code, error: codeIn(stderr), stderr}
+}
+
+/** A step that a process of its own reached, by the machine's clock. */
+export interface Reached {
+  step: string
+  at: number
+}
+
+/** Runs one command line as a process that kills itself at the `nth` time it reaches a step; its clock stands. */
+export async function runThere(
+  args: readonly string[],
+  {env, at}: Steering,
+  kill: {step: string; nth: number},
+): Promise<Ended & {isKilled: boolean; reached: Reached[]}> {
+  const settings = {...env, LOANTAPE_NOW: at, KILL_STEP: kill.step, KILL_NTH: String(kill.nth)}
+  const command = [process.execPath, KILLED_COMMAND, ...args]
+  using started = startProcess(command, {...settings, LOANTAPE_LOG_LEVEL: 'silent'})
+  const {code, signal, stdout, stderr} = await started.ended
+  const reached = [...stdout.matchAll(/^reached (\d+\.?\d*) (.+)$/gm)].map(([, time, step = '']) => ({
+    step,
+    at: Number(time),
+  }))
+  return {code: code ?? 137, error: codeIn(stderr), stderr, isKilled: signal === 'SIGKILL', reached}
+}

@@ -1,0 +1,67 @@
+import type {Sync} from './story.ts'
+import type {Plan} from './truth.ts'
+
+/** What a run came to, as far as one must know it to say how it has to end. */
+export interface Judged {
+  event: Sync
+  /** What was known of clocks when it began. */
+  before: {startedAt: number; endedAt: number}
+  /** What settling the walk would come to; undefined where the run did not get there. */
+  plan: Plan | undefined
+  /** Whether a walk was applied, which may be that of the run before. */
+  isApplied: boolean
+  /** Whether the clock went back under the walk. */
+  isStepped: boolean
+}
+
+const RETRIES = 2
+const SHRINK_PCT = 5
+const CHANGE_PCT = 20
+/** A clock that goes back by less is being set right. */
+const SMALL_STEP_MS = 1000
+
+/** The error codes with which a run may end that nobody killed; empty text is success. */
+export function listExpected({event, before, plan, isApplied, isStepped}: Judged): string[] {
+  const {faults = [], ahead} = event
+  const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
+  if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
+  if (now + SMALL_STEP_MS <= before.endedAt || isStepped) return ['CLOCK_STEPPED']
+  if (!plan) {
+    const isFailing = faults.some((fault) => 'times' in fault && fault.is !== '429' && fault.times > RETRIES)
+    const loops = faults.some(({is}) => is === 'stuck' || is === 'endless')
+    const codes = [
+      ...(isFailing ? ['SOURCE_FAILING', 'SOURCE_UNREACHABLE'] : []),
+      ...(loops ? ['SOURCE_CURSOR_LOOP'] : []),
+    ]
+    return codes.length > 0 && !isApplied ? codes : ['', ...codes]
+  }
+  const refusals = listRefusals(plan, event.accept)
+  return refusals.length > 0 ? refusals : ['']
+}
+
+/** The codes with which a walk must be refused; none where it must be applied. */
+export function listRefusals(plan: Plan | undefined, accept: readonly string[] = []): string[] {
+  if (!plan) return []
+  if (plan.quarantined > 3 && plan.quarantined * 20 > plan.records) return ['SOURCE_QUARANTINE']
+  return Object.entries(judge(plan))
+    .filter(([guard, isRefused]) => isRefused && !accept.includes(guard))
+    .map(([guard]) => `GUARD_${guard.toUpperCase()}`)
+}
+
+/** Which guards must refuse a walk. */
+function judge(plan: Plan): Record<'shrink' | 'growth' | 'change', boolean> {
+  const exceeds = (count: number, ignored: number, pct: number, whole = plan.known) =>
+    count > ignored && count * 100 > whole * pct
+  const {status = 0, ...fields} = plan.fields
+  return {
+    shrink: exceeds(plan.newlyAbsent, 3, SHRINK_PCT) || (plan.listed === 0 && plan.absent > 3),
+    growth:
+      plan.known > 0 &&
+      (exceeds(plan.present - plan.known, 10, 100) ||
+        (plan.known > 10 && plan.amountAfter > 2n * plan.amountBefore)),
+    change:
+      [plan.amounts, plan.left, ...Object.values(fields)].some((count) => exceeds(count, 3, CHANGE_PCT)) ||
+      exceeds(status, 10, CHANGE_PCT) ||
+      exceeds(plan.entered, 10, 50, plan.pipeline),
+  }
+}

@@ -1,0 +1,30 @@
+/**
+ * A process of its own that runs a command line, says each step it reaches and when, and kills itself at the `KILL_NTH`
+ * time that it reaches `KILL_STEP`.
+ */
+import {writeSync} from 'node:fs'
+import {createCli} from '../../../src/cli/context.ts'
+import {createProgram, runProgram} from '../../../src/cli/program.ts'
+
+const {KILL_STEP, KILL_NTH = '1'} = process.env
+const cli = createCli({
+  env: process.env,
+  stdout: {write: () => true},
+  stderr: process.stderr,
+  onStop: () => undefined,
+})
+const {createWorld} = cli
+let left = Number(KILL_NTH)
+
+Object.assign(cli, {
+  createWorld: (config: Parameters<typeof createWorld>[0]) => ({
+    ...createWorld(config),
+    onStep(step: string) {
+      writeSync(1, `reached ${performance.timeOrigin + performance.now()} ${step}\n`)
+      if (step !== KILL_STEP) return
+      left -= 1
+      if (left === 0) process.kill(process.pid, 'SIGKILL')
+    },
+  }),
+})
+process.exitCode = await runProgram(createProgram(cli), cli, process.argv.slice(2))

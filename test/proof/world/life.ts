@@ -1,0 +1,201 @@
+import type {Shown} from './record.ts'
+import type {Class, Reference} from './reference.ts'
+import {businessDate} from './story.ts'
+import type {Sighting, Truth} from './truth.ts'
+
+/** A deal's content from one change to the next. */
+export interface Version {
+  number: number
+  change: 'created' | 'updated' | 'vanished' | 'restored'
+  from: number
+  to: number | null
+  on: string
+  address: string | null
+  amount: bigint
+  value: bigint | null
+  program: string | null
+  status: string
+  statusClass: Class
+}
+
+/** An unbroken time in one status. */
+export interface Spell {
+  status: string
+  statusClass: Class
+  at: number
+  on: string
+  /** The last business date on which the deal was known not to be in it; null when nothing is known before it. */
+  after: string | null
+}
+
+/** What moved the funded book. */
+export interface Movement {
+  deal: string
+  month: string
+  on: string
+  term:
+    | 'opening'
+    | 'found'
+    | 'originated'
+    | 'restored'
+    | 'increased'
+    | 'decreased'
+    | 'reversed'
+    | 'vanished'
+    | 'ended'
+  amount: bigint
+  program: string | null
+}
+
+/** Everything that follows from what one deal was seen to be. */
+export interface Life {
+  id: string
+  versions: Version[]
+  spells: Spell[]
+  movements: Movement[]
+  /** As last seen. */
+  createdOn: string
+  isMissing: boolean
+  last: Version
+}
+
+type Content = Omit<Version, 'number' | 'change' | 'from' | 'to' | 'on' | 'statusClass'>
+
+/** What a status counts as. */
+function classOf(status: string, {statuses}: Reference): Class {
+  return statuses[status]?.[0] ?? 'unclassified'
+}
+
+/** The day of an instant or a date. */
+function dayOf(created: string): string {
+  return /^\d{4}-\d\d-\d\d$/.test(created) ? created : businessDate(Date.parse(created))
+}
+
+function listVersions(sightings: readonly Sighting[], reference: Reference): Version[] {
+  const versions: Version[] = []
+  let content: Content | undefined
+  for (const {kind, at, on, fields} of sightings) {
+    if (kind === 'missing') continue
+    const isGone = versions.at(-1)?.change === 'vanished'
+    const next: Content | undefined = kind === 'seen' ? carry(fields!, content) : content
+    if (!next) continue
+    const change =
+      kind === 'vanished'
+        ? isGone
+          ? null
+          : 'vanished'
+        : !content
+          ? 'created'
+          : isGone
+            ? 'restored'
+            : 'updated'
+    if (change === null || (change === 'updated' && isSame(next, content!))) continue
+    const before = versions.at(-1)
+    if (before) before.to = at
+    const statusClass = classOf(next.status, reference)
+    versions.push({number: versions.length + 1, change, from: at, to: null, on, ...next, statusClass})
+    content = next
+  }
+  return versions
+}
+
+function carry(fields: Shown, before: Content | undefined): Content {
+  return {
+    address: fields.address,
+    amount: fields.amount,
+    value: fields.value !== undefined ? fields.value : (before?.value ?? null),
+    program: fields.program !== undefined ? fields.program : (before?.program ?? null),
+    status: fields.status,
+  }
+}
+
+function isSame(one: Content, other: Content): boolean {
+  return (['address', 'amount', 'value', 'program', 'status'] as const).every(
+    (field) => one[field] === other[field],
+  )
+}
+
+function listSpells(id: string, sightings: readonly Sighting[], truth: Truth): Spell[] {
+  const spells: Spell[] = []
+  let seen: Sighting | undefined
+  for (const sighting of sightings) {
+    if (sighting.kind !== 'seen') continue
+    const {status} = sighting.fields!
+    if (spells.at(-1)?.status !== status)
+      spells.push({
+        status,
+        statusClass: classOf(status, truth.reference),
+        at: sighting.at,
+        on: sighting.on,
+        after: knownBefore(id, sighting, seen, truth),
+      })
+    seen = sighting
+  }
+  return spells
+}
+
+/** The last date before a sighting of which it is known that the deal was not yet as it shows. */
+function knownBefore(
+  id: string,
+  sighting: Sighting,
+  seen: Sighting | undefined,
+  truth: Truth,
+): string | null {
+  if (seen) return seen.on
+  const unread = truth.quarantine.find((record) => record.id === id && record.at < sighting.at)
+  const first = Math.min(unread?.walk ?? sighting.walk, sighting.walk)
+  return truth.walks[first - 2]?.on ?? null
+}
+
+function listMovements(id: string, versions: readonly Version[], truth: Truth): Movement[] {
+  const movements: Movement[] = []
+  let before: Version | undefined
+  const firstOn = truth.walks[0]?.on ?? ''
+  const wasThere = truth.quarantine.some((record) => record.id === id && record.walk === 1)
+  for (const version of versions) {
+    const {on, amount, program} = version
+    const isFunded = isInBook(version)
+    const wasFunded = before !== undefined && isInBook(before)
+    const add = (term: Movement['term'], moved: bigint) =>
+      movements.push({deal: id, month: on.slice(0, 7), on, term, amount: moved, program})
+    if (isFunded && !wasFunded) {
+      if (!before && on === firstOn && truth.deals.get(id)?.[0]?.walk === 1) add('opening', amount)
+      else if (!before && wasThere) add('found', amount)
+      else if (before?.change === 'vanished' && before.statusClass === 'funded') add('restored', amount)
+      else add('originated', amount)
+    } else if (wasFunded && !isFunded) {
+      const isEnded = version.statusClass === 'ended_funded'
+      add(version.change === 'vanished' ? 'vanished' : isEnded ? 'ended' : 'reversed', before!.amount)
+    } else if (wasFunded && amount > before!.amount) add('increased', amount - before!.amount)
+    else if (wasFunded && amount < before!.amount) add('decreased', before!.amount - amount)
+    before = version
+  }
+  return movements
+}
+
+/** Whether a deal stands in the funded book. */
+export function isInBook({change, statusClass}: Version): boolean {
+  return change !== 'vanished' && statusClass === 'funded'
+}
+
+/** The lives of all deals as far as they are known up to a day. */
+export function listLives(truth: Truth, asOf: string): Life[] {
+  return [...truth.deals].flatMap(([id, all]) => {
+    const sightings = all.filter(({on}) => on <= asOf)
+    const versions = listVersions(sightings, truth.reference)
+    const last = versions.at(-1)
+    if (!last) return []
+    const created = sightings.findLast(({kind}) => kind === 'seen')!.fields!.createdAt
+    return [
+      {
+        id,
+        versions,
+        spells: listSpells(id, sightings, truth),
+        movements: listMovements(id, versions, truth),
+        createdOn: dayOf(created),
+        isMissing: sightings.at(-1)?.kind === 'missing',
+        last,
+      },
+    ]
+  })
+}

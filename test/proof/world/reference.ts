@@ -1,0 +1,19 @@
+/** Class of a status: what it counts as. */
+export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 'unclassified'
+
+/** Classes and orders of statuses, and true funding dates. */
+export interface Reference {
+  statuses: Record<string, [Class, number]>
+  fundedOn: Record<string, string>
+}
+
+/** The statuses that stories use, as they ship. */
+export const SHIPPED_STATUSES: Reference['statuses'] = {
+  draft: ['pipeline', 10],
+  underwriting: ['pipeline', 40],
+  approved: ['pipeline', 60],
+  funded: ['funded', 90],
+  servicing: ['funded', 100],
+  paid_off: ['ended_funded', 110],
+  withdrawn: ['ended_unfunded', 160],
+}

@@ -1,0 +1,143 @@
+import type {ServerResponse} from 'node:http'
+import {setImmediate} from 'node:timers/promises'
+import {sendJson, startTestServer} from '../../source/test-server.ts'
+import type {Change, Deal, Fault} from './story.ts'
+
+/** A record as it goes over the wire. */
+export type WireRecord = Record<string, unknown>
+
+/** What the source said to one request, noted as it said it. */
+export type Answer = {
+  /** The world's business clock when the request came, ms since the epoch. */
+  at: number
+} & (
+  | {page: {cursor: string | null; next: string | null; records: WireRecord[]}}
+  | {own: {id: string; status: number; record?: WireRecord}}
+)
+
+/** A source that does what a story tells. */
+export interface Source extends AsyncDisposable {
+  url: string
+  change(change: Change): void
+  /** What the next run meets, and whose clock it is told by. */
+  begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
+  onAnswer: (answer: Answer) => void
+}
+
+const REPLACED = {property_address: '1 Test St, Austin, TX 78701'}
+const REPLACED_MORE = {property_value: 1_000_000, loan_program: 'test'}
+
+/** Starts a source without deals. It pages by key, in the order of ids. */
+export async function startSource(): Promise<Source> {
+  const deals = new Map<string, Deal>()
+  /** What a replica that lags behind shows: the deals as they were when the run before began. */
+  let before = new Map<string, Deal>()
+  let atLastRun = new Map<string, Deal>()
+  let faults: readonly Fault[] = []
+  let clock: Parameters<Source['begin']>[1] = {now: () => 0, afterPage: () => undefined}
+  let page = 0
+  let fresh = 0
+  const attempts = new Map<Fault, number>()
+  const find = <Kind extends Fault['is']>(...kinds: Kind[]) =>
+    faults.filter((fault): fault is Fault & {is: Kind} => kinds.some((kind) => kind === fault.is))
+
+  function show(id: string, deal: Deal, isListed: boolean): WireRecord {
+    const {property_value, loan_program, ...listed} = deal
+    const shown: WireRecord = {id, ...(isListed ? listed : deal)}
+    for (const {status} of find('mass')) shown.status = status
+    if (find('replaced').length > 0)
+      Object.assign(shown, isListed ? REPLACED : {...REPLACED, ...REPLACED_MORE})
+    for (const {how} of find('spelling')) shown.status = spell(deal.status, how)
+    for (const {ids} of find('unreadable')) if (ids.includes(id)) shown.loan_amount = 'about a million'
+    return shown
+  }
+
+  function listPage(cursor: string | null, limit: number) {
+    const isStale = find('stale').some((fault) => fault.page === page)
+    const [after = '', loop] = (cursor ?? '').split('~')
+    const known = [...(isStale ? before : deals)].sort(([a], [b]) => (a < b ? -1 : 1))
+    const rest = known.filter(([id]) => `c${id}` > after)
+    const records = rest.slice(0, limit).map(([id, deal]) => show(id, deal, true))
+    const lastId = rest[limit - 1]?.[0]
+    let next = rest.length > limit && lastId !== undefined ? `c${lastId}` : null
+    const loops = find('stuck', 'endless')
+    if (loops.some((fault) => loop !== undefined || fault.page === page)) {
+      fresh += 1
+      next = find('stuck').length > 0 ? `${after}~stuck` : `${after}~${fresh}`
+    }
+    return {records, next}
+  }
+
+  function answerOwn(id: string, at: number, response: ServerResponse): void {
+    const isFailing = find('page fails').some(({ids}) => ids.includes(id))
+    if (isFailing) sendJson(response, {}, {status: 500})
+    if (isFailing) return
+    const isHidden = find('no pages').length > 0 || find('no page').some(({ids}) => ids.includes(id))
+    const deal = isHidden ? undefined : deals.get(id)
+    const record = deal && show(id, deal, false)
+    source.onAnswer({at, own: {id, status: record ? 200 : 404, ...(record && {record})}})
+    if (record) sendJson(response, {data: record})
+    else sendJson(response, {title: 'There is no such deal.'}, {status: 404})
+  }
+
+  /** Whether this request fails. */
+  async function failOn(response: ServerResponse): Promise<boolean> {
+    const fault = find('500', '429', 'reset', 'truncated').find(
+      (one) => one.page === page + 1 && (attempts.get(one) ?? 0) < one.times,
+    )
+    if (!fault) return false
+    attempts.set(fault, (attempts.get(fault) ?? 0) + 1)
+    if (fault.is === '500') sendJson(response, {title: 'Oh'}, {status: 500})
+    else if (fault.is === '429') sendJson(response, {}, {status: 429, headers: {'retry-after': '7'}})
+    else {
+      if (fault.is === 'truncated') {
+        response.writeHead(200, {'content-type': 'application/json', 'content-length': '5000'})
+        response.write('{"data": [{"id": "de')
+        await setImmediate()
+      }
+      response.destroy()
+    }
+    return true
+  }
+
+  const server = await startTestServer(async ({path, query}, response) => {
+    const at = clock.now()
+    const id = /^\/v1\/deals\/(.+)$/.exec(path)?.[1]
+    if (id !== undefined) return answerOwn(decodeURIComponent(id), at, response)
+    if (await failOn(response)) return
+    page += 1
+    const cursor = query.get('cursor')
+    const {records, next} = listPage(cursor, Number(query.get('limit')))
+    for (const fault of find('moving'))
+      if (fault.page === page) for (const change of fault.changes) source.change(change)
+    source.onAnswer({at, page: {cursor, next, records}})
+    clock.afterPage(page)
+    sendJson(response, {data: records, has_more: next !== null, next_cursor: next})
+  })
+  const source: Source = {
+    url: server.url,
+    change(change) {
+      const known = deals.get(change.id)
+      if (change.do === 'remove') deals.delete(change.id)
+      else if (change.do === 'put') deals.set(change.id, change.deal)
+      else if (known) deals.set(change.id, {...known, ...change.fields})
+    },
+    begin(next, world) {
+      faults = next
+      clock = world
+      page = 0
+      attempts.clear()
+      before = atLastRun
+      atLastRun = new Map(deals)
+    },
+    onAnswer: () => undefined,
+    [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
+  }
+  return source
+}
+
+function spell(status: string, how: 'title' | 'upper' | 'padded'): string {
+  if (how === 'upper') return status.toUpperCase()
+  if (how === 'padded') return ` ${status} `
+  return status.slice(0, 1).toUpperCase() + status.slice(1)
+}

@@ -1,0 +1,134 @@
+import type {Reference} from './reference.ts'
+
+/** What the source holds of a deal: its own page, field by field. */
+export interface Deal {
+  property_address: string | null
+  loan_amount: number | string
+  property_value: number | string | null
+  loan_program: string | null
+  status: string
+  created_at: string
+}
+
+/** What goes wrong with the `page`-th answer of a list, counted from 1 within one run; `times` attempts in a row. */
+export type Fault =
+  | {is: '500' | '429' | 'reset' | 'truncated'; page: number; times: number}
+  /** Deals change after this page has been fixed and before it is sent. */
+  | {is: 'moving'; page: number; changes: Change[]}
+  /** The page shows its deals as they were before the last changes. */
+  | {is: 'stale'; page: number}
+  /** From this page on the cursor leads back to the same page, or is a fresh one each time that does so. */
+  | {is: 'stuck' | 'endless'; page: number}
+  /** Every status has another spelling. */
+  | {is: 'spelling'; how: 'title' | 'upper' | 'padded'}
+  /** Every deal has this status; or another address, value and program. */
+  | {is: 'mass'; status: string}
+  | {is: 'replaced'}
+  /** Records of these deals cannot be read: their amount is no amount. */
+  | {is: 'unreadable'; ids: string[]}
+  /** No deal has a page of its own; or only these have none, or fail. */
+  | {is: 'no pages'}
+  | {is: 'no page' | 'page fails'; ids: string[]}
+
+/** What happens at the source. */
+export type Change =
+  | {do: 'put'; id: string; deal: Deal}
+  | {do: 'set'; id: string; fields: Partial<Deal>}
+  | {do: 'remove'; id: string}
+
+/** A run of the pipeline. */
+export interface Sync {
+  do: 'sync'
+  /** Business clock at its start, UTC. */
+  at: string
+  accept?: string[]
+  faults?: Fault[]
+  /** The clock is ahead by so many hours while this page is asked for, and stays there where `forGood`. */
+  ahead?: {page: number; hours: number; forGood?: boolean}
+  /** The run dies at the `nth` time it reaches a step, in this process or as a process of its own. */
+  kill?: {step: string; nth: number; isReal?: boolean}
+}
+
+/** Journals of every month so far, handed out to these profiles. */
+export interface Sweep {
+  do: 'sweep'
+  at: string
+  profiles: string[]
+}
+
+/** One thing that happens: plain data, of use whatever happened before it. */
+export type Event =
+  | Change
+  | Sync
+  | Sweep
+  /** Closes the first open month, reopens the last closed one. */
+  | {do: 'close' | 'reopen'; at: string}
+  /** accounting.json from now on: number of the receivable account by program. */
+  | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
+  | Seeding
+  /** A backup, in the order of the operations guide: the history first, then batches and ledger. */
+  | {do: 'save'; part: 'history' | 'books'}
+  /** The warehouse is lost, or also its copy, or the whole folder, and `restore` brings back what there is. */
+  | {do: 'recover'; from: 'history' | 'previous' | 'backup'; at: string}
+
+/** Reference data the lender gives: true funding dates, classes and orders of statuses beside those that ship. */
+export interface Seeding {
+  do: 'seed'
+  fundedOn?: Record<string, string>
+  statuses?: Reference['statuses']
+}
+
+/** A lender's days, as plain data: what was drawn, and what is left of it when it is shrunk. */
+export interface Story {
+  pageSize: number
+  /** Paid-off loans are booked, too. */
+  booksEnded: boolean
+  events: Event[]
+}
+
+/** The time zone and the cut-off of every story. */
+const TIME_ZONE = 'America/New_York'
+const CUTOFF_HOUR = 6
+
+const localParts = new Intl.DateTimeFormat('en-CA', {
+  timeZone: TIME_ZONE,
+  hourCycle: 'h23',
+  year: 'numeric',
+  month: '2-digit',
+  day: '2-digit',
+  hour: '2-digit',
+  minute: '2-digit',
+})
+
+/** Local date and hour of an instant, ms since the epoch. */
+export function localTime(instant: number): {date: string; hour: number; minute: number} {
+  const parts = Object.fromEntries(localParts.formatToParts(instant).map(({type, value}) => [type, value]))
+  return {
+    date: `${parts.year}-${parts.month}-${parts.day}`,
+    hour: Number(parts.hour),
+    minute: Number(parts.minute),
+  }
+}
+
+/** The calendar date so many days later. */
+export function laterDate(date: string, days: number): string {
+  return new Date(Date.parse(`${date}T00:00:00Z`) + days * 86_400_000).toISOString().slice(0, 10)
+}
+
+/** The instant at which the clocks of the time zone show this date and time; the first of two, the next after a gap. */
+export function instantOf(date: string, time: string): number {
+  const guess = Date.parse(`${date}T${time}:00Z`)
+  for (const offset of [4, 5, 3]) {
+    const instant = guess + offset * 3_600_000
+    const local = localTime(instant)
+    const shown = `${String(local.hour).padStart(2, '0')}:${String(local.minute).padStart(2, '0')}`
+    if (local.date === date && shown === time) return instant
+  }
+  return guess + 5 * 3_600_000
+}
+
+/** The day an instant counts for. */
+export function businessDate(instant: number): string {
+  const {date, hour} = localTime(instant)
+  return hour < CUTOFF_HOUR ? laterDate(date, -1) : date
+}

@@ -1,0 +1,276 @@
+import {isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
+import {listMarts} from './marts.ts'
+import {laterDate} from './story.ts'
+import type {Truth} from './truth.ts'
+
+/** A row as it must stand in a table: the columns that are looked at, exact values as text, shares as numbers. */
+export type Row = Record<string, string | number | boolean | null>
+
+/** What every table of a release must hold. */
+export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
+  const lives = listLives(truth, asOf)
+  const present = lives.filter(({last}) => last.change !== 'vanished')
+  return {
+    'core.deal': present.map((life) => dealRow(life, truth, asOf)),
+    'core.deal_history': lives.flatMap(historyRows),
+    'core.status_change': lives.flatMap(statusRows),
+    'core.field_change': lives.flatMap(fieldRows),
+    'mart.portfolio_summary': [summaryRow(present, asOf)],
+    'mart.position_daily': positionRows(lives, truth, asOf),
+    'mart.funded_rollforward': rollforwardRows(lives, truth, asOf),
+    'mart.funded_rollforward_deal': lives.flatMap(({movements}) => movements.map(movementRow)),
+    'mart.origination_monthly': originationRows(lives),
+    'accounting.loan_register': present
+      .filter(isFunded)
+      .map(({id, last}) => ({deal_id: id, loan_amount: dollars(last.amount), loan_program: last.program})),
+    ...listMarts(lives, truth, asOf),
+  }
+}
+
+/** Cents as plain decimal text. */
+export function dollars(cents: bigint): string {
+  const digits = String(cents < 0n ? -cents : cents).padStart(3, '0')
+  return `${cents < 0n ? '-' : ''}${digits.slice(0, -2)}.${digits.slice(-2)}`
+}
+
+function instant(at: number): string {
+  const text = new Date(at).toISOString().slice(0, -1).replace('T', ' ')
+  return text.replace(/\.?0+$/, (zeros) => (zeros.startsWith('.') || text.includes('.') ? '' : zeros))
+}
+
+export const sum = (amounts: readonly bigint[]): bigint => amounts.reduce((one, other) => one + other, 0n)
+
+const isFunded = ({last}: Life) => last.statusClass === 'funded'
+
+/** The loan-to-value of a deal in billionths, half up; null where it is unknown or no ratio one believes. */
+export function billionths({last: {amount, value}}: Life): bigint | null {
+  if (value === null || value <= 0n || amount > value * 10n) return null
+  return (2n * amount * 1_000_000_000n + value) / (2n * value)
+}
+
+function dealRow(life: Life, truth: Truth, asOf: string): Row {
+  const {id, last, spells, createdOn} = life
+  const spell = spells.at(-1)!
+  const ltv = billionths(life)
+  const fundedFrom = spells.findLastIndex(({statusClass}) => statusClass !== 'funded') + 1
+  const funding = last.statusClass === 'funded' ? spells[fundedFrom] : undefined
+  const fundedBefore = spells.slice(0, fundedFrom).findLastIndex(({statusClass}) => statusClass === 'funded')
+  const endedBefore = fundedBefore === -1 ? '' : spells[fundedBefore + 1]!.on
+  const date = truth.reference.fundedOn[id]
+  const isOfThisSpell =
+    date !== undefined && funding && date <= funding.on && date > endedBefore && date <= asOf
+  const given = isOfThisSpell ? date : undefined
+  const state = /, ([A-Z]{2}) \d{5}$/.exec(last.address ?? '')?.[1]
+  return {
+    deal_id: id,
+    property_address: last.address,
+    state: state ?? 'unknown',
+    loan_amount: dollars(last.amount),
+    property_value: last.value === null ? null : dollars(last.value),
+    ltv: ltv === null ? null : `${ltv / 1_000_000_000n}.${String(ltv % 1_000_000_000n).padStart(9, '0')}`,
+    loan_program: last.program,
+    status: last.status,
+    status_class: last.statusClass,
+    created_on: createdOn,
+    first_seen_at: instant(spells[0]!.at),
+    last_changed_at: instant(last.from),
+    status_since: last.status === 'draft' && spells.length === 1 ? createdOn : spell.on,
+    funded_on: funding ? (given ?? funding.on) : null,
+    funded_after: funding?.after ?? null,
+    funded_on_is_exact: funding
+      ? given !== undefined || (funding.after !== null && laterDate(funding.after, 1) >= funding.on)
+      : null,
+    is_missing: life.isMissing,
+  }
+}
+
+function historyRows({id, versions}: Life): Row[] {
+  return versions.map((version) => ({
+    deal_id: id,
+    version: String(version.number),
+    change: version.change,
+    valid_from: instant(version.from),
+    valid_to: version.to === null ? null : instant(version.to),
+    business_date: version.on,
+    property_address: version.address,
+    loan_amount: dollars(version.amount),
+    property_value: version.value === null ? null : dollars(version.value),
+    loan_program: version.program,
+    status: version.status,
+    status_class: version.statusClass,
+  }))
+}
+
+const days = (from: string, to: string) => Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
+
+function statusRows({id, spells}: Life): Row[] {
+  return spells.slice(1).map((spell, index) => {
+    const before = spells[index]!
+    const isUnseen = index === 0 && before.after === null
+    return {
+      deal_id: id,
+      from_status: before.status,
+      to_status: spell.status,
+      observed_at: instant(spell.at),
+      observed_on: spell.on,
+      days_in_previous: isUnseen ? null : String(days(before.on, spell.on)),
+    }
+  })
+}
+
+function fieldRows({id, versions}: Life): Row[] {
+  const rows: Row[] = []
+  versions.forEach((version, index) => {
+    const before = versions[index - 1]
+    if (!before || version.change === 'vanished') return
+    const texts = (of: typeof version) => ({
+      property_address: of.address,
+      loan_amount: dollars(of.amount),
+      property_value: of.value === null ? null : dollars(of.value),
+      loan_program: of.program,
+    })
+    const [then, now] = [texts(before), texts(version)]
+    for (const field of ['property_address', 'loan_amount', 'property_value', 'loan_program'] as const) {
+      if (then[field] === now[field]) continue
+      const observed = {observed_at: instant(version.from), observed_on: version.on}
+      rows.push({deal_id: id, field, old_value: then[field], new_value: now[field], ...observed})
+    }
+  })
+  return rows
+}
+
+/** One integer by another, half up. */
+const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
+
+function summaryRow(present: readonly Life[], asOf: string): Row {
+  const amounts = present.map(({last}) => last.amount).sort((a, b) => (a < b ? -1 : 1))
+  const of = (chosen: readonly Life[]) => dollars(sum(chosen.map(({last}) => last.amount)))
+  const funded = present.filter(isFunded)
+  const pipeline = present.filter(({last}) => last.statusClass === 'pipeline')
+  const open = present.filter(isOpen)
+  const middle = (amounts[(amounts.length - 1) >> 1] ?? 0n) + (amounts[amounts.length >> 1] ?? 0n)
+  const isEmpty = amounts.length === 0
+  return {
+    as_of: asOf,
+    deals: String(present.length),
+    amount: of(present),
+    open_deals: String(open.length),
+    open_amount: of(open),
+    open_wa_ltv: weighted(open),
+    open_pooled_ltv: pooled(open),
+    ended_deals: String(present.length - open.length),
+    ended_amount: of(present.filter((life) => !isOpen(life))),
+    pipeline_deals: String(pipeline.length),
+    pipeline_amount: of(pipeline),
+    funded_deals: String(funded.length),
+    funded_amount: of(funded),
+    funded_wa_ltv: weighted(funded),
+    funded_pooled_ltv: pooled(funded),
+    wa_ltv: weighted(present),
+    pooled_ltv: pooled(present),
+    average_amount: isEmpty ? null : dollars(half(sum(amounts), BigInt(amounts.length))),
+    median_amount: isEmpty ? null : dollars(half(middle, 2n)),
+    largest_amount: isEmpty ? null : dollars(amounts.at(-1)!),
+  }
+}
+
+/** A ratio of cents as a number; null where there is nothing to take it of. */
+export function ratio(part: bigint, whole: bigint): number | null {
+  return whole === 0n ? null : Number((part * 1_000_000_000_000n) / whole) / 1e12
+}
+
+/** Whether a deal has not come to its end. */
+export function isOpen({last}: Life): boolean {
+  return !last.statusClass.startsWith('ended')
+}
+
+const listValued = (lives: readonly Life[]) => lives.filter((life) => billionths(life) !== null)
+
+/** Loan-to-value weighted by amount, over the deals that have one. */
+export function weighted(lives: readonly Life[]): number | null {
+  const valued = listValued(lives)
+  const weights = sum(valued.map((life) => life.last.amount * billionths(life)!))
+  return ratio(weights, sum(valued.map(({last}) => last.amount)) * 1_000_000_000n)
+}
+
+/** Amounts by values, over the deals that have a loan-to-value. */
+export function pooled(lives: readonly Life[]): number | null {
+  const valued = listValued(lives)
+  return ratio(sum(valued.map(({last}) => last.amount)), sum(valued.map(({last}) => last.value!)))
+}
+
+/** The version a deal stood in at the end of a day. */
+function versionOn({versions}: Life, day: string): Version | undefined {
+  return versions.findLast(({on}) => on <= day)
+}
+
+function positionRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+  const statuses = new Set(lives.flatMap(({versions}) => versions.map(({status}) => status)))
+  const rows: Row[] = []
+  for (let day = truth.walks[0]!.on; day <= asOf; day = laterDate(day, 1)) {
+    const observed = truth.walks.some(({on}) => on === day)
+    const standing = lives.flatMap((life) => versionOn(life, day) ?? [])
+    for (const status of statuses) {
+      const amounts = standing
+        .filter((version) => version.change !== 'vanished' && version.status === status)
+        .map(({amount}) => amount)
+      rows.push({day, status, deals: String(amounts.length), amount: dollars(sum(amounts)), observed})
+    }
+  }
+  return rows
+}
+
+/** Every month from the first walk to a day. */
+export function listMonths(truth: Truth, asOf: string): string[] {
+  const months: string[] = []
+  for (
+    let day = truth.walks[0]!.on;
+    day.slice(0, 7) <= asOf.slice(0, 7);
+    day = laterDate(`${day.slice(0, 7)}-28`, 4)
+  )
+    months.push(day.slice(0, 7))
+  return months
+}
+
+const TERMS = [
+  'found',
+  'originated',
+  'restored',
+  'increased',
+  'decreased',
+  'reversed',
+  'vanished',
+  'ended',
+] as const
+
+function rollforwardRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+  const movements = lives.flatMap((life) => life.movements)
+  let opening = sum(movements.filter(({term}) => term === 'opening').map(({amount}) => amount))
+  return listMonths(truth, asOf).map((month) => {
+    const moved = (wanted: Movement['term']) =>
+      sum(movements.filter(({term, month: of}) => term === wanted && of === month).map(({amount}) => amount))
+    const end = `${month}-31`
+    const standing = lives.flatMap((life) => versionOn(life, end) ?? [])
+    const closing = sum(standing.filter(isInBook).map(({amount}) => amount))
+    const row: Row = {month, opening: dollars(opening), closing: dollars(closing), difference: '0.00'}
+    for (const term of TERMS) row[term] = dollars(moved(term))
+    opening = closing
+    return row
+  })
+}
+
+function movementRow({deal, month, on, term, amount}: Movement): Row {
+  return {month, deal_id: deal, term, amount: dollars(amount), business_date: on}
+}
+
+function originationRows(lives: readonly Life[]): Row[] {
+  const groups = Map.groupBy(
+    lives.flatMap(({movements}) => movements.filter(({term}) => term === 'originated')),
+    ({month, program}) => JSON.stringify([month, program ?? 'unknown']),
+  )
+  return [...groups].map(([key, movements]) => {
+    const [month, loan_program] = JSON.parse(key) as [string, string]
+    const deals = String(new Set(movements.map(({deal}) => deal)).size)
+    return {month, loan_program, deals, amount: dollars(sum(movements.map(({amount}) => amount)))}
+  })
+}

@@ -1,0 +1,99 @@
+import type {Event, Fault, Story, Sync} from './story.ts'
+
+/** A story as lines of a shell: what a person types, and as remarks what the source and the machine do meanwhile. */
+export function tellStory(story: Story): string[] {
+  const paid = story.booksEnded ? 'with' : 'without'
+  return [
+    `# settings: LOANTAPE_PAGE_SIZE=${story.pageSize} LOANTAPE_RETRIES=2; accounting.json ${paid} an account 'ended'`,
+    ...story.events.flatMap(tellEvent),
+  ]
+}
+
+function tellEvent(event: Event): string[] {
+  switch (event.do) {
+    case 'put':
+      return [`# source: ${event.id} is there: ${JSON.stringify(event.deal)}`]
+    case 'set':
+      return [`# source: ${event.id} changes: ${JSON.stringify(event.fields)}`]
+    case 'remove':
+      return [`# source: ${event.id} is removed`]
+    case 'sync':
+      return tellSync(event)
+    case 'sweep':
+      return event.profiles.map(
+        (profile) =>
+          `${at(event)} loantape export ${profile} --period …   # for each month from the first walk on`,
+      )
+    case 'close':
+      return [`${at(event)} loantape period close …   # the first open month`]
+    case 'reopen':
+      return [`${at(event)} loantape period reopen … --why 'a proof'   # the month closed last`]
+    case 'seed':
+      return [`# seeds of LOANTAPE_SQL_DIR: ${JSON.stringify({...event, do: undefined})}`]
+    case 'save':
+      return event.part === 'history'
+        ? ['cp data/history.duckdb backup/']
+        : ['cp -R data/exports backup/; sqlite3 data/ledger.sqlite ".backup backup/ledger.sqlite"']
+    case 'recover':
+      return [...LOSSES[event.from], `${at(event)} loantape restore`]
+    case 'map':
+      return [
+        `# accounting.json: receivable accounts ${JSON.stringify(event.receivable)}`,
+        ...(event.isMoved ? [`${at(event)} loantape period remap`] : []),
+      ]
+  }
+}
+
+/** How a warehouse is lost. */
+const LOSSES = {
+  history: ['echo damaged > data/warehouse.duckdb'],
+  previous: ['echo damaged > data/warehouse.duckdb; echo damaged > data/history.duckdb'],
+  backup: [
+    'mv data aside; mkdir data; cp backup/history.duckdb data/',
+    'cp -R backup/exports backup/ledger.sqlite data/   # those of aside/ where batches were handed out since',
+  ],
+}
+
+const at = (event: {at: string}) => `LOANTAPE_NOW=${event.at}`
+
+function tellSync(event: Sync): string[] {
+  const {accept = [], faults = [], ahead, kill} = event
+  const accepted = accept.map((word) => ` --accept ${word}`).join('')
+  return [
+    ...faults.map((fault) => `# source, during the next run: ${tellFault(fault)}`),
+    ...(ahead
+      ? [
+          `# clock: ahead by ${ahead.hours} h while page ${ahead.page} is asked for${ahead.forGood ? ' and after' : ''}`,
+        ]
+      : []),
+    ...(kill ? [`# killed at the ${kill.nth}. '${kill.step}'`] : []),
+    `${at(event)} loantape sync${accepted}`,
+  ]
+}
+
+function tellFault(fault: Fault): string {
+  switch (fault.is) {
+    case 'moving':
+      return `after page ${fault.page}: ${fault.changes.flatMap(tellEvent).join('; ').replaceAll('# source: ', '')}`
+    case 'stale':
+      return `page ${fault.page} is as it was before the last changes`
+    case 'stuck':
+      return `from page ${fault.page} on the cursor leads to the same page`
+    case 'endless':
+      return `from page ${fault.page} on fresh cursors lead to the same page`
+    case 'spelling':
+      return `statuses are written in another way: ${fault.how}`
+    case 'mass':
+      return `every deal is '${fault.status}'`
+    case 'replaced':
+      return 'every deal has another address, value and program'
+    case 'no pages':
+      return 'no deal has a page of its own (404)'
+    case 'unreadable':
+    case 'no page':
+    case 'page fails':
+      return `${fault.is}: ${fault.ids.join(', ')}`
+    default:
+      return `page ${fault.page}: ${fault.is}, ${fault.times} times`
+  }
+}

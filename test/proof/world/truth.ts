@@ -1,0 +1,265 @@
+import {Finding} from './finding.ts'
+import {readRecord, type Shown} from './record.ts'
+import {type Reference, SHIPPED_STATUSES} from './reference.ts'
+import type {Answer, WireRecord} from './source.ts'
+import {businessDate} from './story.ts'
+
+/** A deal as one walk knows it: what it was shown to be, or that it was not there. */
+export interface Sighting {
+  kind: 'seen' | 'missing' | 'vanished'
+  at: number
+  on: string
+  walk: number
+  /** Of what was seen; a field that was not shown is left out. */
+  fields?: Shown
+}
+
+/** A walk that was read to its end and applied. */
+export interface Walk {
+  number: number
+  startedAt: number
+  /** The last instant at which it asked for anything. */
+  endedAt: number
+  on: string
+  records: number
+  distinct: number
+  quarantined: number
+}
+
+/** What settling a walk would come to. */
+export interface Plan {
+  known: number
+  newlyAbsent: number
+  /** Known deals that are absent, newly or not. */
+  absent: number
+  listed: number
+  /** Known deals that change their amount, leave or enter `funded`, or change any other field. */
+  amounts: number
+  left: number
+  entered: number
+  fields: Record<string, number>
+  /** Known deals whose status is not `funded`. */
+  pipeline: number
+  /** Deals present after it. */
+  present: number
+  amountBefore: bigint
+  amountAfter: bigint
+  quarantined: number
+  records: number
+}
+
+interface OpenWalk {
+  startedAt: number
+  on: string
+  pages: {cursor: string | null; next: string | null; at: number; records: WireRecord[]}[]
+  own: {run: number; at: number; id: string; status: number; record?: WireRecord}[]
+}
+
+/** What a warehouse holds: replaced as a whole when it is restored. */
+export interface Known {
+  /** Every sighting of each deal, in the order of time. */
+  deals: Map<string, Sighting[]>
+  walks: Walk[]
+  /** Instants at which a record that could not be read named a deal. */
+  quarantine: {id: string | null; at: number; on: string; walk: number}[]
+}
+
+/** What is known, told by what the source said to each request. */
+export interface Truth extends Readonly<Known> {
+  /** Reference data as the lender has given it. */
+  reference: Reference
+  /** @param now business clock, ms since the epoch */
+  beginRun(now: number): void
+  hear(answer: Answer): void
+  /** The run ended before own pages were stored. */
+  forgetOwnPages(): void
+  /** Whether a walk has been read to its last page. */
+  isComplete(): boolean
+  /** Whether the requests of the open walk went back in time, or beyond its end. */
+  isStepped(endedAt: number): boolean
+  plan(): Plan
+  /** The open walk is applied, or dropped. */
+  settle(isApplied: boolean): void
+  /** What is known now, to come back to. */
+  save(): Known
+  restore(known: Known): void
+}
+
+/** Statuses between which a guard tells deals that are in the pipeline, funded, or past it. */
+const SETTLED = ['funded', 'servicing']
+const ENDED = ['paid_off', 'withdrawn']
+
+/** Creates a truth that knows nothing. */
+export function createTruth(): Truth {
+  let deals: Known['deals'] = new Map()
+  let walks: Walk[] = []
+  let quarantine: Known['quarantine'] = []
+  let open: OpenWalk | undefined
+  let run = 0
+  let lastAt = 0
+
+  function read({pages, own}: OpenWalk) {
+    const shown = new Map<string, {at: number; fields: Shown} | {at: number; gone: true}>()
+    const unread: {id: string | null; at: number}[] = []
+    let records = 0
+    const take = (record: WireRecord, at: number) => {
+      const fields = readRecord(record)
+      const id = typeof record.id === 'string' && record.id !== '' ? record.id : null
+      const last = id === null ? undefined : shown.get(id)
+      if (!fields || id === null) unread.push({id, at})
+      else if (!last || last.at <= at) shown.set(id, {at, fields})
+    }
+    const listed = new Set<string>()
+    for (const page of pages) {
+      for (const record of page.records) {
+        records += 1
+        take(record, page.at)
+        if (typeof record.id === 'string') listed.add(record.id)
+      }
+    }
+    const quarantinedInList = unread.length
+    const distinct = shown.size
+    for (const {run: asked, at, id, status, record} of own) {
+      const isProven = own.some((other) => other.run === asked && other.status === 200)
+      if (record) take(record, at)
+      else if (isProven && (status === 404 || status === 410)) shown.set(id, {at, gone: true})
+    }
+    return {shown, unread, records, distinct, quarantinedInList, listed}
+  }
+
+  const lastOf = (id: string) => deals.get(id)?.at(-1)
+  const lastSeen = (id: string) => deals.get(id)?.findLast(({kind}) => kind === 'seen')?.fields
+
+  /** What the open walk proves of each deal that is not shown in it. */
+  function listAbsent(walk: OpenWalk, {shown, unread}: ReturnType<typeof read>) {
+    const absent: {id: string; kind: 'missing' | 'vanished'; at: number}[] = []
+    const unreadIds = new Set(unread.map(({id}) => id))
+    for (const id of deals.keys()) {
+      const last = lastOf(id)
+      if (!last || last.kind === 'vanished') continue
+      const seen = shown.get(id)
+      if (seen && 'gone' in seen) absent.push({id, kind: 'vanished', at: seen.at})
+      if (seen || unreadIds.has(null) || unreadIds.has(id)) continue
+      const isSecond = last.kind === 'missing' && last.walk === walks.length
+      absent.push({id, kind: isSecond ? 'vanished' : 'missing', at: walk.startedAt})
+    }
+    return absent
+  }
+
+  return {
+    get deals() {
+      return deals
+    },
+    get walks() {
+      return walks
+    },
+    get quarantine() {
+      return quarantine
+    },
+    reference: {statuses: SHIPPED_STATUSES, fundedOn: {}},
+    save: () => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
+    restore(known) {
+      deals = new Map(known.deals)
+      walks = [...known.walks]
+      quarantine = [...known.quarantine]
+      open = undefined
+    },
+    beginRun(now) {
+      run += 1
+      lastAt = now
+    },
+    hear(heard) {
+      // A clock that is set right by less than a second is held until it has caught up.
+      const isHeld = heard.at < lastAt && lastAt - heard.at < 1000
+      const answer = isHeld ? {...heard, at: lastAt} : heard
+      lastAt = answer.at
+      if ('own' in answer) return void open?.own.push({run, at: answer.at, ...answer.own})
+      const {cursor} = answer.page
+      if (cursor !== null && !open?.pages.some(({next}) => next === cursor))
+        throw new Finding(`walk: asked for the cursor '${cursor}', which no page of this walk gave`)
+      if (cursor === null || !open) {
+        const on = businessDate(answer.at)
+        const before = walks.at(-1)?.on ?? ''
+        open = {startedAt: answer.at, on: [on, before].sort()[1]!, pages: [], own: []}
+      }
+      const index = open.pages.findIndex(({next}) => next === cursor)
+      open.pages.length = cursor === null ? 0 : index + 1
+      open.pages.push({at: answer.at, ...answer.page})
+    },
+    forgetOwnPages() {
+      if (open) open.own = open.own.filter((own) => own.run !== run)
+    },
+    isComplete: () => open?.pages.at(-1)?.next === null,
+    isStepped(endedAt) {
+      const instants = [...(open?.pages ?? []), ...(open?.own ?? [])].map(({at}) => at)
+      return [...instants, endedAt].some((at, index) => at < (instants[index - 1] ?? 0) - 999)
+    },
+    plan() {
+      const result = read(open!)
+      const absent = listAbsent(open!, result)
+      const known = [...deals.keys()].filter((id) => lastOf(id)?.kind !== 'vanished')
+      const plan: Plan = {
+        known: known.length,
+        newlyAbsent: absent.filter(({id}) => lastOf(id)?.kind === 'seen').length,
+        absent: absent.length,
+        listed: result.distinct,
+        amounts: 0,
+        left: 0,
+        entered: 0,
+        pipeline: 0,
+        fields: {},
+        present: 0,
+        amountBefore: 0n,
+        amountAfter: 0n,
+        quarantined: result.quarantinedInList,
+        records: result.records,
+      }
+      const gone = new Set(absent.filter(({kind}) => kind === 'vanished').map(({id}) => id))
+      for (const id of new Set([...known, ...result.shown.keys()])) {
+        const before = known.includes(id) ? lastSeen(id) : undefined
+        const seen = result.shown.get(id)
+        const after = seen && 'fields' in seen ? seen.fields : undefined
+        plan.amountBefore += before?.amount ?? 0n
+        const isPresent = !gone.has(id) && (after ?? before) !== undefined
+        if (isPresent) plan.amountAfter += (after ?? before)!.amount
+        if (isPresent) plan.present += 1
+        if (before && !SETTLED.includes(before.status) && !ENDED.includes(before.status)) plan.pipeline += 1
+        if (!before || !after) continue
+        if (before.amount !== after.amount) plan.amounts += 1
+        const [was, is] = [before, after].map(({status}) => SETTLED.includes(status))
+        if (was && !is) plan.left += 1
+        if (!was && is) plan.entered += 1
+        for (const field of ['address', 'value', 'program', 'status'] as const) {
+          const [then, now] = [before[field], after[field]]
+          // What was not known before is learnt, not changed; steps into `funded` and out of it have their own count.
+          if (now === undefined || now === then || (then ?? null) === null) continue
+          if (field !== 'status' || was === is) plan.fields[field] = (plan.fields[field] ?? 0) + 1
+        }
+      }
+      return plan
+    },
+    settle(isApplied) {
+      const walk = open
+      open = undefined
+      if (!walk || !isApplied) return
+      const result = read(walk)
+      const absent = listAbsent(walk, result)
+      const number = walks.length + 1
+      walks.push({
+        number,
+        startedAt: walk.startedAt,
+        endedAt: Math.max(...[...walk.pages, ...walk.own].map(({at}) => at)),
+        on: walk.on,
+        records: result.records,
+        distinct: result.distinct,
+        quarantined: result.unread.length,
+      })
+      for (const {id, at} of result.unread) quarantine.push({id, at, on: walk.on, walk: number})
+      const add = (id: string, sighting: Omit<Sighting, 'on' | 'walk'>) =>
+        deals.set(id, [...(deals.get(id) ?? []), {...sighting, on: walk.on, walk: number}])
+      for (const [id, seen] of result.shown)
+        if ('fields' in seen) add(id, {kind: 'seen', at: seen.at, fields: seen.fields})
+      for (const {id, kind, at} of absent) add(id, {kind, at})
+    },
+  }
+}

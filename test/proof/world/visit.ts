@@ -1,0 +1,180 @@
+import {type Ended, type Reached, runThere} from './command.ts'
+import {Finding} from './finding.ts'
+import {listExpected, listRefusals} from './guards.ts'
+import type {Answer} from './source.ts'
+import {command, noteRefresh, type Stage} from './stage.ts'
+import type {Sync} from './story.ts'
+import type {Plan} from './truth.ts'
+
+class Killed extends Error {}
+
+/** What a run at the source has come to so far, told by its steps. */
+interface Progress {
+  plan: Plan | undefined
+  isApplied: boolean
+  hasOwnPages: boolean
+  isRefreshed: boolean
+  isStepped: boolean
+  /** Guards that should have refused what was applied. */
+  refusals: string[]
+  /** What the source was asked that it must not be. */
+  wrong?: Finding
+}
+
+/** A run under way. */
+interface Run {
+  stage: Stage
+  event: Sync
+  progress: Progress
+}
+
+/**
+ * Runs a sync as the story has it and tells the truth of what came of it; returns the code of its error, empty when it has
+ * succeeded, undefined when it was killed.
+ */
+export async function visitSource(stage: Stage, event: Sync): Promise<string | undefined> {
+  const {truth, listener} = stage
+  const {accept = [], kill} = event
+  const args = ['sync', ...accept.flatMap((word) => ['--accept', word])]
+  const walks = truth.walks.length
+  const before = {
+    startedAt: truth.walks.at(-1)?.startedAt ?? 0,
+    endedAt: Math.max(0, ...truth.walks.map(({endedAt}) => endedAt)),
+  }
+  const {ended, progress, isKilled} = kill?.isReal
+    ? await runAsProcess(stage, event, args)
+    : await runInProcess(stage, event, args)
+  if (!progress.hasOwnPages && !progress.isApplied) truth.forgetOwnPages()
+  listener.note(
+    isKilled ? `killed at ${kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
+  )
+  if (isRefused(ended)) {
+    truth.settle(false)
+    noteRefresh(stage, !progress.isRefreshed)
+  }
+  const expected = listExpected({event, before, ...progress})
+  if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle(false)
+  if (progress.wrong) throw progress.wrong
+  if (progress.refusals.length > 0)
+    throw new Finding(`guard: ${progress.refusals.join('; ')}, and the walk was applied`)
+  if (isKilled) return undefined
+  if (!expected.includes(ended.error)) {
+    const words = expected.map((code) => code || 'success').join(' or ')
+    throw new Finding(
+      `run: expected ${words}, seen ${ended.error || 'success'}. ${ended.stderr} ${show(progress.plan)}`,
+    )
+  }
+  if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: a success without a walk')
+  return ended.error
+}
+
+/** What is refused is dropped, and the copy of the warehouse says so. */
+function isRefused({error}: Ended): boolean {
+  return error.startsWith('GUARD_') || error === 'SOURCE_QUARANTINE'
+}
+
+function createProgress(): Progress {
+  return {
+    plan: undefined,
+    isApplied: false,
+    hasOwnPages: false,
+    isRefreshed: false,
+    isStepped: false,
+    refusals: [],
+  }
+}
+
+/** Takes in what the source said. */
+function hear({stage, progress}: Run, answer: Answer): void {
+  try {
+    stage.truth.hear(answer)
+  } catch (error) {
+    if (!(error instanceof Finding)) throw error
+    progress.wrong ??= error
+  }
+}
+
+function show(plan: Plan | undefined): string {
+  return JSON.stringify(plan, (_, value) => (typeof value === 'bigint' ? String(value) : value))
+}
+
+/** Takes in that a run reached a step. */
+function reach({stage, event, progress}: Run, step: string, now: number): void {
+  const {truth} = stage
+  if (step === 'details stored') progress.hasOwnPages = true
+  if (step === 'changes planned') {
+    progress.plan = truth.plan()
+    progress.isStepped = truth.isStepped(now)
+  }
+  if (step === 'changes applied') {
+    progress.isApplied = true
+    const refusals = listRefusals(progress.plan, event.accept)
+    if (refusals.length > 0)
+      progress.refusals.push(`${refusals.join(' or ')} expected of ${show(progress.plan)}`)
+    progress.plan = undefined
+    truth.settle(true)
+  }
+  if (step === 'history refreshed') {
+    noteRefresh(stage, !progress.isRefreshed)
+    progress.isRefreshed = true
+  }
+}
+
+interface Visited {
+  ended: Ended
+  progress: Progress
+  isKilled: boolean
+}
+
+async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
+  const {truth, source} = stage
+  const {at, faults = [], ahead, kill} = event
+  const progress = createProgress()
+  const run = {stage, event, progress}
+  let [now, kills] = [Date.parse(at), 0]
+  const stepAhead = (page: number) => {
+    if (page === ahead?.page) now += ahead.hours * 3_600_000
+    if (page - 1 === ahead?.page && !ahead.forGood) now -= ahead.hours * 3_600_000
+  }
+  const clock = {
+    now: () => now,
+    afterPage(page: number) {
+      now += 1000
+      stepAhead(page + 1)
+    },
+  }
+  stepAhead(1)
+  truth.beginRun(now)
+  source.onAnswer = (answer) => hear(run, answer)
+  source.begin(faults, clock)
+  const onStep = (step: string) => {
+    reach(run, step, now)
+    if (step !== kill?.step) return
+    kills += 1
+    if (kills === kill.nth) throw new Killed(step)
+  }
+  const ended = await command(stage, args, at, {clock, onStep})
+  if (progress.plan === undefined) progress.isStepped = truth.isStepped(now)
+  return {ended, progress, isKilled: kill !== undefined && kills >= kill.nth}
+}
+
+/** The clock of a process of its own stands; what it reached and what it was told are put in their order afterwards. */
+async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
+  const {truth, source, env, listener} = stage
+  const {at, faults = [], kill = {step: '', nth: 1}} = event
+  const progress = createProgress()
+  const run = {stage, event, progress}
+  const now = Date.parse(at)
+  truth.beginRun(now)
+  const heard: {at: number; answer: Answer}[] = []
+  source.onAnswer = (answer) => void heard.push({at: performance.timeOrigin + performance.now(), answer})
+  source.begin(faults, {now: () => now, afterPage: () => undefined})
+  listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process, killed at '${kill.step}'`)
+  const {reached, isKilled, ...ended} = await runThere(args, {env, at}, kill)
+  const happened: (Reached | (typeof heard)[number])[] = [...reached, ...heard].sort((a, b) => a.at - b.at)
+  for (const one of happened) {
+    if ('answer' in one) hear(run, one.answer)
+    else reach(run, one.step, now)
+  }
+  return {ended, progress, isKilled}
+}
