@@ -6,6 +6,8 @@ export default {
   timeZone: 'America/New_York',
   catchUp: 'each',
   graceMinutes: 10_080,
+  // Copy this file into LOANTAPE_JOBS_DIR and enable it there once accounting.json has your accounts.
+  enabled: false,
   steps: [
     {do: 'close_period', businessDay: 3, holidays: 'us-federal'},
     {do: 'export', profiles: ['quickbooks'], period: 'previous'},

@@ -226,6 +226,8 @@ export interface JournalLine {
 
 /** A journal line as it was handed out. */
 export interface IssuedLine extends JournalLine {
+  /** The month the entry belongs to, whichever batch it is handed out in: `YYYY-MM`. */
+  period: string
   /** Unique among all that was ever issued: of the first issue the entry's own id. */
   journal_no: string
   /** Even: the entry is booked; odd: it is reversed. */

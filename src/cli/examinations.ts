@@ -5,20 +5,24 @@ import {dealStream} from '../contract/deal.ts'
 import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
+import {describeLost, readStanding} from '../export/journal-origin.ts'
+import {openLedger} from '../ledger/ledger.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
+import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
 import {requirePin} from '../pipeline/walk.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
-import {readJobs, type Step} from '../schedule/job.ts'
+import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
 import {readSetting} from '../warehouse/settings.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
+import {renderNotIssued} from './period.ts'
 
 /** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
 export type Examination = (
@@ -47,6 +51,15 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const problem = `Programs without a receivable account: ${quotePrograms(unmapped)}.`
     const next = "Name one for each in accounting.json, or one for '*': until then journals are not exported."
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
+  },
+  books: async (config, folder) => {
+    if (!existsSync(folder.ledger) || !existsSync(folder.history)) return 'nothing issued yet'
+    using ledger = openLedger(folder.ledger)
+    const {standing, lost} = await readStanding(ledger, folder)
+    if (standing !== 'whole') throw describeLost(folder, {standing, lost})
+    const open = await listNotIssued(folder, listExportedProfiles(await readJobs(config)))
+    const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
+    return `stand on this history; not yet issued: ${words.join('; ') || 'nothing'}`
   },
   jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
   targets: async (config) => {

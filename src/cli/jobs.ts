@@ -1,6 +1,6 @@
 import type {Command} from 'commander'
 import {describeClockChanges, listNextSlots} from '../schedule/cron.ts'
-import {type Job, readJobs} from '../schedule/job.ts'
+import {isEnabled, type Job, readJobs} from '../schedule/job.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import {timeoutMinutesOf} from '../schedule/time-limit.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -13,6 +13,8 @@ interface JobListing {
   catch_up: Job['catchUp']
   grace_minutes: number
   timeout_minutes: number
+  /** Whether its slots come due; one that is not enabled is still run by `loantape run`. */
+  enabled: boolean
   steps: string[]
   /** The next five: the wall clock of the job's time zone, and UTC. */
   next_slots: {local: string; utc: string}[]
@@ -44,8 +46,9 @@ function describeJob(job: Job, now: number): JobListing {
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
     timeout_minutes: timeoutMinutesOf(job),
+    enabled: isEnabled(job),
     steps: job.steps.map((step) => step.do),
-    next_slots: listNextSlots(job, now, 5).map((instant) => ({
+    next_slots: (isEnabled(job) ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),
     })),
@@ -57,10 +60,12 @@ function renderJob(job: JobListing): string {
   return [
     `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,
-    renderTable(
-      [{title: '  next, local'}, {title: 'UTC'}],
-      job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
-    ),
+    job.enabled
+      ? renderTable(
+          [{title: '  next, local'}, {title: 'UTC'}],
+          job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
+        )
+      : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,
     ...job.clock_changes.map((words) => `  Daylight saving, ${words}.`),
   ].join('\n')
 }

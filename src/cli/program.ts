@@ -2,6 +2,7 @@ import {Command, CommanderError} from 'commander'
 import {ConfigError, explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
+import {addAccounting} from './accounting.ts'
 import {addBuild} from './build.ts'
 import {addConfig} from './config.ts'
 import type {Cli} from './context.ts'
@@ -42,6 +43,7 @@ export function createProgram(cli: Cli): Command {
     addBuild,
     addExport,
     addPeriod,
+    addAccounting,
     addPublish,
     addRun,
     addJobs,

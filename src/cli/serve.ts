@@ -5,7 +5,7 @@ import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
 import {adoptRun} from '../ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
+import {isEnabled, readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
 import type {World} from '../types.ts'
@@ -30,7 +30,7 @@ export function addServe(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<ServeOptions>()
       const config = cli.readConfig(options)
       const world = cli.createWorld(config)
-      const jobs = await readJobs(config)
+      const jobs = (await readJobs(config)).filter(isEnabled)
       const folder = dataFolderAt(config.dataDir)
       requireWritable(folder)
       using ledger = openLedger(folder.ledger)

@@ -13,13 +13,15 @@ import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage
 import {type DriftFinding, listLastDrift} from '../load/drift.ts'
 import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
+import {listNotIssued, type NotIssued} from '../pipeline/not-issued.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
-import {type Job, readJobs} from '../schedule/job.ts'
+import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 import type {Cli, CommonOptions} from './context.ts'
+import {renderNotIssued} from './period.ts'
 import {renderTable} from './table.ts'
 
 interface StatusOptions extends CommonOptions {
@@ -41,6 +43,8 @@ interface Status {
   /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
   webhooks: WebhookCoverage | null
   learnt_rate_per_second: number | null
+  /** What of the current release's journal no batch has handed out, by profile and month. */
+  not_issued: NotIssued[]
   /** Alarms that are raised. */
   alarms: Alarm[]
   /** The next slot of each job, soonest first, ISO 8601. */
@@ -58,8 +62,11 @@ export function addStatus(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<StatusOptions>()
       const config = cli.readConfig(options)
       const world = cli.createWorld(config)
-      const next_slots = listNextOfEach(await readJobs(config), world.realClock.now())
-      const status = {...(await readStatus(config, parseHours(options.maxAge), world)), next_slots}
+      const jobs = await readJobs(config)
+      const next_slots = listNextOfEach(jobs, world.realClock.now())
+      const maxAge = parseHours(options.maxAge)
+      const not_issued = await listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(jobs))
+      const status = {...(await readStatus(config, maxAge, world)), next_slots, not_issued}
       cli.printResult(options, status, renderStatus)
       if (!status.healthy) cli.exitCode = 1
     })
@@ -67,6 +74,7 @@ export function addStatus(program: Command, cli: Cli): void {
 
 function listNextOfEach(jobs: readonly Job[], now: number): Status['next_slots'] {
   return jobs
+    .filter(isEnabled)
     .flatMap((job) =>
       listNextSlots(job, now, 1).map((slot) => ({job: job.name, slot: new Date(slot).toISOString()})),
     )
@@ -86,10 +94,10 @@ async function readStatus(
   config: Pick<Config, 'dataDir' | 'baseUrl' | 'webhookSecret'>,
   maxAgeHours: number,
   world: World,
-): Promise<Omit<Status, 'next_slots'>> {
+): Promise<Omit<Status, 'next_slots' | 'not_issued'>> {
   const folder = dataFolderAt(config.dataDir)
   const release = findCurrentRelease(folder)?.manifest
-  const empty: Omit<Status, 'next_slots'> = {
+  const empty: Omit<Status, 'next_slots' | 'not_issued'> = {
     healthy: false,
     max_age_hours: maxAgeHours,
     last_success: null,
@@ -198,6 +206,9 @@ function renderStatus(status: Status): string {
   if (status.webhooks) {
     const {changes, missed, walk_id} = status.webhooks
     lines.push(`Webhooks: missed ${missed} of the ${changes} changes of walk ${walk_id}.`)
+  }
+  for (const open of status.not_issued) {
+    lines.push(`Not yet issued of ${open.period}: ${renderNotIssued(open)}.`)
   }
   for (const {name, state, since} of status.alarms) lines.push(`Alarm: ${name}, ${state}, since ${since}.`)
   const [next] = status.next_slots

@@ -1,15 +1,12 @@
 import {hash} from 'node:crypto'
-import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
 import {
   type BatchContent,
   type IssuedBatch,
+  listAllBatches,
   listBatches,
   listIssuedLines,
-  markHandedOver,
-  readBatchContent,
   storeBatch,
 } from '../ledger/issued.ts'
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
@@ -17,15 +14,12 @@ import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import type {IssuedLine, JournalLine, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
-import {syncToDisk} from '../warehouse/atomic-file.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
-import {beginBatch} from './batch-folder.ts'
-import type {JournalProfile} from './journal.ts'
+import type {JournalEntry, JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
-import {planIssue, splitOpening} from './journal-plan.ts'
+import {findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import {type BatchFile, type BatchManifest, type BatchSource, isWholeBatch} from './manifest.ts'
+import type {BatchFile, BatchManifest, BatchSource} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -33,6 +27,10 @@ export interface JournalTarget {
   period: string
   isComplete: boolean
   isClosed: boolean
+  /** The closed months when the journal was read. */
+  closedPeriods: readonly string[]
+  /** The batches of the month when the journal was read. */
+  batchIds: ReadonlySet<string>
   /** Opening balances among them. */
   lines: readonly JournalLine[]
   /** Whether opening balances are asked for. */
@@ -41,11 +39,20 @@ export interface JournalTarget {
   source: BatchSource
   /** The date an entry, or the reversal of one, gets. */
   dateOf: (date: string) => string
+  elsewhere: OtherMonths
+}
+
+/** Today's journal of the other months that were ever issued to a profile, of some deals. */
+export interface OtherMonths {
+  deals: ReadonlySet<string>
+  /** Opening balances among them. */
+  lines: readonly JournalLine[]
+  dateOf: (date: string) => string
 }
 
 /**
  * Issues what is new between a journal and what was issued of it, in one transaction of the ledger that holds lines and
- * files: from then on it is issued, whatever happens to the process. {@link handOver} puts the files into their place.
+ * files: from then on it is issued, whatever happens to the process. `handOver` puts the files into their place.
  * The files are written and proved before, so that nobody waits for the ledger meanwhile; where another export or a
  * closing was faster, all of it is done again.
  *
@@ -69,55 +76,115 @@ export function issueJournal(
     })
     if (!isStored) continue
     world.onStep('journal issued')
-    const {profile, batch_id, period, known_at} = batch
-    return {profile, batch_id, period, known_at}
+    const {profile, batch_id, period, known_at, history_id} = batch
+    return {profile, batch_id, period, known_at, history_id}
   }
 }
 
 /** What a batch is made from beside the journal: another state, another batch. */
-function readState(
-  ledger: Ledger,
-  {profile, target: {period}}: {profile: JournalProfile; target: JournalTarget},
-): string {
-  const batches = listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)
+function readState(ledger: Ledger, {profile}: {profile: JournalProfile}): string {
+  const batches = listAllBatches(ledger, {withoutFiles: true}).filter(
+    (batch) => batch.profile === profile.name,
+  )
   return JSON.stringify([batches, listClosedPeriods(ledger)])
 }
+
+/** A batch that is ready to be stored. */
+export type PreparedBatch = IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}
 
 function prepareBatch(
   ledger: Ledger,
   {profile, target}: {profile: JournalProfile; target: JournalTarget},
-): (IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}) | undefined {
+): PreparedBatch | undefined {
   requireSameState(ledger, target)
   requireOwnNames(profile, target)
   requireLatest(listBatches(ledger, profile.name, target.period), target)
-  const before = listIssuedLines(ledger, profile.name, target.period)
-  const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
-  const lines = planIssue(wanted, before, target)
+  const {wanted, leftOut, lines: own, before} = planMonth(ledger, profile, target)
+  const other = planElsewhere(ledger, profile, target, own)
+  const lines = sortLines([...own, ...other.lines])
   if (lines.length === 0) return undefined
-  const batch = describeBatch(profile, target, lines)
-  const context = {batchId: batch.batch_id, mapping: target.mapping}
-  const files = writeJournalFiles(profile, groupEntries(lines), context)
-  proveJournalFiles(profile, files)
-  const supersedes = listSuperseded(lines, before)
-  const bridge = bridgeJournal(wanted, leftOut, lines)
-  const manifest = writeManifest({profile, target, batchId: batch.batch_id, files, bridge, supersedes})
-  const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
-  return {...batch, lines, files: [...contents, manifest]}
+  const supersedes = listSuperseded(lines, [...before, ...other.before])
+  const bridge = bridgeJournal(wanted, leftOut, own, other.lines)
+  return writeBatch({profile, target, lines, entries: groupEntries(lines), supersedes, bridge})
 }
 
-function requireSameState(ledger: Ledger, {period, isClosed}: JournalTarget): void {
-  if (listClosedPeriods(ledger).includes(period) === isClosed) return
-  throw new ConfigError({
+/** What the month's own journal asks for. */
+export function planMonth(
+  ledger: Ledger,
+  profile: JournalProfile,
+  target: Pick<JournalTarget, 'period' | 'lines' | 'withOpening' | 'dateOf'>,
+): {
+  wanted: JournalLine[]
+  leftOut: JournalLine[]
+  lines: IssuedLine[]
+  before: (IssuedLine & {batch_id: string})[]
+} {
+  const before = listIssuedLines(ledger, profile.name, {period: target.period})
+  const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
+  return {wanted, leftOut, lines: planIssue(wanted, before, target), before}
+}
+
+/**
+ * What other months ask for of the same deals: where what was issued of one of them no longer holds there, it may be what
+ * this month books now.
+ */
+function planElsewhere(
+  ledger: Ledger,
+  profile: JournalProfile,
+  {period, elsewhere}: JournalTarget,
+  own: readonly IssuedLine[],
+): {lines: IssuedLine[]; before: (IssuedLine & {batch_id: string})[]} {
+  const deals = new Set(own.map(({deal_id}) => deal_id))
+  const issued = listIssuedLines(ledger, profile.name, {deals}).filter((line) => line.period !== period)
+  if (issued.some(({deal_id}) => !elsewhere.deals.has(deal_id))) throw describeStale(period)
+  const {wanted} = splitOpening(elsewhere.lines, issued, false)
+  const moved = findMovedDeals(wanted, issued)
+  const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
+  const before = issued.filter(isMoved)
+  return {lines: planIssue(wanted.filter(isMoved), before, elsewhere), before}
+}
+
+/**
+ * A batch with its files, which are proved.
+ *
+ * @param batch `lines` are what the ledger notes, `entries` what is handed out; none of them, no files
+ * @throws CheckError `JOURNAL_FILE`
+ */
+export function writeBatch(batch: {
+  profile: JournalProfile
+  target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>
+  lines: readonly IssuedLine[]
+  entries: readonly JournalEntry[]
+  supersedes: string[]
+  bridge: JournalBridge
+}): PreparedBatch {
+  const {profile, target, lines, entries} = batch
+  const named = describeBatch(profile, target, lines)
+  if (entries.length === 0) return {...named, lines, files: []}
+  const files = writeJournalFiles(profile, entries, {batchId: named.batch_id, mapping: target.mapping})
+  proveJournalFiles(profile, files)
+  const manifest = writeManifest({...batch, batchId: named.batch_id, files})
+  const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
+  return {...named, lines, files: [...contents, manifest]}
+}
+
+function requireSameState(ledger: Ledger, {period, closedPeriods}: JournalTarget): void {
+  if (JSON.stringify(listClosedPeriods(ledger)) !== JSON.stringify(closedPeriods)) throw describeStale(period)
+}
+
+/** Somebody else was faster. */
+export function describeStale(period: string): ConfigError {
+  return new ConfigError({
     code: 'JOURNAL_STALE',
-    problem: `Period '${period}' was ${isClosed ? 'reopened' : 'closed'} while its journal was read.`,
+    problem: `Journal of ${period}: another command issued, closed or reopened while it was read.`,
     kept: 'Nothing was issued or written.',
     next: 'Export again.',
   })
 }
 
-function requireOwnNames(
+export function requireOwnNames(
   {name, looksUpBy}: JournalProfile,
-  {period, isClosed, mapping}: JournalTarget,
+  {period, isClosed, mapping}: Pick<JournalTarget, 'period' | 'isClosed' | 'mapping'>,
 ): void {
   const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
@@ -130,29 +197,25 @@ function requireOwnNames(
   })
 }
 
-function requireLatest(batches: readonly IssuedBatch[], {period, source}: JournalTarget): void {
-  const later = batches.find(({known_at}) => known_at > source.known_at)
-  if (!later) return
-  throw new ConfigError({
-    code: 'JOURNAL_STALE',
-    problem: `Journal of ${period} as known at ${source.known_at}: batch '${later.batch_id}' was made from what was known at ${later.known_at}.`,
-    kept: 'Nothing was issued or written.',
-    next: 'Run `loantape sync`, then export again.',
-  })
+/** Whether another process has issued meanwhile from what is known later. */
+function requireLatest(batches: readonly IssuedBatch[], {period, source, batchIds}: JournalTarget): void {
+  const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
+  if (batches.some(isLater)) throw describeStale(period)
 }
 
 function describeBatch(
   {name}: JournalProfile,
-  {period, source}: JournalTarget,
+  {period, source}: Pick<JournalTarget, 'period' | 'source'>,
   lines: readonly IssuedLine[],
 ): IssuedBatch {
   const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
   const digest = hash('sha256', [name, period, ...numbers].join('\n')).slice(0, 12)
-  return {profile: name, batch_id: `${period}-${digest}`, period, known_at: source.known_at}
+  const {known_at, history_id} = source
+  return {profile: name, batch_id: `${period}-${digest}`, period, known_at, history_id}
 }
 
 /** The batches that entries now reversed were issued in. */
-function listSuperseded(
+export function listSuperseded(
   lines: readonly IssuedLine[],
   issued: readonly (IssuedLine & {batch_id: string})[],
 ): string[] {
@@ -162,7 +225,7 @@ function listSuperseded(
 
 function writeManifest(batch: {
   profile: JournalProfile
-  target: JournalTarget
+  target: Pick<JournalTarget, 'period' | 'isComplete' | 'source'>
   batchId: string
   files: readonly JournalFile[]
   bridge: JournalBridge
@@ -203,60 +266,4 @@ function describeFile({columns}: JournalProfile, {name, text, entries}: JournalF
     sum_debit: addAmounts(lines.map(({debit}) => debit)),
     sum_credit: addAmounts(lines.map(({credit}) => credit)),
   }
-}
-
-/** Where the files of a batch lie. */
-function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
-  return join(folder.exports, profile, batch_id)
-}
-
-/**
- * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
- * bytes come from the ledger: however often, they are the same.
- *
- * @returns where they lie
- */
-export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
-  const final = batchDir(folder, batch)
-  const files = readBatchContent(ledger, batch).sort(manifestLast)
-  markHandedOver(ledger, batch, false)
-  using written = beginBatch(final)
-  for (const {name, content} of files) {
-    writeFileSync(join(written.dir, name), content)
-    syncToDisk(join(written.dir, name))
-  }
-  world.onStep('journal written')
-  written.finish(() => isInPlace(final, files))
-  world.onStep('journal in place')
-  markHandedOver(ledger, batch, true)
-  world.onStep('journal handed over')
-  return final
-}
-
-/**
- * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
- *
- * @returns where they lie
- */
-export function requireHandedOver(
-  ledger: Ledger,
-  folder: DataFolder,
-  batch: IssuedBatch,
-  world: World,
-): string {
-  const dir = batchDir(folder, batch)
-  return isWholeBatch(dir) ? dir : handOver(ledger, folder, batch, world)
-}
-
-/** Whether exactly these files lie in a folder, byte for byte. */
-function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
-  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
-  return files.every(({name, content}) => {
-    const path = join(dir, name)
-    return existsSync(path) && readFileSync(path).equals(content)
-  })
-}
-
-function manifestLast(a: BatchContent, b: BatchContent): number {
-  return Number(a.name === 'manifest.json') - Number(b.name === 'manifest.json')
 }

@@ -19,6 +19,8 @@ export interface JournalBridge {
   left_out: {opening: EntryTotals}
   /** What this batch takes back: booked before, and no part of the journal any more. */
   reversed: EntryTotals
+  /** What this batch books and takes back of other months, where what was issued of the same deals no longer holds. */
+  other_months: {booked: EntryTotals; reversed: EntryTotals}
 }
 
 /** Ties what a batch issues out to the journal. */
@@ -26,6 +28,7 @@ export function bridgeJournal(
   journal: readonly JournalLine[],
   leftOut: readonly JournalLine[],
   issued: readonly IssuedLine[],
+  elsewhere: readonly IssuedLine[],
 ): JournalBridge {
   const booked = issued.filter((line) => !isReversal(line))
   const now = new Set(booked.map(({entry_id}) => entry_id))
@@ -35,6 +38,10 @@ export function bridgeJournal(
     booked: totalOf(booked),
     left_out: {opening: totalOf(leftOut)},
     reversed: totalOf(issued.filter(isReversal)),
+    other_months: {
+      booked: totalOf(elsewhere.filter((line) => !isReversal(line))),
+      reversed: totalOf(elsewhere.filter(isReversal)),
+    },
   }
 }
 

@@ -2,69 +2,134 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError} from '../errors.ts'
-import {listBatches} from '../ledger/issued.ts'
+import {listAllBatches} from '../ledger/issued.ts'
 import type {Ledger} from '../ledger/ledger.ts'
+import {listClosedStands} from '../ledger/periods.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
 import {readBatchManifest} from './manifest.ts'
 
-/** A journal of one profile. */
-interface JournalName {
-  profile: string
-  /** `YYYY-MM` */
-  period: string
-}
-
 /**
- * Makes sure that the ledger knows every journal batch of a month that lies among the exports. One that was lost, or brought
+ * Makes sure that the ledger knows every journal batch of a profile that lies among the exports. One that was lost, or brought
  * back from a backup older than the last batch, would issue the entries of that batch again.
  *
+ * @param period only batches of this month
  * @throws ConfigError `JOURNAL_UNKNOWN`
  */
 export function requireKnownBatches(
   ledger: Ledger,
   folder: DataFolder,
-  {profile, period}: JournalName,
+  {profile, period = ''}: {profile: string; period?: string},
 ): void {
   const dir = join(folder.exports, profile)
-  const names = existsSync(dir) ? readdirSync(dir).filter((name) => name.startsWith(`${period}-`)) : []
+  const names = existsSync(dir) ? readdirSync(dir).filter((name) => name.startsWith(period)) : []
   const lying = names.flatMap((name) => readBatchManifest(join(dir, name))?.batch_id ?? [])
   // Read after the folder: a batch that is issued meanwhile is in the ledger before it lies there.
-  const known = new Set(listBatches(ledger, profile, period).map(({batch_id}) => batch_id))
+  const issued = listAllBatches(ledger).filter((batch) => batch.profile === profile)
+  const known = new Set(issued.map(({batch_id}) => batch_id))
   const unknown = lying.filter((id) => !known.has(id))
   if (unknown.length === 0) return
+  const months = [...new Set(unknown.map((id) => id.slice(0, 7)))].join(', ')
   throw new ConfigError({
     code: 'JOURNAL_UNKNOWN',
-    problem: `Batches of ${period} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
+    problem: `Batches of ${months} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
     kept: 'Nothing was issued or written.',
     next: 'Bring back the ledger they were issued from (docs/operations.md). Where there is none, reverse in your books what was imported of them, move their folders elsewhere, then export again.',
   })
 }
 
+/** How books and history stand to each other. */
+export type Standing =
+  /** The history holds everything that was known when something was issued or closed. */
+  | 'whole'
+  /** It was brought back from before: it lacks some of it. */
+  | 'recovered'
+  /** It began later: nothing earlier holds in it. */
+  | 'another'
+
+/** Something issued or closed, in words, with what it stands on. */
+interface Stand {
+  what: string
+  history_id: string | null
+  known_at: string | null
+}
+
 /**
- * Makes sure that the history is the one a month's batches were issued from. One that was begun anew knows of no funding
- * before its first walk, and all that was issued would be reversed. To be asked of a history with an applied walk.
+ * Whether the history is the one that everything issued and closed was made from, or goes on from it. Batches of earlier
+ * versions do not say what they were made from: of them the latest is held against when the history begins and ends.
+ */
+export async function readStanding(
+  ledger: Ledger,
+  folder: DataFolder,
+): Promise<{standing: Standing; lost: string[]; isCertain: boolean}> {
+  const batches = listAllBatches(ledger, {withoutFiles: true})
+  const stands: Stand[] = [
+    ...batches.map(({profile, batch_id, ...batch}) => ({
+      ...batch,
+      what: `batch '${batch_id}' of ${profile}`,
+    })),
+    ...listClosedStands(ledger).map(({period, history_id}) => ({
+      what: `closed month ${period}`,
+      history_id,
+      known_at: null,
+    })),
+  ]
+  const isCertain = stands.every(({history_id}) => history_id !== null)
+  if (stands.length === 0) return {standing: 'whole', lost: [], isCertain}
+  await using db = await openHistory(folder)
+  const {begun_at, ended_at} = await db.one(
+    z.object({begun_at: z.string().nullable(), ended_at: z.string().nullable()}),
+    `select
+       strftime(min(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as begun_at,
+       strftime(max(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as ended_at
+     from history.raw.settle`,
+  )
+  const rows = await db.all(z.object({history_id: z.string()}), 'select history_id from history.raw.settle')
+  const held = new Set(rows.map(({history_id}) => history_id))
+  const latest = batches.at(-1)
+  const isLost = (stand: Stand) => stand.history_id !== null && !held.has(stand.history_id)
+  const lost = stands.filter(isLost).map(({what}) => what)
+  const {known_at = null, history_id = null} = latest ?? {}
+  const isOld = latest !== undefined && history_id === null && known_at !== null
+  if (isOld && ended_at !== null && known_at > ended_at)
+    lost.push(`batch '${latest.batch_id}' of ${latest.profile}`)
+  const isAnother =
+    known_at !== null && begun_at !== null && known_at < begun_at && (isOld || lost.length > 0)
+  if (isAnother)
+    return {standing: 'another', lost: [`batch '${latest?.batch_id}' of ${latest?.profile}`], isCertain}
+  return {standing: lost.length > 0 ? 'recovered' : 'whole', lost, isCertain}
+}
+
+/**
+ * Makes sure that nothing is issued or closed from a history that lacks what was known when something was: all of it would
+ * be booked once more, or taken back.
  *
  * @throws ConfigError `JOURNAL_HISTORY`
  */
-export async function requireSameHistory(
-  ledger: Ledger,
-  folder: DataFolder,
-  {profile, period}: JournalName,
-): Promise<void> {
-  await using db = await openHistory(folder)
-  const {begun_at} = await db.one(
-    z.object({begun_at: z.string()}),
-    `select strftime(min(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as begun_at
-     from history.raw.walk where state = 'applied' and stream = 'deal'`,
-  )
-  // A later batch has taken this history over already.
-  const latest = listBatches(ledger, profile, period).at(-1)
-  if (latest === undefined || latest.known_at >= begun_at) return
-  throw new ConfigError({
+export async function requireSameHistory(ledger: Ledger, folder: DataFolder): Promise<void> {
+  const {standing, lost} = await readStanding(ledger, folder)
+  if (standing !== 'whole') throw describeLost(folder, {standing, lost})
+}
+
+/** What is said of books that stand on another history, and what to do. */
+export function describeLost(
+  {root}: Pick<DataFolder, 'root'>,
+  {standing, lost}: {standing: Standing; lost: readonly string[]},
+): ConfigError {
+  const [first, ...others] = lost
+  const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`
+  if (standing === 'another') {
+    return new ConfigError({
+      code: 'JOURNAL_HISTORY',
+      problem: `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
+      kept: 'Nothing was issued, closed or written.',
+      next: 'Bring history.duckdb back from your backup and run `loantape restore` (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
+    })
+  }
+  return new ConfigError({
     code: 'JOURNAL_HISTORY',
-    problem: `Batch '${latest.batch_id}' was made from what was known at ${latest.known_at}: the history in '${folder.root}' begins at ${begun_at} and is another one, in whose journal nothing earlier holds.`,
-    kept: 'Nothing was issued or written.',
-    next: 'Bring history.duckdb back from your backup and run `loantape restore` (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
+    problem: `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
+    kept: 'Nothing was issued, closed or written.',
+    next: 'Where there is a later copy of history.duckdb, bring it back (docs/operations.md). Else `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
   })
 }

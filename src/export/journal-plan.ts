@@ -28,7 +28,12 @@ export function planIssue(
   const reversed = [...standing]
     .filter(([id, {isBooked}]) => isBooked && !wanted.has(id))
     .map(([, {lines, issueNo}]) => reverseEntry(lines, issueNo + 1, dateOf))
-  return [...booked, ...reversed].flat().sort(compareLines)
+  return sortLines([...booked, ...reversed].flat())
+}
+
+/** Lines by date, deal and number. */
+export function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
+  return [...lines].sort(compareLines)
 }
 
 /**
@@ -45,6 +50,38 @@ export function splitOpening(
     event === 'opening' && !isBooked ? 'leftOut' : 'wanted',
   )
   return {wanted, leftOut}
+}
+
+/**
+ * The deals of which something stands that was issued and that the journal of its month no longer holds, not even under
+ * other accounts or another number: what was booked there has to be compared with what is booked now.
+ */
+export function findMovedDeals(journal: readonly JournalLine[], issued: readonly IssuedLine[]): Set<string> {
+  const kindOf = ({deal_id, event, debit, credit}: JournalLine, period: string) =>
+    JSON.stringify([deal_id, period, event, debit ?? credit])
+  const held = new Map<string, number>()
+  for (const line of journal) {
+    if (line.line_no !== 1) continue
+    const kind = kindOf(line, line.entry_date.slice(0, 7))
+    held.set(kind, (held.get(kind) ?? 0) + 1)
+  }
+  const moved = new Set<string>()
+  for (const {isBooked, lines} of findStanding(issued).values()) {
+    const [line] = lines
+    if (!isBooked || !line) continue
+    const kind = kindOf(line, line.period)
+    const left = held.get(kind) ?? 0
+    if (left === 0) moved.add(line.deal_id)
+    held.set(kind, left - 1)
+  }
+  return moved
+}
+
+/** The entries that were issued and not taken back, each by the lines it was issued with last. */
+export function listStanding(issued: readonly IssuedLine[]): Map<string, IssuedLine[]> {
+  return new Map(
+    [...findStanding(issued)].filter(([, {isBooked}]) => isBooked).map(([id, {lines}]) => [id, lines]),
+  )
 }
 
 interface Standing {
@@ -75,6 +112,7 @@ function bookEntry(
       const date = dateOf(line.entry_date)
       return {
         ...line,
+        period: line.entry_date.slice(0, 7),
         entry_date: date,
         memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
         journal_no: numberOf(line.entry_id, issueNo),

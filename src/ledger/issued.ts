@@ -11,6 +11,8 @@ export interface IssuedBatch {
   period: string
   /** What was known when it was made: ISO 8601 with microseconds. */
   known_at: string
+  /** The history it stands on; null in batches of earlier versions. */
+  history_id: string | null
 }
 
 /** A file of a batch, its content whole. */
@@ -19,7 +21,10 @@ export interface BatchContent {
   content: Uint8Array
 }
 
-const batchColumns = 'batch_no, profile, batch_id, period, known_at'
+const batchColumns = 'batch_no, profile, batch_id, period, known_at, history_id'
+
+/** Whether files were handed out: those of a true-up that moved no balance were not. */
+const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
 const batchRow = z.object({
   batch_no: z.number(),
@@ -27,6 +32,7 @@ const batchRow = z.object({
   batch_id: z.string(),
   period: z.string(),
   known_at: z.string(),
+  history_id: z.string().nullable(),
 })
 
 /** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */
@@ -36,23 +42,32 @@ export function storeBatch(
 ): void {
   const {lastInsertRowid} = db
     .prepare(
-      `insert into journal_batch (profile, batch_id, period, known_at, issued_at, is_handed_over)
-       values (?, ?, ?, ?, ?, 0)`,
+      `insert into journal_batch (profile, batch_id, period, known_at, history_id, issued_at, is_handed_over)
+       values (?, ?, ?, ?, ?, ?, ?)`,
     )
-    .run(batch.profile, batch.batch_id, batch.period, batch.known_at, batch.issued_at)
+    .run(
+      batch.profile,
+      batch.batch_id,
+      batch.period,
+      batch.known_at,
+      batch.history_id,
+      batch.issued_at,
+      Number(batch.files.length === 0),
+    )
   const insertFile = db.prepare('insert into journal_file (batch_no, name, content) values (?, ?, ?)')
   for (const {name, content} of batch.files) insertFile.run(lastInsertRowid, name, gzipSync(content))
   const insertLine = db.prepare(
     `insert into issued_line
-     (batch_no, journal_no, line_no, entry_id, issue_no, entry_date, event, account_code, account_name, debit, credit,
+     (batch_no, journal_no, line_no, period, entry_id, issue_no, entry_date, event, account_code, account_name, debit, credit,
       memo, deal_id, loan_program)
-     values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+     values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
   )
   for (const line of batch.lines) {
     insertLine.run(
       lastInsertRowid,
       line.journal_no,
       line.line_no,
+      line.period,
       line.entry_id,
       line.issue_no,
       line.entry_date,
@@ -68,30 +83,36 @@ export function storeBatch(
   }
 }
 
-/** The batches of a profile for a period, oldest first. */
+/** The batches of a profile for a period that were handed out, oldest first. */
 export function listBatches({db}: Ledger, profile: string, period: string): IssuedBatch[] {
   return db
-    .prepare(`select ${batchColumns} from journal_batch where profile = ? and period = ? order by batch_no`)
+    .prepare(
+      `select ${batchColumns} from journal_batch where profile = ? and period = ? and ${HAS_FILES} order by batch_no`,
+    )
     .all(profile, period)
     .map((row) => batchRow.parse(row))
 }
 
 /** Every journal batch, oldest first. */
-export function listAllBatches({db}: Ledger): IssuedBatch[] {
+export function listAllBatches(
+  {db}: Ledger,
+  {withoutFiles = false}: {withoutFiles?: boolean} = {},
+): IssuedBatch[] {
   return db
-    .prepare(`select ${batchColumns} from journal_batch order by batch_no`)
-    .all()
+    .prepare(`select ${batchColumns} from journal_batch where ? or ${HAS_FILES} order by batch_no`)
+    .all(Number(withoutFiles))
     .map((row) => batchRow.parse(row))
 }
 
-/** How many lines a batch has. */
-export function countIssuedLines({db}: Ledger, {profile, batch_id}: IssuedBatch): number {
+/** When something was last issued of a period, whichever batch it was handed out in: the latest `known_at`, null when never. */
+export function findLastKnown({db}: Ledger, profile: string, period: string): string | null {
   const row = db
     .prepare(
-      'select count(*) as lines from issued_line join journal_batch using (batch_no) where profile = ? and batch_id = ?',
+      `select max(known_at) as known_at from journal_batch
+       where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
     )
-    .get(profile, batch_id)
-  return Number(row?.lines ?? 0)
+    .get(profile, period)
+  return z.object({known_at: z.string().nullable()}).parse(row).known_at
 }
 
 /** The batches that a run which died stored and did not hand over, oldest first. */
@@ -107,7 +128,9 @@ export function listUndelivered({db}: Ledger, profile: string): IssuedBatch[] {
 /** The batches of this id: one, unless two profiles share it. */
 export function findBatches({db}: Ledger, batchId: string): IssuedBatch[] {
   return db
-    .prepare(`select ${batchColumns} from journal_batch where batch_id = ? order by batch_no`)
+    .prepare(
+      `select ${batchColumns} from journal_batch where batch_id = ? and ${HAS_FILES} order by batch_no`,
+    )
     .all(batchId)
     .map((row) => batchRow.parse(row))
 }
@@ -137,6 +160,7 @@ export function readBatchContent({db}: Ledger, {profile, batch_id}: IssuedBatch)
 
 const issuedRow: z.ZodType<IssuedLine & {batch_id: string}> = z.object({
   batch_id: z.string(),
+  period: z.string(),
   journal_no: z.string(),
   line_no: z.number(),
   entry_id: z.string(),
@@ -152,17 +176,74 @@ const issuedRow: z.ZodType<IssuedLine & {batch_id: string}> = z.object({
   loan_program: z.string().nullable(),
 })
 
-/** Every line issued to a profile for a period, in the order of issue, each with its batch. */
+/** Which of the lines issued to a profile; all of them where nothing is said. */
+export interface LineFilter {
+  /** Lines that belong to this month. */
+  period?: string
+  deals?: Iterable<string>
+}
+
+/** The lines issued to a profile in the order of issue, each with its batch. */
 export function listIssuedLines(
   {db}: Ledger,
   profile: string,
-  period: string,
+  {period, deals}: LineFilter = {},
 ): (IssuedLine & {batch_id: string})[] {
   return db
     .prepare(
       `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
-       where profile = ? and period = ? order by batch_no, journal_no, line_no`,
+       where profile = ?1 and (?2 is null or issued_line.period = ?2)
+         and (?3 is null or deal_id in (select value from json_each(?3)))
+       order by batch_no, journal_no, line_no`,
     )
-    .all(profile, period)
+    .all(profile, period ?? null, deals === undefined ? null : JSON.stringify([...deals]))
     .map((row) => issuedRow.parse(row))
+}
+
+/** The months of which something was issued to a profile. */
+export function listIssuedPeriods({db}: Ledger, profile: string): string[] {
+  return db
+    .prepare(
+      `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
+       where profile = ? order by issued_line.period`,
+    )
+    .all(profile)
+    .map((row) => z.object({period: z.string()}).parse(row).period)
+}
+
+/** The profiles that something was ever issued to. */
+export function listIssuedProfiles({db}: Ledger): string[] {
+  return db
+    .prepare('select distinct profile from journal_batch order by profile')
+    .all()
+    .map((row) => z.object({profile: z.string()}).parse(row).profile)
+}
+
+/** An entry that was issued and not taken back. */
+export interface StandingEntry {
+  entry_id: string
+  period: string
+  event: string
+  amount: string
+}
+
+const standingRow: z.ZodType<StandingEntry> = z.object({
+  entry_id: z.string(),
+  period: z.string(),
+  event: z.string(),
+  amount: z.string(),
+})
+
+/** The entries that stand issued to a profile. */
+export function listStandingEntries({db}: Ledger, profile: string): StandingEntry[] {
+  return db
+    .prepare(
+      `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
+       from issued_line join journal_batch using (batch_no)
+       where profile = ?
+       group by entry_id
+       having max(issue_no) % 2 = 0`,
+    )
+    .all(profile)
+    .map((row) => standingRow.parse(row))
 }

@@ -216,6 +216,13 @@ const MIGRATIONS = [
   `create index run_by_start on run (started_at, run_id);
    create index run_by_success on run (command, ended_at) where exit_code = 0;`,
   'alter table job_watch add column seen_before text',
+  // `history_id`: the history a batch or closed month stands on, the one it was made from or that of a true-up; null of
+  // earlier versions. `period`: the month an issued line belongs to, whichever batch it was handed out in.
+  `alter table journal_batch add column history_id text;
+   alter table closed_period add column history_id text;
+   alter table issued_line add column period text not null default '';
+   update issued_line set period = (select period from journal_batch as b where b.batch_no = issued_line.batch_no);
+   create index issued_line_by_deal on issued_line (deal_id);`,
 ]
 
 /**

@@ -7,7 +7,7 @@ import type {Ledger} from './ledger.ts'
 /** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
 export interface PeriodEvent {
   period: string
-  action: 'close' | 'reopen' | 'remap'
+  action: 'close' | 'reopen' | 'remap' | 'true-up'
   at: string
   who: string
   why: string | null
@@ -32,6 +32,8 @@ export interface ClosedPeriod {
   mapping: AccountMapping
   lines: JournalLine[]
   register: RegisteredLoan[]
+  /** The history it stands on; null in months that an earlier version closed. */
+  historyId: string | null
 }
 
 const periodRow = z.object({period: z.string()})
@@ -72,6 +74,7 @@ const closedRow = z.object({
   mapping: z.string(),
   lines: z.instanceof(Uint8Array),
   register: z.instanceof(Uint8Array),
+  history_id: z.string().nullable(),
 })
 
 /** What was kept of a closed period; undefined when it is open. */
@@ -89,20 +92,39 @@ export function findClosedPeriod(
     mapping: readMapping(period, row.mapping),
     lines: z.array(lineSchema).parse(unpack(row.lines)),
     register: z.array(loanSchema).parse(unpack(row.register)),
+    historyId: row.history_id,
   }
 }
 
 /** Keeps a period as it is now. */
 export function storeClosedPeriod({db}: Ledger, closed: ClosedPeriod): void {
   db.prepare(
-    'insert into closed_period (period, release, mapping, lines, register) values (?, ?, ?, ?, ?)',
+    'insert into closed_period (period, release, mapping, lines, register, history_id) values (?, ?, ?, ?, ?, ?)',
   ).run(
     closed.period,
     JSON.stringify(closed.release),
     JSON.stringify(closed.mapping),
     pack(closed.lines),
     pack(closed.register),
+    closed.historyId,
   )
+}
+
+const standRow = z.object({period: z.string(), history_id: z.string().nullable()})
+
+/** The history each closed period stands on. */
+export function listClosedStands({db}: Ledger): {period: string; history_id: string | null}[] {
+  return db
+    .prepare('select period, history_id from closed_period order by period')
+    .all()
+    .map((row) => standRow.parse(row))
+}
+
+/** Lets everything issued and closed stand on this history. To be called within a transaction. */
+export function moveStands({db}: Ledger, historyId: string): void {
+  for (const table of ['journal_batch', 'closed_period']) {
+    db.prepare(`update ${table} set history_id = ?`).run(historyId)
+  }
 }
 
 /** Forgets what was kept of a period: it is open again. */
@@ -134,7 +156,7 @@ export function recordPeriodEvent({db}: Ledger, event: PeriodEvent): void {
 
 const eventRow: z.ZodType<PeriodEvent> = z.object({
   period: z.string(),
-  action: z.enum(['close', 'reopen', 'remap']),
+  action: z.enum(['close', 'reopen', 'remap', 'true-up']),
   at: z.string(),
   who: z.string(),
   why: z.string().nullable(),
@@ -194,6 +216,17 @@ export function listMappingVersions(
 export function findFirstOpen(ledger: Ledger): string | undefined {
   const last = listClosedPeriods(ledger).at(-1)
   return last === undefined ? undefined : nextPeriod(last)
+}
+
+/**
+ * The date an entry, or the reversal of one, gets: its own where its month is open, else the first day of the first that is.
+ *
+ * @param closed the closed periods in order
+ */
+export function createDating(closed: readonly string[]): (date: string) => string {
+  const last = closed.at(-1)
+  if (last === undefined) return (date) => date
+  return (date) => (closed.includes(date.slice(0, 7)) ? `${nextPeriod(last)}-01` : date)
 }
 
 /** The period after `YYYY-MM`. */

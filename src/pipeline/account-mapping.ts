@@ -1,4 +1,4 @@
-import {existsSync, readFileSync} from 'node:fs'
+import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {
@@ -11,7 +11,9 @@ import {
 import {ConfigError, codeOf} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listMappingVersions} from '../ledger/periods.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {readPrograms} from './journal-read.ts'
 
 /**
  * The mapping that holds for open periods: of `LOANTAPE_ACCOUNTING_FILE`, else of `accounting.json` in the data folder,
@@ -20,9 +22,60 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
 export function readAccountMapping({accountingFile, dataDir}: Config): AccountMapping {
-  const file = accountingFile ?? join(dataFolderAt(dataDir).root, 'accounting.json')
+  const file = mappingFileOf({accountingFile, dataDir})
   if (accountingFile === undefined && !existsSync(file)) return DEFAULT_MAPPING
   return parseMapping(readText(file), file)
+}
+
+function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' | 'dataDir'>): string {
+  return accountingFile ?? join(dataFolderAt(dataDir).root, 'accounting.json')
+}
+
+/**
+ * The mapping of a folder that has one of its own: nothing is issued or closed under accounts that nobody chose.
+ *
+ * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`
+ */
+export function requireOwnMapping(config: Config): AccountMapping {
+  const file = mappingFileOf(config)
+  if (config.accountingFile !== undefined || existsSync(file)) return readAccountMapping(config)
+  throw new ConfigError({
+    code: 'ACCOUNTING_NONE',
+    problem: `Account mapping '${file}' is not there: expected the accounts of your books.`,
+    kept: 'Nothing was issued or closed; releases and tables are built with the default accounts.',
+    next: 'Run `loantape accounting init`, which writes one with the programs of the book, set the codes and names of your chart of accounts, then run again.',
+  })
+}
+
+/**
+ * Writes a mapping to edit: an account for each program of the book, all of them the default's.
+ *
+ * @throws ConfigError `ACCOUNTING_EXISTS`
+ */
+export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const file = mappingFileOf(config)
+  const release = findCurrentRelease(folder)
+  const found = release ? await readPrograms(release) : []
+  const programs = found.filter((program) => program !== null)
+  const {receivable, ...others} = DEFAULT_MAPPING
+  const any = receivable['*']
+  const named = Object.fromEntries(programs.map((program) => [program, any]))
+  const text = `${JSON.stringify({receivable: {...named, ...receivable}, ...others}, null, 2)}\n`
+  try {
+    writeFileSync(file, text, {flag: 'wx'})
+  } catch (cause) {
+    if (codeOf(cause) !== 'EEXIST') throw cause
+    throw new ConfigError({
+      code: 'ACCOUNTING_EXISTS',
+      problem: `Account mapping '${file}' is there already.`,
+      kept: 'It was not changed.',
+      next: 'Edit it; docs/accounting.md describes every field.',
+      cause,
+    })
+  }
+  return {file, programs}
 }
 
 function readText(file: string): string {

@@ -5,7 +5,7 @@ import {type DeliverableBatch, type DeliveryResult, deliverBatch} from '../deliv
 import {type NamedTarget, placeOf, readTargets} from '../delivery/target.ts'
 import {CheckError, ConfigError, explainError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
-import {requireHandedOver} from '../export/journal-batch.ts'
+import {requireHandedOver} from '../export/journal-handover.ts'
 import {readBatchFiles} from '../export/manifest.ts'
 import {describeRepair} from '../export/verify.ts'
 import {listDeliveries} from '../ledger/deliveries.ts'

@@ -1,26 +1,30 @@
+import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
-import {handOver, issueJournal, type JournalTarget, requireHandedOver} from '../export/journal-batch.ts'
+import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../export/journal-batch.ts'
+import {handOver, requireHandedOver} from '../export/journal-handover.ts'
 import {requireKnownBatches, requireSameHistory} from '../export/journal-origin.ts'
 import {
-  countIssuedLines,
   findBatches,
+  findLastKnown,
   type IssuedBatch,
   listBatches,
+  listIssuedLines,
+  listIssuedPeriods,
   listUndelivered,
   readBatchContent,
 } from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {findClosedPeriod, findFirstOpen} from '../ledger/periods.ts'
-import {releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../ledger/periods.ts'
+import {type Release, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
-import {readAccountMapping} from './account-mapping.ts'
+import {requireOwnMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
 import {readJournal} from './journal-read.ts'
-import {readPeriodSpan} from './period-span.ts'
+import {type PeriodSpan, readPeriodSpan} from './period-span.ts'
 
 /** Which journal to export. */
 export interface JournalRequest {
@@ -52,56 +56,109 @@ export async function exportJournal(
   requireKnownBatches(ledger, folder, {profile: profile.name, period})
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
+  const own = requireOwnMapping(config)
   const span = await readPeriodSpan(folder, config, period, world)
-  await requireSameHistory(ledger, folder, {profile: profile.name, period})
+  await requireSameHistory(ledger, folder)
   const closed = findClosedPeriod(ledger, period, releaseManifestSchema)
-  if (closed && !hasLater(listBatches(ledger, profile.name, period), closed.release.known_at)) {
+  const read = await readMonth({folder, config, span}, world)
+  const month = {
+    period,
+    isClosed: closed !== undefined,
+    closedPeriods: listClosedPeriods(ledger),
+    batchIds: new Set(listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)),
+    withOpening,
+  }
+  if (closed && isIssuedAsClosed(ledger, profile, closed)) {
     const target = {
-      period,
-      isClosed: true,
+      ...month,
       isComplete: true,
       lines: closed.lines,
-      withOpening,
       mapping: closed.mapping,
       source: closed.release,
       dateOf: (date: string) => date,
     }
-    batches.push(...issueAndDeliver(ledger, folder, {profile, target}, world))
+    batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
   }
-  const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
-  const release = requireRelease(folder, built.release_id)
-  const lines = await readJournal(release, period, {isClosed: closed !== undefined})
   const target = {
-    period,
-    isClosed: closed !== undefined,
+    ...month,
     isComplete: span.isComplete,
-    lines,
-    withOpening,
-    mapping: closed?.mapping ?? readAccountMapping(config),
-    source: release.manifest,
-    dateOf: (date: string) => (closed ? `${findFirstOpen(ledger)}-01` : date),
+    lines: await readJournal(read.release, period, {isClosed: month.isClosed}),
+    mapping: closed?.mapping ?? own,
+    source: read.release.manifest,
+    dateOf: createDating(month.closedPeriods),
   }
-  batches.push(...issueAndDeliver(ledger, folder, {profile, target}, world))
+  batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
   if (batches.some((batch) => batch.period === period)) return batches
   return [...batches, describeStanding(ledger, folder, request, world)]
 }
 
-/** Whether something was issued that became known after a period was closed: then it was issued as closed before. */
-function hasLater(batches: readonly IssuedBatch[], knownAt: string): boolean {
-  return batches.some((batch) => batch.known_at > knownAt)
+/** The releases a month's journal and that of others is read from. */
+interface ReadMonth {
+  /** As of the month's end. */
+  release: Release
+  /** As of today. */
+  readLatest: () => Promise<Release>
 }
 
-function issueAndDeliver(
-  ledger: Ledger,
-  folder: DataFolder,
-  issue: {profile: JournalProfile; target: JournalTarget},
+async function readMonth(
+  month: {folder: DataFolder; config: Config; span: PeriodSpan},
   world: World,
-): BatchResult[] {
-  const batch = issueJournal(ledger, issue, world)
+): Promise<ReadMonth> {
+  const {folder, config, span} = month
+  const build = async (asOf: string) =>
+    requireRelease(folder, (await buildRelease(folder, config, {asOf}, world)).release_id)
+  const release = await build(span.asOf)
+  const isLatest = span.asOf === span.observedUntil
+  return {release, readLatest: async () => (isLatest ? release : await build(span.observedUntil))}
+}
+
+/**
+ * Whether a closed month is issued as it was closed: unless something of it was issued that became known later, or it has
+ * been issued and history was recovered since; then it was issued as closed before.
+ */
+function isIssuedAsClosed(
+  ledger: Ledger,
+  {name}: JournalProfile,
+  {period, release, historyId}: ClosedPeriod,
+): boolean {
+  const knownAt = findLastKnown(ledger, name, period)
+  return knownAt === null || (knownAt <= release.known_at && historyId === release.history_id)
+}
+
+/** Today's journal of other months, of the deals this month is about to book: what was booked of them may have moved. */
+async function readElsewhere(
+  ledger: Ledger,
+  profile: JournalProfile,
+  target: Omit<JournalTarget, 'elsewhere'>,
+  readLatest: () => Promise<Release>,
+): Promise<OtherMonths> {
+  const {lines} = planMonth(ledger, profile, target)
+  const deals = new Set(lines.map(({deal_id}) => deal_id))
+  const dateOf = createDating(target.closedPeriods)
+  const issued = listIssuedLines(ledger, profile.name, {deals}).filter(({period}) => period !== target.period)
+  if (issued.length === 0) return {deals, lines: [], dateOf}
+  const periods = listIssuedPeriods(ledger, profile.name).filter((period) => period !== target.period)
+  const booked = new Set(issued.map(({deal_id}) => deal_id))
+  return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked}), dateOf}
+}
+
+async function issueAndDeliver(
+  issue: {
+    folder: DataFolder
+    ledger: Ledger
+    profile: JournalProfile
+    target: Omit<JournalTarget, 'elsewhere'>
+    read: ReadMonth
+  },
+  world: World,
+): Promise<BatchResult[]> {
+  const {folder, ledger, profile, read} = issue
+  const elsewhere = await readElsewhere(ledger, profile, issue.target, read.readLatest)
+  const batch = issueJournal(ledger, {profile, target: {...issue.target, elsewhere}}, world)
   return batch ? [deliver(ledger, folder, batch, world)] : []
 }
 
-function deliver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
+export function deliver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
   const dir = handOver(ledger, folder, batch, world)
   return {...measure(ledger, batch), dir, outcome: 'written'}
 }
@@ -113,9 +170,17 @@ function measure(ledger: Ledger, batch: IssuedBatch): Omit<BatchResult, 'dir' | 
     period: batch.period,
     batch_id: batch.batch_id,
     files: files.length,
-    rows: countIssuedLines(ledger, batch),
+    rows: countRows(ledger, batch),
     bytes: files.reduce((sum, {content}) => sum + content.length, 0),
   }
+}
+
+const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
+
+function countRows(ledger: Ledger, batch: IssuedBatch): number {
+  const manifest = readBatchContent(ledger, batch).find(({name}) => name === 'manifest.json')
+  const {files} = rowsOfFiles.parse(JSON.parse(Buffer.from(manifest?.content ?? '{}').toString()))
+  return files.reduce((sum, {rows}) => sum + rows, 0)
 }
 
 /** What there is where nothing is new: the last batch, or that there is nothing to book. */

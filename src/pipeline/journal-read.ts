@@ -23,22 +23,28 @@ const lineRow = z.object({
 /**
  * The canonical journal of a period, opening balances among it (event `opening`).
  *
+ * @param period `YYYY-MM`, or several of them
  * @param isClosed whether the period keeps the accounts it was closed with
+ * @param deals only these
  * @throws ConfigError `ACCOUNT_UNMAPPED` naming the programs without an account
  */
 export async function readJournal(
   release: Release,
-  period: string,
-  {isClosed = false}: {isClosed?: boolean} = {},
+  period: string | readonly string[],
+  {isClosed = false, deals}: {isClosed?: boolean; deals?: Iterable<string>} = {},
 ): Promise<JournalLine[]> {
   await using db = await openRelease(release)
+  const periods = [period].flat()
+  const ids = deals === undefined ? null : JSON.stringify([...deals])
+  const asked = `period in (select unnest(from_json($1, '["varchar"]')))
+    and ($2 is null or deal_id in (select unnest(from_json($2, '["varchar"]'))))`
   const rows = await db.all(
     lineRow,
-    `select * exclude (period) from accounting.journal_line where period = $1
+    `select * exclude (period) from accounting.journal_line where ${asked}
      union all
-     select * exclude (period) from accounting.opening_line where period = $1
+     select * exclude (period) from accounting.opening_line where ${asked}
      order by entry_date, deal_id, entry_id, line_no`,
-    [period],
+    [JSON.stringify(periods), ids],
   )
   const unmapped = new Set<string | null>()
   const lines: JournalLine[] = []
@@ -46,7 +52,7 @@ export async function readJournal(
     if (account_code === null || account_name === null) unmapped.add(line.loan_program)
     else lines.push({...line, account_code, account_name})
   }
-  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), period, isClosed)
+  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), periods.join(', '), isClosed)
   return lines
 }
 

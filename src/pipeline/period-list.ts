@@ -9,6 +9,7 @@ import {releaseManifestSchema} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/warehouse.ts'
+import {listNotIssued, type NotIssued} from './not-issued.ts'
 import {lastDayOf, readPeriodRange} from './period-span.ts'
 
 /** A period, for `period list`. */
@@ -27,6 +28,8 @@ export interface PeriodState {
     late: number
   } | null
   batches: {profile: string; batch_id: string}[]
+  /** What of its journal, as the current release has it, has not been handed out. */
+  not_issued: Omit<NotIssued, 'period'>[]
 }
 
 /** What `period list` shows. */
@@ -36,22 +39,37 @@ export interface PeriodList {
   events: PeriodEvent[]
 }
 
-/** Every month from the first walk to the last. */
-export async function listPeriods(config: Config, world: World): Promise<PeriodList> {
+/**
+ * Every month from the first walk to the last.
+ *
+ * @param exported the profiles that jobs export
+ */
+export async function listPeriods(
+  config: Config,
+  world: World,
+  exported: readonly string[] = [],
+): Promise<PeriodList> {
   const folder = dataFolderAt(config.dataDir)
   const {first, last} = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
   using ledger = openLedger(folder.ledger)
   const events = listPeriodEvents(ledger)
   const batches = listAllBatches(ledger)
+  const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
   for (let period = first; period <= last; period = nextPeriod(period)) {
-    periods.push(await describePeriod({folder, ledger, events, batches}, period))
+    periods.push(await describePeriod({folder, ledger, events, batches, notIssued}, period))
   }
   return {periods, events}
 }
 
 async function describePeriod(
-  known: {folder: DataFolder; ledger: Ledger; events: PeriodEvent[]; batches: IssuedBatch[]},
+  known: {
+    folder: DataFolder
+    ledger: Ledger
+    events: PeriodEvent[]
+    batches: IssuedBatch[]
+    notIssued: NotIssued[]
+  },
   period: string,
 ): Promise<PeriodState> {
   const closed = findClosedPeriod(known.ledger, period, releaseManifestSchema)
@@ -74,6 +92,9 @@ async function describePeriod(
     batches: known.batches
       .filter((batch) => batch.period === period)
       .map(({profile, batch_id}) => ({profile, batch_id})),
+    not_issued: known.notIssued
+      .filter((open) => open.period === period)
+      .map(({profile, entries, amount}) => ({profile, entries, amount})),
   }
 }
 

@@ -2,6 +2,9 @@ import {userInfo} from 'node:os'
 import type {Config} from '../config.ts'
 import {hasSameReceivables} from '../contract/mapping.ts'
 import {ConfigError} from '../errors.ts'
+import {requireSameHistory} from '../export/journal-origin.ts'
+import {findMovedDeals, splitOpening} from '../export/journal-plan.ts'
+import {listAllBatches, listIssuedLines} from '../ledger/issued.ts'
 import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
   advanceRemap,
@@ -16,9 +19,9 @@ import {
 } from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import {requireRelease} from '../release/manifest.ts'
-import type {World} from '../types.ts'
+import type {JournalLine, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {readAccountMapping} from './account-mapping.ts'
+import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
 import {buildRelease} from './build.ts'
 import {readJournal, readRegister} from './journal-read.ts'
 import {lastDayOf, readPeriodRange, readPeriodSpan, requirePeriodName} from './period-span.ts'
@@ -53,14 +56,23 @@ export async function closePeriod(
       'Close it when the month is over and a sync has seen its last day.',
     )
   }
-  const mapping = readAccountMapping(config)
+  await requireSameHistory(ledger, folder)
+  const mapping = requireOwnMapping(config)
   const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
   const release = requireRelease(folder, built.release_id)
   const lines = await readJournal(release, period)
+  requireHeld(ledger, period, lines)
   const register = await readRegister(release)
   inLedgerTransaction(ledger, () => {
     requireNext(ledger, period, first)
-    storeClosedPeriod(ledger, {period, release: release.manifest, mapping, lines, register})
+    storeClosedPeriod(ledger, {
+      period,
+      release: release.manifest,
+      mapping,
+      lines,
+      register,
+      historyId: release.manifest.history_id,
+    })
     recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why})
   })
   return {
@@ -70,6 +82,24 @@ export async function closePeriod(
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+  }
+}
+
+/**
+ * A month is not closed over what batches of an earlier version book and its journal no longer holds: they do not say from
+ * which history they are.
+ */
+function requireHeld(ledger: Ledger, period: string, journal: readonly JournalLine[]): void {
+  const old = listAllBatches(ledger).filter(({history_id}) => history_id === null)
+  for (const profile of new Set(old.map((batch) => batch.profile))) {
+    const issued = listIssuedLines(ledger, profile, {period})
+    const moved = findMovedDeals(splitOpening(journal, issued, false).wanted, issued)
+    if (moved.size === 0) continue
+    throw periodError(
+      'PERIOD_ISSUED',
+      `Batches of ${period} for ${profile} book ${moved.size} deals otherwise than its journal does now: ${[...moved].slice(0, 5).join(', ')}${moved.size > 5 ? ', …' : ''}.`,
+      `Run \`loantape export ${profile} --period ${period}\`, which hands out the difference, then close it.`,
+    )
   }
 }
 
@@ -169,7 +199,8 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   })
 }
 
-function signedBy({realClock}: World): {at: string; who: string} {
+/** Who does something to the periods, and when. */
+export function signedBy({realClock}: World): {at: string; who: string} {
   return {at: new Date(realClock.now()).toISOString(), who: nameOfUser()}
 }
 

@@ -71,6 +71,8 @@ export interface Job {
   graceMinutes: number
   /** How long one attempt may take before it is ended; 240 by default. */
   timeoutMinutes?: number | undefined
+  /** `false`: no slot of it is ever due; `loantape run` still runs it. */
+  enabled?: boolean | undefined
   steps: Step[]
 }
 
@@ -114,6 +116,7 @@ const jobSchema: z.ZodType<Job> = z
     catchUp: z.enum(['latest', 'each', 'none']),
     graceMinutes: z.number().nonnegative(),
     timeoutMinutes: z.number().positive().optional(),
+    enabled: z.boolean().optional(),
     steps: z.array(stepSchema).min(1),
   })
   .refine((job) => job.catchUp !== 'each' || job.steps.every((step) => step.do !== 'sync'), {
@@ -165,6 +168,17 @@ function jobError(file: string, problem: string, cause?: unknown): ConfigError {
     next: 'Mend the file; jobs/nightly.ts shows the form.',
     cause,
   })
+}
+
+/** The profiles that enabled jobs export. */
+export function listExportedProfiles(jobs: readonly Job[]): string[] {
+  const steps = jobs.filter(isEnabled).flatMap((job) => job.steps)
+  return [...new Set(steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])))]
+}
+
+/** Whether the slots of a job come due. */
+export function isEnabled({enabled = true}: Job): boolean {
+  return enabled
 }
 
 /**

@@ -8,8 +8,8 @@ import {PROFILE_NAMES} from '../../src/export/batch.ts'
 import {JOURNAL_NAMES} from '../../src/export/journal-profiles.ts'
 import {verifyBatches} from '../../src/export/verify.ts'
 import {openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
-import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
-import {readJson} from './outcome.ts'
+import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
 
 const FORMULA = '=HYPERLINK("http://x")'
 const NOW = '2026-03-02T12:00:00-05:00'
@@ -22,6 +22,8 @@ type Batches = z.infer<typeof batchesSchema>['batches']
 
 let lab: Lab
 let batches: Batches
+let refused: Ended[]
+let begun: Ended
 
 /** Ten deals and one whose address is a formula; all are funded within the month, and the month is over. */
 beforeAll(async () => {
@@ -32,10 +34,31 @@ beforeAll(async () => {
   for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
   await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-01T23:30:00-05:00')
+  refused = [await runThere('export xero --period 2026-02'), await runThere('period close 2026-02')]
+  begun = await runThere('accounting init')
   batches = await exportAll()
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
+
+const runThere = (args: string) => lab.run([...args.split(' '), '--json'], {LOANTAPE_NOW: NOW})
+
+test('nothing is issued or closed under accounts that nobody chose; accounting init writes some to edit, once', async () => {
+  for (const ended of refused) {
+    const failure = readFailure(ended)
+    expect(failure).toMatchObject({code: 'ACCOUNTING_NONE', exitCode: 2})
+    expect(failure.message).toContain('`loantape accounting init`')
+  }
+  const file = join(lab.folder.root, 'accounting.json')
+  expect(readJson(begun)).toEqual({file, programs: ['bridge_30yr']})
+  const before = readFileSync(file, 'utf8')
+  expect(JSON.parse(before)).toMatchObject({receivable: {bridge_30yr: {code: '1200'}, '*': {code: '1200'}}})
+  expect(readFailure(await runThere('accounting init'))).toMatchObject({
+    code: 'ACCOUNTING_EXISTS',
+    exitCode: 2,
+  })
+  expect(readFileSync(file, 'utf8')).toBe(before)
+})
 
 async function exportAll(): Promise<Batches> {
   const args = ['export', ...PROFILE_NAMES, '--period', '2026-02', '--json']

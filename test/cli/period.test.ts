@@ -1,4 +1,4 @@
-import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, expect, test} from 'vitest'
@@ -153,6 +153,36 @@ test('two closings at once close once; the other is told so', async () => {
   expect(readFailure(refused!)).toMatchObject({code: 'PERIOD_CLOSED'})
   const {events} = readJson(await run(['period', 'list'], env)) as {events: object[]}
   expect(events).toHaveLength(2)
+})
+
+test('what is not yet issued is said by profile and month, of closed months, too', async () => {
+  using copy = openBooks(books)
+  const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_RATE_PER_SECOND: '5000'}
+  await copy.export('xero', '2026-01', '2026-03-03')
+  await run(['build'], env)
+  const february = {profile: 'xero', period: '2026-02', entries: 1, amount: '30.00'}
+  expect(readJson(await run(['status'], env))).toMatchObject({not_issued: [february]})
+  expect((await run(['doctor'], env)).stdout).toContain('not yet issued: xero 1 entry, 30.00 of 2026-02')
+  // A true funding date that becomes known after January was closed.
+  const seeds = join(copy.folder.root, 'sql/seeds')
+  mkdirSync(seeds, {recursive: true})
+  writeFileSync(join(seeds, 'funded_on.csv'), 'deal_id,funded_on:date\na,2026-01-18\n')
+  const seeded = {...env, LOANTAPE_SQL_DIR: join(copy.folder.root, 'sql')}
+  expect((await run(['build'], seeded)).code).toBe(0)
+  expect(readJson(await run(['period', 'list'], seeded))).toMatchObject({
+    periods: [
+      {period: '2026-01', state: 'closed', not_issued: [{profile: 'xero', entries: 2, amount: '200.00'}]},
+      {period: '2026-02', state: 'open', not_issued: [{profile: 'xero', entries: 1, amount: '30.00'}]},
+      {period: '2026-03', not_issued: []},
+    ],
+  })
+  const jobsDir = join(copy.folder.root, 'jobs')
+  mkdirSync(jobsDir)
+  const job = {name: 'books', schedule: '0 7 * * *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 60}
+  const steps = [{do: 'export', profiles: ['intacct'], period: 'previous'}]
+  writeFileSync(join(jobsDir, 'books.mjs'), `export default ${JSON.stringify({...job, steps})}`)
+  const {not_issued} = readJson(await run(['status'], {...env, LOANTAPE_JOBS_DIR: jobsDir}))
+  expect(not_issued).toContainEqual({profile: 'intacct', period: '2026-01', entries: 1, amount: '100.00'})
 })
 
 const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))

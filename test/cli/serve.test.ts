@@ -288,7 +288,7 @@ test('an open address without a token is refused at start-up', async () => {
   expect(failure).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
 })
 
-test('jobs list shows the next five slots of each job in local time and UTC', async () => {
+test('jobs list shows the next five slots of each job in local time and UTC, and which are not enabled', async () => {
   const early = {schedule: '30 2 * * *', timeZone: 'America/New_York', catchUp: 'none', timeoutMinutes: 45}
   writeJob('early', early)
   const {jobs} = readJson(
@@ -302,4 +302,5 @@ test('jobs list shows the next five slots of each job in local time and UTC', as
       clock_changes: ['2027-03-14: the clock skips 02:30: due at 03:00 instead'],
     }),
   )
+  expect(jobs).toContainEqual(expect.objectContaining({name: 'month-end', enabled: false, next_slots: []}))
 })

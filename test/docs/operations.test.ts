@@ -67,13 +67,14 @@ test('what the page says to save brings everything back as it says', async () =>
   expect([walk.records, changes.unchanged]).toEqual([20, 20])
 })
 
-test('the job on the page is the shipped one, its default timeout written out', async () => {
+test('the job on the page is the shipped one, its defaults written out', async () => {
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
   writeFileSync(join(jobsDir, 'nightly.ts'), blocksOf(page, 'ts')[0] ?? '')
   const shipped = await requireJob(lab.config, 'nightly')
-  const {timeoutMinutes, ...job} = await requireJob({...lab.config, jobsDir}, 'nightly')
+  const {timeoutMinutes, enabled, ...job} = await requireJob({...lab.config, jobsDir}, 'nightly')
   expect(job).toEqual(shipped)
+  expect(enabled).toBe(true)
   expect((await lab.run(['jobs', 'list'])).stdout).toContain(`ended after ${timeoutMinutes}`)
 })
 

@@ -26,5 +26,10 @@ export function anEntry(
 
 /** Lines as they are issued for the first time. */
 export function issueFirst(lines: readonly JournalLine[]): IssuedLine[] {
-  return lines.map((line) => ({...line, journal_no: line.entry_id, issue_no: 0}))
+  return lines.map((line) => ({
+    ...line,
+    period: line.entry_date.slice(0, 7),
+    journal_no: line.entry_id,
+    issue_no: 0,
+  }))
 }

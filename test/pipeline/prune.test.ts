@@ -26,7 +26,7 @@ beforeAll(async () => {
   {
     using ledger = openLedger(lab.folder.ledger)
     ledger.db.exec(`
-      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'')`)
+      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', null)`)
   }
   await using db = await openWarehouse(lab.folder, lab.createWorld())
   await db.run(`

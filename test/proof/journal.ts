@@ -1,13 +1,19 @@
 import assert from 'node:assert/strict'
+import {existsSync, writeFileSync} from 'node:fs'
 import fc from 'fast-check'
 import {addDays} from '../../src/clock.ts'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {LoantapeError} from '../../src/errors.ts'
+import {listIssuedLines} from '../../src/ledger/issued.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listClosedPeriods} from '../../src/ledger/periods.ts'
+import {parseCents} from '../../src/money.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
-import type {WireRecord} from '../../src/types.ts'
-import {type Books, openBooks} from '../support/books.ts'
+import {readPeriodRange} from '../../src/pipeline/period-span.ts'
+import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import {trueUp} from '../../src/pipeline/true-up.ts'
+import type {JournalLine, WireRecord} from '../../src/types.ts'
+import {type Books, openBooks, sumByAccount} from '../support/books.ts'
 import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
 
 const FIRST_DAY = '2026-01-25'
@@ -19,6 +25,8 @@ type Step =
   | {do: 'map' | 'remap'; codes: [string, string]}
   | {do: 'export'; back: number}
   | {do: 'close' | 'reopen'}
+  /** Loses both databases; the copy from before the last run comes back, and the books may be brought up to it. */
+  | {do: 'recover'; truesUp: boolean}
 
 const deal = fc.record({
   status: fc.constantFrom('draft', 'funded', 'funded', 'funded', 'paid_off'),
@@ -45,6 +53,7 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     arbitrary: fc.record({do: fc.constantFrom('close' as const, 'close' as const, 'reopen' as const)}),
     weight: 3,
   },
+  {arbitrary: fc.record({do: fc.constant('recover' as const), truesUp: fc.boolean()}), weight: 1},
   {
     arbitrary: fc.record({
       do: fc.constantFrom('map' as const, 'remap' as const),
@@ -71,11 +80,32 @@ async function take(books: Books, one: Step, day: string): Promise<void> {
     const months = PERIODS.filter((month) => month <= day.slice(0, 7))
     return void (await books.export('xero', months.at(-1 - one.back) ?? day.slice(0, 7), addDays(day, 1)))
   }
+  if (one.do === 'recover') return await recover(books, one, day)
   const closed = readClosed(books)
   const next = PERIODS[closed.length] ?? ''
   if (one.do === 'close')
     return void (await closePeriod(books.config, {period: next}, books.at(addDays(day, 1))))
   reopenPeriod(books.config, {period: closed.at(-1) ?? day.slice(0, 7), why: 'a proof'}, books.at(day))
+}
+
+async function recover(books: Books, {truesUp}: {truesUp: boolean}, day: string): Promise<void> {
+  const {warehouse, history, previousHistory} = books.folder
+  if (!existsSync(previousHistory)) return
+  for (const file of [warehouse, history]) writeFileSync(file, 'damaged')
+  await restoreWarehouse(books.config, {isForced: false}, books.at(day))
+  await books.walk(addDays(day, 1), {a: {status: 'funded'}, c: {status: 'funded'}})
+  if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
+}
+
+/** Cents by deal and account, nothing where they cancel out. */
+function sumByDeal(lines: readonly JournalLine[]): Record<string, bigint> {
+  const sums: Record<string, bigint> = {}
+  for (const {event, deal_id, account_code, debit, credit} of lines) {
+    if (event === 'opening') continue
+    const key = `${deal_id} ${account_code}`
+    sums[key] = (sums[key] ?? 0n) + BigInt(parseCents(debit ?? '0')) - BigInt(parseCents(credit ?? '0'))
+  }
+  return Object.fromEntries(Object.entries(sums).filter(([, cents]) => cents !== 0n))
 }
 
 function readClosed({folder}: Books): string[] {
@@ -101,14 +131,22 @@ async function live(one: Step[], tally: Tally): Promise<void> {
       tally.add('refused')
     }
   }
-  for (const month of PERIODS.filter((name) => name <= day.slice(0, 7))) {
-    const [batch] = await books.export('xero', month, addDays(day, 1))
-    const issued = batch?.outcome === 'empty' ? {} : books.sumBatches('xero', month)
-    assert.deepEqual(issued, await books.sumJournal(month, addDays(day, 1)), month)
-    const [again] = await books.export('xero', month, addDays(day, 1))
+  const today = addDays(day, 2)
+  await trueUp(books.config, {isIssued: true, why: null}, books.at(today))
+  const all: JournalLine[] = []
+  const {first, last} = await readPeriodRange(books.folder, today)
+  for (const month of PERIODS.filter((name) => name >= first && name <= last)) {
+    await books.export('xero', month, today)
+    const [again] = await books.export('xero', month, today)
     assert.notEqual(again?.outcome, 'written', month)
+    const journal = await books.readJournal(month, today)
+    all.push(...journal)
+    using ledger = openLedger(books.folder.ledger)
+    const issued = listIssuedLines(ledger, 'xero', {period: month})
+    assert.deepEqual(sumByDeal(issued), sumByDeal(journal), month)
     tally.add('months tied out')
   }
+  assert.deepEqual(books.sumBatches('xero', ''), sumByAccount(all), 'all batches together')
 }
 
 /** A run: months of random walks, later knowledge, mappings, exports, closings, reopenings and moves of balances. */

@@ -3,8 +3,9 @@ import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {recordPeriodEvent} from '../../src/ledger/periods.ts'
+import {initAccounting} from '../../src/pipeline/account-mapping.ts'
 import {reopenPeriod} from '../../src/pipeline/period.ts'
-import {type Job, requireJob, type Step} from '../../src/schedule/job.ts'
+import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {performJob} from '../../src/schedule/perform-job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -17,6 +18,7 @@ beforeAll(async () => {
   await lab.walk('2026-05-28T23:00:00Z')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-06-02T23:00:00Z')
+  await initAccounting(lab.config)
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
@@ -96,6 +98,7 @@ test('what this run has written is delivered, by a step of its own', async () =>
 
 test('the shipped month-end job writes journal, register and roll-forward of the month before', async () => {
   const job = await requireJob(lab.config, 'month-end')
+  expect(isEnabled(job)).toBe(false)
   const result = await runJob(
     lab.config,
     {job, slot: Date.parse('2026-06-03T11:00:00Z')},

@@ -1,9 +1,9 @@
-import {cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {type Config, parseConfig} from '../../src/config.ts'
-import type {AccountMapping} from '../../src/contract/mapping.ts'
+import {type AccountMapping, DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import type {BatchResult} from '../../src/export/batch.ts'
 import type {ReadLine} from '../../src/export/journal.ts'
 import {findJournalProfile} from '../../src/export/journal-profiles.ts'
@@ -14,7 +14,7 @@ import {readJournal} from '../../src/pipeline/journal-read.ts'
 import {readPeriodSpan} from '../../src/pipeline/period-span.ts'
 import {exportRelease} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
-import type {RunStep, WireRecord, World} from '../../src/types.ts'
+import type {JournalLine, RunStep, WireRecord, World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {quoteLiteral} from '../../src/warehouse/database.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
@@ -36,26 +36,31 @@ export interface Books extends Disposable {
   /** A world at noon UTC of a day; `onStep` is told the points of an export. */
   at(day: string, onStep?: (step: RunStep) => void): World
   export(profile: string, period: string, day: string, withOpening?: boolean): Promise<BatchResult[]>
-  /** Cents by account that all batches of a profile for a period come to, read from their files. */
+  /** Cents by account that all batches of a profile come to for a period, or for all (''), read from their files. */
   sumBatches(profile: string, period: string): Record<string, bigint>
   /** Every line of every batch of a profile for a period, by batch. */
   readBatches(profile: string, period: string): Record<string, ReadLine[]>
+  /** The journal as it is now. */
+  readJournal(period: string, day: string): Promise<JournalLine[]>
   /** Cents by account of the journal as it is now. */
   sumJournal(period: string, day: string): Promise<Record<string, bigint>>
 }
 
 /** Begins empty books, or a copy of others. */
-export function openBooks(copied?: Books): Books {
+export function openBooks(copied?: Books | DataFolder): Books {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
-  if (copied) cpSync(copied.folder.root, folder.root, {recursive: true, verbatimSymlinks: true})
+  const from = copied && ('folder' in copied ? copied.folder : copied)
+  if (from) cpSync(from.root, folder.root, {recursive: true, verbatimSymlinks: true})
   requireWritable(folder)
+  const accounts = join(folder.root, 'accounting.json')
+  if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const config = parseConfig({LOANTAPE_DATA_DIR: folder.root}, {readFile: () => ''})
   const at: Books['at'] = (day, onStep = () => undefined) => ({...createWorldAt(`${day}T17:00:00Z`), onStep})
   const readBatches: Books['readBatches'] = (name, period) => {
     const profile = findJournalProfile(name)!
     const dir = join(folder.exports, name)
-    const batches = readdirSync(dir).filter((batch) => batch.startsWith(period))
+    const batches = existsSync(dir) ? readdirSync(dir).filter((batch) => batch.startsWith(period)) : []
     return Object.fromEntries(
       batches.map((batch) => {
         const files = readdirSync(join(dir, batch)).filter((file) => file.endsWith('.csv'))
@@ -65,6 +70,11 @@ export function openBooks(copied?: Books): Books {
         return [batch, lines]
       }),
     )
+  }
+  const journalOf: Books['readJournal'] = async (period, day) => {
+    const span = await readPeriodSpan(folder, config, period, at(day))
+    const built = await buildRelease(folder, config, {asOf: span.asOf}, at(day))
+    return await readJournal(requireRelease(folder, built.release_id), period)
   }
   return {
     folder,
@@ -105,19 +115,28 @@ export function openBooks(copied?: Books): Books {
     },
     export: (profile, period, day, withOpening = false) =>
       exportRelease(config, {profiles: [profile], period, withOpening}, at(day)),
-    sumBatches: (name, period) => sumLines(Object.values(readBatches(name, period)).flat()),
+    // An entry's number says which month it belongs to, whichever batch it came in.
+    sumBatches: (name, period) =>
+      sumLines(
+        Object.values(readBatches(name, ''))
+          .flat()
+          .filter(({number}) => `20${number.slice(2, 4)}-${number.slice(4, 6)}`.startsWith(period)),
+      ),
+    readJournal: journalOf,
     async sumJournal(period, day) {
-      const span = await readPeriodSpan(folder, config, period, at(day))
-      const built = await buildRelease(folder, config, {asOf: span.asOf}, at(day))
-      const lines = await readJournal(requireRelease(folder, built.release_id), period)
-      return sumLines(
-        lines
-          .filter(({event}) => event !== 'opening')
-          .map((line) => ({account: line.account_code, debit: line.debit ?? '', credit: line.credit ?? ''})),
-      )
+      return sumByAccount(await journalOf(period, day))
     },
     [Symbol.dispose]: () => rmSync(root, {recursive: true, force: true}),
   }
+}
+
+/** Cents by account of lines of the journal, opening balances left out. */
+export function sumByAccount(lines: readonly JournalLine[]): Record<string, bigint> {
+  return sumLines(
+    lines
+      .filter(({event}) => event !== 'opening')
+      .map((line) => ({account: line.account_code, debit: line.debit ?? '', credit: line.credit ?? ''})),
+  )
 }
 
 function sumLines(lines: readonly Pick<ReadLine, 'account' | 'debit' | 'credit'>[]): Record<string, bigint> {

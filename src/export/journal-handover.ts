@@ -1,0 +1,65 @@
+import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {type BatchContent, type IssuedBatch, markHandedOver, readBatchContent} from '../ledger/issued.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import type {World} from '../types.ts'
+import {syncToDisk} from '../warehouse/atomic-file.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {beginBatch} from './batch-folder.ts'
+import {isWholeBatch} from './manifest.ts'
+
+/** Where the files of a batch lie. */
+function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {
+  return join(folder.exports, profile, batch_id)
+}
+
+/**
+ * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
+ * bytes come from the ledger: however often, they are the same.
+ *
+ * @returns where they lie
+ */
+export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
+  const final = batchDir(folder, batch)
+  const files = readBatchContent(ledger, batch).sort(manifestLast)
+  markHandedOver(ledger, batch, false)
+  using written = beginBatch(final)
+  for (const {name, content} of files) {
+    writeFileSync(join(written.dir, name), content)
+    syncToDisk(join(written.dir, name))
+  }
+  world.onStep('journal written')
+  written.finish(() => isInPlace(final, files))
+  world.onStep('journal in place')
+  markHandedOver(ledger, batch, true)
+  world.onStep('journal handed over')
+  return final
+}
+
+/**
+ * Makes sure that the files of an issued batch are there; they may have been removed, or never been put there.
+ *
+ * @returns where they lie
+ */
+export function requireHandedOver(
+  ledger: Ledger,
+  folder: DataFolder,
+  batch: IssuedBatch,
+  world: World,
+): string {
+  const dir = batchDir(folder, batch)
+  return isWholeBatch(dir) ? dir : handOver(ledger, folder, batch, world)
+}
+
+/** Whether exactly these files lie in a folder, byte for byte. */
+function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
+  if (!existsSync(dir) || readdirSync(dir).length !== files.length) return false
+  return files.every(({name, content}) => {
+    const path = join(dir, name)
+    return existsSync(path) && readFileSync(path).equals(content)
+  })
+}
+
+function manifestLast(a: BatchContent, b: BatchContent): number {
+  return Number(a.name === 'manifest.json') - Number(b.name === 'manifest.json')
+}

@@ -1,0 +1,80 @@
+import {existsSync} from 'node:fs'
+import {DECIMAL, VARCHAR} from '@duckdb/node-api'
+import {z} from 'zod'
+import {findJournalProfile} from '../export/journal-profiles.ts'
+import {listIssuedProfiles, listStandingEntries} from '../ledger/issued.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {parseCents} from '../money.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {openRelease} from '../release/query.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
+import {appendRows} from '../warehouse/row-buffer.ts'
+
+/** What of a month's journal a profile has not been handed out: new entries, and booked ones that no longer hold. */
+export interface NotIssued {
+  profile: string
+  /** `YYYY-MM` */
+  period: string
+  entries: number
+  /** Sum of their debits. */
+  amount: string
+}
+
+const rowSchema = z.object({period: z.string(), entries: z.coerce.number(), amount: z.string()})
+
+/**
+ * What has not been issued yet, by profile and month, closed months among them: the journal of the current release against
+ * the ledger. Builds nothing.
+ *
+ * @param exported the profiles that jobs export; those that something was ever issued to count, too
+ */
+export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
+  const release = findCurrentRelease(folder)
+  if (!release || !existsSync(folder.ledger)) return []
+  using ledger = openLedger(folder.ledger)
+  const journals = exported.filter((name) => findJournalProfile(name))
+  const profiles = [...new Set([...listIssuedProfiles(ledger), ...journals])].sort()
+  if (profiles.length === 0) return []
+  await using db = await openRelease(release)
+  const found: NotIssued[] = []
+  for (const profile of profiles) {
+    const rows = await compareProfile(db, ledger, profile)
+    found.push(...rows.map((row) => ({profile, ...row})))
+  }
+  return found
+}
+
+async function compareProfile(
+  db: Database,
+  ledger: Ledger,
+  profile: string,
+): Promise<Omit<NotIssued, 'profile'>[]> {
+  const standing = listStandingEntries(ledger, profile)
+  await db.run(
+    'create or replace table memory.main.standing (entry_id varchar, period varchar, amount decimal(18, 2))',
+  )
+  await appendRows(
+    db,
+    {catalog: 'memory', schema: 'main', table: 'standing', types: [VARCHAR, VARCHAR, DECIMAL(18, 2)]},
+    standing.map(({entry_id, period, amount}) => [entry_id, period, BigInt(parseCents(amount))]),
+  )
+  const openings = standing.some(({event}) => event === 'opening')
+    ? 'union all select entry_id, period, debit from accounting.opening_line where line_no = 1'
+    : ''
+  return await db.all(
+    rowSchema,
+    `with journal as (
+       select entry_id, period, debit as amount from accounting.journal_line where line_no = 1 ${openings}
+     ),
+     open as (
+       select * from journal anti join memory.main.standing using (entry_id)
+       union all
+       select * from memory.main.standing anti join journal using (entry_id)
+     )
+     select period, count(*) as entries, cast(sum(amount) as decimal(38, 2)) as amount
+     from open
+     group by period
+     order by period`,
+  )
+}

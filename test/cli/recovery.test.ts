@@ -1,0 +1,176 @@
+import {cpSync, mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import type {WireRecord} from '../../src/types.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type Books, openBooks} from '../support/books.ts'
+import {runCommand} from '../support/command.ts'
+import type {Ended} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+const DEALS = Array.from({length: 20}, (_, index) => `d${index + 1}`)
+
+/** All deals in a status, at 1,000.01, 2,000.01, … */
+const inStatus = (status: string, changes: Record<string, WireRecord> = {}): Record<string, WireRecord> =>
+  Object.fromEntries(
+    DEALS.map((id, index) => [id, {status, loan_amount: (index + 1) * 1000 + 0.01, ...changes[id]}]),
+  )
+
+/** 20 deals at 1,000.01 to 20,000.01, in cents. */
+const FUNDED = 21_000_020n
+
+let books: Books
+
+/** On January 31 all deals are funded and booked; what brings history back knows January 30. */
+beforeEach(async () => {
+  books = openBooks()
+  await books.walk('2026-01-30', inStatus('draft'))
+})
+
+afterEach(() => books[Symbol.dispose]())
+
+const run = (args: string, day: string, root = books.folder.root): Promise<Ended> =>
+  runCommand([...args.split(' '), '--json'], {LOANTAPE_DATA_DIR: root, LOANTAPE_NOW: `${day}T17:00:00Z`})
+
+/** Cents by account of everything ever handed out to Xero. */
+const handedOut = () => books.sumBatches('xero', '')
+
+/** Loses both databases; `restore` brings January 30 back. */
+async function loseJanuary31(): Promise<void> {
+  for (const file of [books.folder.warehouse, books.folder.history]) writeFileSync(file, 'damaged')
+  expect(readJson(await run('restore', '2026-02-01'))).toMatchObject({from: books.folder.previousHistory})
+}
+
+async function fundAndExport(): Promise<void> {
+  await books.walk('2026-01-31', inStatus('funded'))
+  expect(readJson(await run('export xero --period 2026-01', '2026-02-01'))).toMatchObject({
+    batches: [{outcome: 'written', rows: 40}],
+  })
+}
+
+async function expectRefused(args: string, day: string): Promise<void> {
+  const failure = readFailure(await run(args, day))
+  expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
+  expect(failure.message).toContain('`loantape period true-up`')
+}
+
+test('deals that were booked before a recovery are not booked again after it, and a true-up brings both together', async () => {
+  await fundAndExport()
+  await loseJanuary31()
+  await books.walk('2026-02-01', inStatus('funded'))
+  for (const args of [
+    'export xero --period 2026-02',
+    'export xero --period 2026-01',
+    'period close 2026-01',
+  ]) {
+    await expectRefused(args, '2026-02-02')
+  }
+  expect((await run('doctor', '2026-02-02')).stdout).toContain('lacks what batch ')
+  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
+    outcome: 'dry_run',
+    profiles: [{profile: 'xero', deals: 20, amount: '0.00', differences: [], batch: null}],
+  })
+  await expectRefused('export xero --period 2026-02', '2026-02-02')
+  expect(readJson(await run('period true-up --issue', '2026-02-02'))).toMatchObject({
+    outcome: 'issued',
+    profiles: [{batch: null}],
+  })
+  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({outcome: 'unchanged'})
+  for (const period of ['2026-01', '2026-02']) {
+    const {batches} = readJson(await run(`export xero --period ${period}`, '2026-02-02'))
+    expect(batches).not.toMatchObject([{outcome: 'written'}])
+  }
+  expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
+  expect(readJson(await run('period close 2026-01', '2026-02-02'))).toMatchObject({outcome: 'closed'})
+  expect(readJson(await run('export xero --period 2026-01', '2026-02-02'))).toMatchObject({
+    batches: [{outcome: 'unchanged'}],
+  })
+  await books.walk('2026-02-03', inStatus('funded', {d1: {loan_amount: 1500.01}}))
+  expect(readJson(await run('export xero --period 2026-02', '2026-02-04'))).toMatchObject({
+    batches: [{outcome: 'written', rows: 2}],
+  })
+  expect(handedOut()).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
+})
+
+test('what became another amount, or was never funded, after a recovery is handed out by deal and account', async () => {
+  await fundAndExport()
+  await loseJanuary31()
+  const changes = {d1: {loan_amount: 1300.01}, d2: {status: 'approved'}}
+  await books.walk('2026-02-01', inStatus('funded', changes))
+  const [d1, d2] = [{deal_id: 'd1'}, {deal_id: 'd2'}]
+  const expected = {
+    profile: 'xero',
+    deals: 20,
+    amount: '2300.01',
+    differences: [
+      {...d1, account_code: '1200', debit: '300.00', credit: null},
+      {...d1, account_code: '1090', debit: null, credit: '300.00'},
+      {...d2, account_code: '1090', debit: '2000.01', credit: null},
+      {...d2, account_code: '1200', debit: null, credit: '2000.01'},
+    ],
+  }
+  expect(readJson(await run('period true-up', '2026-02-02'))).toMatchObject({
+    period: '2026-01',
+    profiles: [expected],
+  })
+  const issued = readJson(await run('period true-up --issue --why recovered', '2026-02-02'))
+  expect(issued).toMatchObject({outcome: 'issued', profiles: [{...expected, batch: {rows: 4}}]})
+  const now = FUNDED + 30_000n - 200_001n
+  expect(handedOut()).toEqual({1200: now, 1090: -now})
+  for (const period of ['2026-01', '2026-02']) await run(`export xero --period ${period}`, '2026-02-02')
+  expect(handedOut()).toEqual({1200: now, 1090: -now})
+  expect(readJson(await run('period list', '2026-02-02'))).toMatchObject({
+    events: [{action: 'true-up', period: '2026-01', why: 'recovered'}],
+  })
+  await books.walk('2026-02-04', inStatus('approved'))
+  await run('export xero --period 2026-02', '2026-02-05')
+  expect(handedOut()).toEqual({})
+})
+
+test.each([
+  ['history first, the ledger last', ['history', 'run', 'exports', 'ledger'], 'JOURNAL_HISTORY'],
+  ['exports first, the history last', ['exports', 'ledger', 'run', 'history'], undefined],
+  ['exports first, a run before the ledger', ['exports', 'run', 'ledger', 'history'], undefined],
+])('a backup with a run in between, %s, books nothing twice', async (_, steps, code) => {
+  const {folder} = books
+  const copy = dataFolderAt(join(folder.root, '../brought back'))
+  mkdirSync(copy.root)
+  mkdirSync(folder.exports, {recursive: true})
+  const take: Record<string, () => Promise<void> | void> = {
+    run: fundAndExport,
+    history: () => cpSync(folder.history, copy.history),
+    exports: () => cpSync(folder.exports, copy.exports, {recursive: true}),
+    ledger: () => {
+      using ledger = openLedger(folder.ledger)
+      ledger.db.prepare('vacuum into ?').run(copy.ledger)
+    },
+  }
+  for (const step of steps) await take[step]?.()
+  cpSync(join(folder.root, 'accounting.json'), join(copy.root, 'accounting.json'))
+  expect((await run('restore', '2026-02-01', copy.root)).code).toBe(0)
+  using later = openBooks(copy)
+  await later.walk('2026-02-01', inStatus('funded'))
+  const exported = await run('export xero --period 2026-02', '2026-02-02', later.folder.root)
+  if (code) expect(readFailure(exported)).toMatchObject({code})
+  else expect(readJson(exported)).toMatchObject({batches: [{outcome: 'empty'}]})
+})
+
+test('batches of an earlier version, which do not say what they were made from, are held against their lines', async () => {
+  await fundAndExport()
+  {
+    using ledger = openLedger(books.folder.ledger)
+    ledger.db.exec('update journal_batch set history_id = null')
+  }
+  await loseJanuary31()
+  await books.walk('2026-02-01', inStatus('funded'))
+  const failure = readFailure(await run('period close 2026-01', '2026-02-02'))
+  expect(failure).toMatchObject({code: 'PERIOD_ISSUED', exitCode: 2})
+  expect(failure.message).toContain('for xero book 20 deals otherwise')
+  const {batches} = readJson(await run('export xero --period 2026-02', '2026-02-02'))
+  expect(batches).toMatchObject([{outcome: 'written', rows: 80}])
+  expect(handedOut()).toEqual({1200: FUNDED, 1090: -FUNDED})
+  expect(readJson(await run('export xero --period 2026-01', '2026-02-02'))).toMatchObject({
+    batches: [{outcome: 'unchanged'}],
+  })
+})
