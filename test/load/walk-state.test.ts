@@ -203,14 +203,14 @@ test('a refused walk keeps its bad records as evidence', async () => {
   expect(await countStored()).toEqual({staged: '0', pages: '0', quarantined: '1'})
 })
 
-test('the past is the latest start and date of all walks and the size of the last that was applied', async () => {
+test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {
   expect(await findPast(db, stream)).toBeUndefined()
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})
   await dropWalk(db, stream, refused.walkId, {state: 'refused', how: 'guard'})
   expect(await findPast(db, stream)).toEqual({
-    businessDate: '2026-02-03',
-    startedAt: micros(DAY_2),
+    businessDate: '2026-02-02',
+    startedAt: micros(DAY_1),
     records: 2,
   })
 })
