@@ -89,7 +89,7 @@ test('a run whose engine has too little memory fails by name, the server goes on
 })
 
 test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
-  lab.service.store.insert(someDeals(1200).slice(300))
+  lab.service.store.insert(someDeals(600).slice(300))
   const blocks = await fillWarehouse()
   // Writing on fails as on a full disk; the limit can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
@@ -105,7 +105,7 @@ test('a run whose engine gives its database up for lost fails, the server goes o
   execFileSync('prlimit', ['--pid', String(serve.process.pid), '--fsize=unlimited'])
   await untilRun(`state = 'done'`)
   expect(await probe(serve)).toEqual(WELL)
-  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '1200'}])
+  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '600'}])
   serve.process.kill('SIGTERM')
   expect((await serve.ended).code).toBe(0)
 })

@@ -44,7 +44,7 @@ test('what the source put into a text does not reach the terminal as a command t
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
   await lab.sync(DAY_1)
   const {stdout} = await lab.run(['status'])
-  expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2J\u000dHeld' in 1 record.`)
+  expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2j\u000dheld' in 1 record.`)
 })
 
 test('a source that changes its contract still syncs, and status says what changed', async () => {

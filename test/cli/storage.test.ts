@@ -21,7 +21,13 @@ beforeAll(async () => {
 afterAll(() => lab[Symbol.asyncDispose]())
 
 function environmentOf(folder: DataFolder): Record<string, string> {
-  return {...lab.env, LOANTAPE_DATA_DIR: folder.root, LOANTAPE_NOW: DAY_2, LOANTAPE_LOG_LEVEL: 'error'}
+  return {
+    ...lab.env,
+    LOANTAPE_DATA_DIR: folder.root,
+    LOANTAPE_NOW: DAY_2,
+    LOANTAPE_LOG_LEVEL: 'error',
+    LOANTAPE_GROWTH_LIMIT_PCT: '300',
+  }
 }
 
 /** Syncs on a disk that takes no file longer than this: writing on fails as on a full one. */

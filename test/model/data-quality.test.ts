@@ -28,6 +28,8 @@ test('an empty portfolio lacks nothing: every metric stands there, without a sha
     'censored vintage': 'null 0',
     'coverage loan_program': 'null 0',
     'coverage property_value': 'null 0',
+    'coverage value_confirmed_on': 'null 0',
+    'ltv above 10': 'null 0',
     missing: 'null 0',
     'no funnel stage': 'null 0',
     quarantined: 'null 0',
@@ -37,7 +39,7 @@ test('an empty portfolio lacks nothing: every metric stands there, without a sha
 })
 
 test('a history without a walk still builds', async () => {
-  expect(Object.keys(await metrics({}, ''))).toHaveLength(13)
+  expect(Object.keys(await metrics({}, ''))).toHaveLength(15)
 })
 
 test('metrics are unique and in order', async () => {
@@ -45,7 +47,7 @@ test('metrics are unique and in order', async () => {
   const rows = await query({walks: [aWalk({records: 9})], drift}, 'select metric from mart.data_quality')
   const names = rows.map((row) => (row as {metric: string}).metric)
   expect(names).toEqual([...new Set(names)].sort())
-  expect(names).toHaveLength(16)
+  expect(names).toHaveLength(18)
 })
 
 test('the largest amounts overflow no share', async () => {
