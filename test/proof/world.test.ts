@@ -1,7 +1,8 @@
 import {expect, test} from 'vitest'
 import {proveWorld} from './world.ts'
 
-const seed = process.env.PROOF_SEED ?? String(Date.now())
+// Always the same stories: the long form, `npm run proof world`, draws others.
+const seed = process.env.PROOF_SEED ?? 'gate'
 
 test(`whatever happens to a lender, every table and every book is what an oracle says (seed ${seed})`, {
   timeout: 300_000,

@@ -58,8 +58,12 @@ export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** The books into which every batch ever handed out was imported, once. */
 export interface Ledger {
-  /** Takes over the batches that are new in a folder of exports. */
-  importNew(exports: string): void
+  /** Takes over the batches that are new in a folder of exports, made from a history whose last walk is this one. */
+  importNew(exports: string, walkId: number): void
+  /** Whether a history with these walks may lack what a batch was made from. */
+  mayLack(walkIds: readonly number[]): boolean
+  /** From now on the books stand on another history. */
+  trueUp(walkId: number): void
   /** Batches imported so far. */
   count(): number
   /** Fails when what a profile's batches come to is not what was really funded, deal by deal. */
@@ -68,9 +72,9 @@ export interface Ledger {
 
 /** Opens empty books. */
 export function openLedger(): Ledger {
-  const batches = new Map<string, {text: string; lines: Line[]}>()
+  const batches = new Map<string, {text: string; lines: Line[]; walkId: number}>()
   return {
-    importNew(exports) {
+    importNew(exports, walkId) {
       for (const profile of PROFILE_NAMES) {
         const dir = join(exports, profile)
         if (!existsSync(dir)) continue
@@ -88,11 +92,15 @@ export function openLedger(): Ledger {
             readLines(profile, readFileSync(join(dir, name, file), 'utf8')),
           )
           requireBalanced(key, lines)
-          batches.set(key, {text, lines})
+          batches.set(key, {text, lines, walkId})
         }
       }
     },
     count: () => batches.size,
+    mayLack: (walkIds) => batches.values().some((batch) => !walkIds.includes(batch.walkId)),
+    trueUp(walkId) {
+      for (const batch of batches.values()) batch.walkId = walkId
+    },
     requireBalances(profile, truth, booksEnded) {
       const booked = new Map<string, bigint>()
       for (const [key, {lines}] of batches) {

@@ -69,15 +69,33 @@ export interface Reached {
   at: number
 }
 
-/** Runs one command line as a process that kills itself at the `nth` time it reaches a step; its clock stands. */
+/** How a process of its own may come to its end early. */
+export interface Trouble {
+  kill?: {step: string; nth: number} | undefined
+  /** The disk takes no file longer than so many KiB. */
+  diskKib?: number | undefined
+}
+
+/** Runs one command line as a process of its own, which kills itself at the `nth` time it reaches a step; its clock stands. */
 export async function runThere(
   args: readonly string[],
   {env, at}: Steering,
-  kill: {step: string; nth: number},
+  {kill, diskKib}: Trouble = {},
 ): Promise<Ended & {isKilled: boolean; reached: Reached[]}> {
-  const settings = {...env, LOANTAPE_NOW: at, KILL_STEP: kill.step, KILL_NTH: String(kill.nth)}
+  const settings = {
+    ...env,
+    LOANTAPE_NOW: at,
+    LOANTAPE_LOG_LEVEL: 'silent',
+    ...(kill && {KILL_STEP: kill.step, KILL_NTH: String(kill.nth)}),
+    // Node would write it at the end, beyond what the disk takes.
+    ...(diskKib !== undefined && {NODE_COMPILE_CACHE: ''}),
+  }
   const command = [process.execPath, KILLED_COMMAND, ...args]
-  using started = startProcess(command, {...settings, LOANTAPE_LOG_LEVEL: 'silent'})
+  const onSmallDisk = `trap '' XFSZ; ulimit -f ${(diskKib ?? 0) * 2}; exec "$0" "$@"`
+  using started = startProcess(
+    diskKib === undefined ? command : ['sh', '-c', onSmallDisk, ...command],
+    settings,
+  )
   const {code, signal, stdout, stderr} = await started.ended
   const reached = [...stdout.matchAll(/^reached (\d+\.?\d*) (.+)$/gm)].map(([, time, step = '']) => ({
     step,

@@ -50,6 +50,7 @@ export function drawStory(random: Random, days: number): Story {
   const known = new Map<string, Deal>()
   const removed = new Map<string, Deal>()
   let born = 0
+  const often = random.pick([0.5, 1, 3] as const)
   let date: string = random.pick(STARTS)
 
   const tell = (change: Change) => {
@@ -97,7 +98,7 @@ export function drawStory(random: Random, days: number): Story {
     if (random.chance(0.02)) story.events.push({do: 'sync', at: moveBack(at, random.integer(1, 60))})
     const faults = drawFaults(random, [...known.keys()], drawChanges)
     story.events.push(drawSync(random, at, faults))
-    story.events.push(...drawOffice(random, at))
+    story.events.push(...drawOffice(random, at, often))
     date = laterDate(date, random.chance(0.15) ? random.integer(2, 6) : 1)
   }
   const end = new Date(instantOf(laterDate(date, 4), '12:00')).toISOString()
@@ -123,7 +124,10 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
     run.kill = {step: random.pick(KILLS), nth: random.integer(1, 2)}
     if (random.chance(0.1)) run.kill.isReal = true
   }
-  if (!run.kill?.isReal && random.chance(0.05)) {
+  if (!run.kill && random.chance(0.02)) run.diskKib = random.pick([4, 300, 1200, 3000, 6000] as const)
+  if (!run.kill && random.chance(0.02)) run.secondAt = random.integer(1, 3)
+  const isOfItsOwn = run.kill?.isReal === true || run.diskKib !== undefined
+  if (!isOfItsOwn && random.chance(0.08)) {
     run.ahead = {page: random.integer(1, 4), hours: random.pick([0.0002, 0.5, 30, 80] as const)}
     if (random.chance(0.3)) run.ahead.forGood = true
   }
@@ -131,20 +135,21 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
 }
 
 /** What people do beside the runs. */
-function drawOffice(random: Random, at: string): Event[] {
+function drawOffice(random: Random, at: string, often: number): Event[] {
+  const chance = (probability: number) => random.chance(probability * often)
   const events: Event[] = []
-  if (random.chance(0.1)) events.push({do: 'save', part: 'history'})
-  if (random.chance(0.1)) events.push({do: 'sweep', at, profiles: [random.pick(PROFILE_NAMES as [string])]})
-  if (random.chance(0.1)) events.push({do: 'save', part: 'books'})
-  if (random.chance(0)) {
+  if (chance(0.1)) events.push({do: 'save', part: 'history'})
+  if (chance(0.1)) events.push({do: 'sweep', at, profiles: [random.pick(PROFILE_NAMES as [string])]})
+  if (chance(0.1)) events.push({do: 'save', part: 'books'})
+  if (chance(0.06)) {
     events.push({do: 'recover', from: random.pick(['history', 'previous', 'backup'] as const), at})
   }
-  if (random.chance(0.06)) {
+  if (chance(0.06)) {
     const codes = ['1200', '1300', '1400'] as const
     const receivable = {'*': random.pick(codes), bridge_30yr: random.pick(codes), dscr: random.pick(codes)}
     events.push({do: 'map', receivable, isMoved: random.chance(0.5), at})
   }
-  if (random.chance(0.1)) events.push({do: random.chance(0.7) ? 'close' : 'reopen', at})
+  if (chance(0.1)) events.push({do: random.chance(0.7) ? 'close' : 'reopen', at})
   return events
 }
 
@@ -163,7 +168,7 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
 }
 
 function drawAmount(random: Random): number {
-  if (random.chance(0.1)) return random.pick([0, 0.01, 250_000, 999_999.99, 69_999_999_999_999.99] as const)
+  if (random.chance(0.1)) return random.pick([0, 0.01, 250_000, 999_999.99, 9_000_000_000.01] as const)
   return random.integer(1, 200_000_000) / 100
 }
 

@@ -26,6 +26,7 @@ export function listExpected({event, before, plan, isApplied, isStepped}: Judged
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
   if (now + SMALL_STEP_MS <= before.endedAt || isStepped) return ['CLOCK_STEPPED']
+  if (event.diskKib !== undefined) return ['', 'DISK_FULL', 'DISK_FAULT', ...listRefusals(plan, event.accept)]
   if (!plan) {
     const isFailing = faults.some((fault) => 'times' in fault && fault.is !== '429' && fault.times > RETRIES)
     const loops = faults.some(({is}) => is === 'stuck' || is === 'endless')

@@ -3,13 +3,13 @@ import {billionths, dollars, isOpen, listMonths, pooled, type Row, ratio, sum, w
 import type {Truth} from './truth.ts'
 
 const amountOf = (lives: readonly Life[]) => sum(lives.map(({last}) => last.amount))
-const fundedOf = (lives: readonly Life[]) => lives.filter(({last}) => isInBook(last))
+export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 /** A share of a whole in percent; null where there is nothing to take it of. */
 const percent = (part: bigint, whole: bigint) => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
 }
-const percentOf = (part: number, whole: number) => percent(BigInt(part), BigInt(whole))
+export const percentOf = (part: number, whole: number): number | null => percent(BigInt(part), BigInt(whole))
 
 /** The tables about the whole portfolio and about its past, as the lives of deals have them. */
 export function listMarts(lives: readonly Life[], truth: Truth, asOf: string): Record<string, Row[]> {
@@ -59,7 +59,7 @@ const BUCKETS: Record<string, (life: Life) => string> = {
 }
 
 /** The state an address of a story names. */
-function stateOf({last}: Life): string {
+export function stateOf({last}: Life): string {
   return /, ([A-Z]{2}) \d{5}$/.exec(last.address ?? '')?.[1] ?? 'unknown'
 }
 
@@ -130,7 +130,7 @@ function exposureRows(present: readonly Life[]): Row[] {
 }
 
 /** The farthest a deal got, of the statuses that lead to a funded loan or follow it. */
-function reachedOrder({spells}: Life, truth: Truth): number {
+export function reachedOrder({spells}: Life, truth: Truth): number {
   const orders = spells
     .filter(({statusClass}) => ['pipeline', 'funded', 'ended_funded'].includes(statusClass))
     .map(({status}) => truth.reference.statuses[status]![1])

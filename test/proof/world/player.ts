@@ -26,7 +26,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_RETRIES: '2',
     LOANTAPE_PAGE_SIZE: String(story.pageSize),
-    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
+    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '120',
     LOANTAPE_SQL_DIR: join(root, 'sql'),
     LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
   }
@@ -65,7 +65,7 @@ async function take(stage: Stage, event: Event): Promise<void> {
       return await turnPeriod(stage, event)
     case 'map':
       writeFileSync(join(stage.root, ACCOUNTS), writeMapping(event.receivable, stage.story.booksEnded))
-      if (event.isMoved) await command(stage, ['period', 'remap'], event.at)
+      if (event.isMoved && stage.copies.history) await command(stage, ['period', 'remap'], event.at)
       return
     case 'seed':
       return writeSeed(stage, event)
@@ -97,21 +97,35 @@ async function requireRelease({truth, data, listener}: Stage): Promise<void> {
 async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, listener} = stage
   const last = truth.walks.at(-1)
-  if (!last) return
+  if (!last || !stage.copies.history) return
   for (const profile of profiles) {
-    for (const month of listMonths(truth, last.on)) {
-      const {code, stderr} = await command(stage, ['export', profile, '--period', month], at)
-      if (code !== 0) throw new Finding(`export: expected success, seen ${stderr}`)
-    }
-    books.importNew(join(data, 'exports'))
+    for (const month of listMonths(truth, last.on)) await exportMonth(stage, profile, month, at)
+    books.importNew(join(data, 'exports'), last.id)
     books.requireBalances(profile, truth, story.booksEnded)
     listener.note('balances compared')
   }
 }
 
+/** Exports a journal; where the history lacks what was booked from it, books and history are brought together first. */
+async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<void> {
+  const {truth, books, data, listener} = stage
+  const args = ['export', profile, '--period', month]
+  let {code, error, stderr} = await command(stage, args, at)
+  if (error === 'JOURNAL_HISTORY' && books.mayLack(truth.walks.map(({id}) => id))) {
+    const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
+    if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
+    listener.note('trued up')
+    const {id} = truth.walks.at(-1)!
+    books.importNew(join(data, 'exports'), id)
+    books.trueUp(id)
+    ;({code, error, stderr} = await command(stage, args, at))
+  }
+  if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
+}
+
 async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 'reopen'}>): Promise<void> {
   const {truth, listener} = stage
-  if (truth.walks.length === 0) return
+  if (!stage.copies.history) return
   const months = listMonths(truth, localTime(Date.parse(event.at)).date)
   const why = event.do === 'reopen' ? ['--why', 'a proof'] : []
   for (const month of event.do === 'close' ? months : months.toReversed()) {

@@ -22,10 +22,15 @@ export interface Source extends AsyncDisposable {
   /** What the next run meets, and whose clock it is told by. */
   begin(faults: readonly Fault[], clock: {now(): number; afterPage(page: number): void}): void
   onAnswer: (answer: Answer) => void
+  /** What happens while a page is asked for. */
+  meanwhile: (page: number) => Promise<void>
 }
 
 const REPLACED = {property_address: '1 Test St, Austin, TX 78701'}
 const REPLACED_MORE = {property_value: 1_000_000, loan_program: 'test'}
+
+/** Nobody asks for so many in one run, unless a list leads nowhere. */
+const MOST_PAGES = 300
 
 /** Starts a source without deals. It pages by key, in the order of ids. */
 export async function startSource(): Promise<Source> {
@@ -104,8 +109,10 @@ export async function startSource(): Promise<Source> {
     const at = clock.now()
     const id = /^\/v1\/deals\/(.+)$/.exec(path)?.[1]
     if (id !== undefined) return answerOwn(decodeURIComponent(id), at, response)
+    if (page === MOST_PAGES) return void response.destroy()
     if (await failOn(response)) return
     page += 1
+    await source.meanwhile(page)
     const cursor = query.get('cursor')
     const {records, next} = listPage(cursor, Number(query.get('limit')))
     for (const fault of find('moving'))
@@ -131,6 +138,7 @@ export async function startSource(): Promise<Source> {
       atLastRun = new Map(deals)
     },
     onAnswer: () => undefined,
+    meanwhile: async () => undefined,
     [Symbol.asyncDispose]: () => server[Symbol.asyncDispose](),
   }
   return source

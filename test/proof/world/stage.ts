@@ -44,5 +44,6 @@ export function command(
 /** history.duckdb is brought up to the warehouse; the first time in a run the copy before is kept. */
 export function noteRefresh({copies, truth}: Stage, isFirst: boolean): void {
   if (isFirst && copies.history) copies.previous = copies.history
+  else if (isFirst) delete copies.previous
   copies.history = truth.save()
 }

@@ -47,6 +47,10 @@ export interface Sync {
   ahead?: {page: number; hours: number; forGood?: boolean}
   /** The run dies at the `nth` time it reaches a step, in this process or as a process of its own. */
   kill?: {step: string; nth: number; isReal?: boolean}
+  /** The disk takes no file longer than so many KiB. */
+  diskKib?: number
+  /** Another process is started while this page is answered. */
+  secondAt?: number
 }
 
 /** Journals of every month so far, handed out to these profiles. */

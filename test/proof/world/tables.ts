@@ -1,5 +1,6 @@
 import {isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
 import {listMarts} from './marts.ts'
+import {listQualities} from './quality.ts'
 import {laterDate} from './story.ts'
 import type {Truth} from './truth.ts'
 
@@ -24,6 +25,7 @@ export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
       .filter(isFunded)
       .map(({id, last}) => ({deal_id: id, loan_amount: dollars(last.amount), loan_program: last.program})),
     ...listMarts(lives, truth, asOf),
+    ...listQualities(lives, truth),
   }
 }
 

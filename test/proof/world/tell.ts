@@ -67,6 +67,10 @@ function tellSync(event: Sync): string[] {
         ]
       : []),
     ...(kill ? [`# killed at the ${kill.nth}. '${kill.step}'`] : []),
+    ...(event.diskKib === undefined ? [] : [`trap '' XFSZ; ulimit -f ${event.diskKib * 2}`]),
+    ...(event.secondAt === undefined
+      ? []
+      : [`# another sync is started while page ${event.secondAt} is answered`]),
     `${at(event)} loantape sync${accepted}`,
   ]
 }

@@ -16,7 +16,8 @@ export interface Sighting {
 
 /** A walk that was read to its end and applied. */
 export interface Walk {
-  number: number
+  /** Unlike that of any other walk, of those that a restore took back as well. */
+  id: number
   startedAt: number
   /** The last instant at which it asked for anything. */
   endedAt: number
@@ -96,6 +97,7 @@ export function createTruth(): Truth {
   let quarantine: Known['quarantine'] = []
   let open: OpenWalk | undefined
   let run = 0
+  let lastId = 0
   let lastAt = 0
 
   function read({pages, own}: OpenWalk) {
@@ -245,8 +247,9 @@ export function createTruth(): Truth {
       const result = read(walk)
       const absent = listAbsent(walk, result)
       const number = walks.length + 1
+      lastId += 1
       walks.push({
-        number,
+        id: lastId,
         startedAt: walk.startedAt,
         endedAt: Math.max(...[...walk.pages, ...walk.own].map(({at}) => at)),
         on: walk.on,

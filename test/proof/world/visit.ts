@@ -34,19 +34,19 @@ interface Run {
  */
 export async function visitSource(stage: Stage, event: Sync): Promise<string | undefined> {
   const {truth, listener} = stage
-  const {accept = [], kill} = event
+  const {accept = []} = event
   const args = ['sync', ...accept.flatMap((word) => ['--accept', word])]
   const walks = truth.walks.length
   const before = {
     startedAt: truth.walks.at(-1)?.startedAt ?? 0,
     endedAt: Math.max(0, ...truth.walks.map(({endedAt}) => endedAt)),
   }
-  const {ended, progress, isKilled} = kill?.isReal
+  const {ended, progress, isKilled} = isOfItsOwn(event)
     ? await runAsProcess(stage, event, args)
     : await runInProcess(stage, event, args)
   if (!progress.hasOwnPages && !progress.isApplied) truth.forgetOwnPages()
   listener.note(
-    isKilled ? `killed at ${kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
+    isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
   )
   if (isRefused(ended)) {
     truth.settle(false)
@@ -66,6 +66,11 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
   }
   if (ended.code === 0 && truth.walks.length === walks) throw new Finding('run: a success without a walk')
   return ended.error
+}
+
+/** Whether a run needs a process of its own. */
+function isOfItsOwn({kill, diskKib}: Sync): boolean {
+  return kill?.isReal === true || diskKib !== undefined
 }
 
 /** What is refused is dropped, and the copy of the warehouse says so. */
@@ -147,6 +152,14 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
   truth.beginRun(now)
   source.onAnswer = (answer) => hear(run, answer)
   source.begin(faults, clock)
+  if (event.secondAt !== undefined) {
+    source.meanwhile = async (page) => {
+      if (page !== event.secondAt) return
+      const {error} = await runThere(['sync'], {env: stage.env, at})
+      if (error !== 'RUN_IN_PROGRESS')
+        progress.wrong ??= new Finding(`lock: a second run ended with '${error}'`)
+    }
+  }
   const onStep = (step: string) => {
     reach(run, step, now)
     if (step !== kill?.step) return
@@ -154,6 +167,7 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
     if (kills === kill.nth) throw new Killed(step)
   }
   const ended = await command(stage, args, at, {clock, onStep})
+  source.meanwhile = async () => undefined
   if (progress.plan === undefined) progress.isStepped = truth.isStepped(now)
   return {ended, progress, isKilled: kill !== undefined && kills >= kill.nth}
 }
@@ -161,7 +175,7 @@ async function runInProcess(stage: Stage, event: Sync, args: string[]): Promise<
 /** The clock of a process of its own stands; what it reached and what it was told are put in their order afterwards. */
 async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<Visited> {
   const {truth, source, env, listener} = stage
-  const {at, faults = [], kill = {step: '', nth: 1}} = event
+  const {at, faults = [], kill, diskKib} = event
   const progress = createProgress()
   const run = {stage, event, progress}
   const now = Date.parse(at)
@@ -169,8 +183,8 @@ async function runAsProcess(stage: Stage, event: Sync, args: string[]): Promise<
   const heard: {at: number; answer: Answer}[] = []
   source.onAnswer = (answer) => void heard.push({at: performance.timeOrigin + performance.now(), answer})
   source.begin(faults, {now: () => now, afterPage: () => undefined})
-  listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process, killed at '${kill.step}'`)
-  const {reached, isKilled, ...ended} = await runThere(args, {env, at}, kill)
+  listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}   # a process of its own`)
+  const {reached, isKilled, ...ended} = await runThere(args, {env, at}, {kill, diskKib})
   const happened: (Reached | (typeof heard)[number])[] = [...reached, ...heard].sort((a, b) => a.at - b.at)
   for (const one of happened) {
     if ('answer' in one) hear(run, one.answer)

@@ -1,0 +1,58 @@
+import {isInBook, type Life} from './life.ts'
+import {fundedOf, percentOf, reachedOrder, stateOf} from './marts.ts'
+import type {Row} from './tables.ts'
+import type {Truth} from './truth.ts'
+
+/** How far the numbers can be trusted, in those metrics that follow from the lives of deals. */
+export function listQualities(lives: readonly Life[], truth: Truth): Record<string, Row[]> {
+  const present = lives.filter(({last}) => last.change !== 'vanished')
+  const funded = fundedOf(present)
+  const first = truth.walks[0]!.on
+  const row = (metric: string, concerned: number, whole: number, isCoverage = false) => ({
+    metric,
+    value: percentOf(isCoverage ? whole - concerned : concerned, whole),
+    deals: String(concerned),
+  })
+  const count = (of: readonly Life[], is: (life: Life) => boolean) => of.filter(is).length
+  const rows = [
+    row(
+      'coverage loan_program',
+      count(present, ({last}) => last.program === null),
+      present.length,
+      true,
+    ),
+    row(
+      'unparsed address',
+      count(present, (life) => stateOf(life) === 'unknown'),
+      present.length,
+    ),
+    row(
+      'unclassified status',
+      count(present, ({last}) => last.statusClass === 'unclassified'),
+      present.length,
+    ),
+    row(
+      'missing',
+      count(present, ({isMissing}) => isMissing),
+      present.length,
+    ),
+    row(
+      'censored funded at first sight',
+      count(funded, ({versions}) => isInBook(versions[0]!)),
+      funded.length,
+    ),
+    row(
+      'censored created before first walk',
+      count(lives, ({createdOn}) => createdOn < first),
+      lives.length,
+    ),
+    row('censored stage vanished', lives.length - present.length, lives.length),
+    row(
+      'no funnel stage',
+      count(lives, (life) => reachedOrder(life, truth) < 0),
+      lives.length,
+    ),
+  ]
+  const names = rows.map(({metric}) => `'${metric}'`).join(', ')
+  return {[`mart.data_quality where metric in (${names})`]: rows}
+}
