@@ -1,4 +1,4 @@
-import {existsSync, rmSync} from 'node:fs'
+import {constants, copyFileSync, existsSync, rmSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
@@ -37,9 +37,18 @@ export async function restoreWarehouse(
     if (!request.isForced) await requireDamage(folder)
     const temporary = `${folder.warehouse}.tmp`
     const from = await copyBack(folder, temporary, world)
-    const replaced = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
+    const damaged = [
+      ...(from === folder.history ? [] : [folder.history]),
+      folder.warehouse,
+      `${folder.warehouse}.wal`,
+    ]
     const now = world.realClock.now()
-    const set_aside = replaced.map((file) => setAside(file, now))
+    const set_aside = damaged.filter((file) => existsSync(file)).map((file) => setAside(file, now))
+    if (from !== folder.history) {
+      // Commands that only read, and the next sync, which keeps the copy before, find the one that is whole.
+      copyFileSync(from, `${folder.history}.tmp`, constants.COPYFILE_FICLONE)
+      moveIntoPlace(`${folder.history}.tmp`, folder.history)
+    }
     moveIntoPlace(temporary, folder.warehouse)
     return {outcome: 'restored', from, set_aside}
   })

@@ -51,7 +51,11 @@ test('what the last good copy had not seen is walked again', async () => {
   await lab.walk(DAY_2)
   rmSync(lab.folder.warehouse)
   writeFileSync(lab.folder.history, 'damaged, too')
-  expect((await restore()).from).toBe(lab.folder.previousHistory)
+  const {from, set_aside} = await restore()
+  expect(from).toBe(lab.folder.previousHistory)
+  expect(set_aside.map((file) => readFileSync(file, 'utf8'))).toEqual(['damaged, too'])
+  // Who only reads is served at once.
+  expect(await lab.queryHistory('select count(*) as deals from deal_version')).toEqual([{deals: '40'}])
   expect((await lab.walk(DAY_3)).changes).toMatchObject({updated: 1, unchanged: 39})
 })
 
