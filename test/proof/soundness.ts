@@ -133,7 +133,8 @@ export async function readPortfolio(folder: DataFolder): Promise<unknown[]> {
   return [
     ...(await db.all(
       anyRow,
-      'select * exclude (first_seen_at, last_changed_at) from core.deal order by deal_id',
+      // Runs after a kill ask for more deals' own pages, which confirm more values.
+      'select * exclude (first_seen_at, last_changed_at, value_confirmed_on) from core.deal order by deal_id',
     )),
     ...(await db.all(
       anyRow,
