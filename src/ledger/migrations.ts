@@ -1,0 +1,217 @@
+/** What made the tables of the ledger, in order. Append-only: never edit a released entry, add the next. */
+export const MIGRATIONS: readonly string[] = [
+  `create table run (
+     run_id text primary key,
+     command text not null,
+     pid integer not null,
+     started_at text not null,
+     ended_at text,
+     exit_code integer,
+     outcome text,
+     error_code text,
+     error text,
+     summary text
+   ) strict;
+   create table lock (
+     name text primary key,
+     run_id text not null,
+     command text not null,
+     pid integer not null,
+     host text not null,
+     process_started text,
+     started_at text not null,
+     heartbeat_at integer not null,
+     progress text not null
+   ) strict;
+   create table learnt_rate (
+     base_url text primary key,
+     rate_per_second real not null,
+     learnt_at integer not null
+   ) strict;`,
+  `create table checking (
+     checking_id integer primary key autoincrement,
+     release_id text not null,
+     checked_at text not null,
+     checks integer not null,
+     is_plain integer not null
+   ) strict;
+   create table check_failure (
+     checking_id integer not null,
+     name text not null,
+     severity text not null,
+     failures integer not null,
+     ids text not null
+   ) strict;`,
+  // Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions.
+  `create table period_event (
+     event_id integer primary key,
+     period text not null,
+     action text not null,
+     at text not null,
+     who text not null,
+     why text
+   ) strict;
+   create table closed_period (
+     period text primary key,
+     release text not null,
+     mapping text not null,
+     lines blob not null,
+     register blob not null
+   ) strict;
+   create table remapped_period (
+     period text primary key
+   ) strict;
+   create table journal_batch (
+     batch_no integer primary key,
+     profile text not null,
+     batch_id text not null,
+     period text not null,
+     known_at text not null,
+     issued_at text not null,
+     is_handed_over integer not null,
+     unique (profile, batch_id)
+   ) strict;
+   create table journal_file (
+     batch_no integer not null references journal_batch,
+     name text not null,
+     content blob not null,
+     primary key (batch_no, name)
+   ) strict;
+   create table issued_line (
+     batch_no integer not null references journal_batch,
+     journal_no text not null,
+     line_no integer not null,
+     entry_id text not null,
+     issue_no integer not null,
+     entry_date text not null,
+     event text not null,
+     account_code text not null,
+     account_name text not null,
+     debit text,
+     credit text,
+     memo text not null,
+     deal_id text not null,
+     loan_program text,
+     primary key (batch_no, journal_no, line_no)
+   ) strict;`,
+  `create table delivery (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (target, profile, batch_id)
+   ) strict;
+   create table delivered_file (
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (target, profile, batch_id, name)
+   ) strict;`,
+  // Instants are ISO 8601, but `not_before` and `heartbeat_at`, ms since the epoch.
+  `create table job_watch (
+     job text primary key,
+     schedule text not null,
+     time_zone text not null,
+     watched_from text not null,
+     seen_until text not null
+   ) strict;
+   create table job_run (
+     job_run_id integer primary key,
+     job text not null,
+     slot text,
+     state text not null check (state in ('queued', 'running', 'done', 'failed', 'skipped')),
+     reason text,
+     attempt integer not null,
+     not_before integer not null,
+     pid integer,
+     host text,
+     process_started text,
+     heartbeat_at integer,
+     started_at text,
+     ended_at text,
+     exit_code integer,
+     error_code text,
+     error text,
+     summary text,
+     unique (job, slot)
+   ) strict;
+   create index job_run_by_state on job_run (state, job);
+   create index job_run_by_start on job_run (job, started_at);
+   create index job_run_by_end on job_run (job, ended_at);
+   create table webhook_event (
+     event_id text primary key,
+     received_at text not null,
+     type text not null,
+     deal_id text not null,
+     settled_at text,
+     outcome text
+   ) strict;
+   create table source_answer (
+     status integer primary key,
+     answers integer not null
+   ) strict;
+   create table alarm (
+     name text primary key,
+     state text not null,
+     since text not null
+   ) strict;
+   create table notice (
+     notice_id integer primary key,
+     channel text not null,
+     alarm text not null,
+     message text not null,
+     created_at text not null,
+     attempts integer not null,
+     next_attempt_at integer not null,
+     sent_at text,
+     error text
+   ) strict;`,
+  // Instants of the real clock; `settled_at` is null while the walk goes on, `changes` and `missed` where nothing was compared.
+  `create table webhook_coverage (
+     walk_id text primary key,
+     began_at text not null,
+     settled_at text,
+     changes integer,
+     missed integer
+   ) strict;`,
+  // By place, because a name can come to mean another one; where it was before this entry is not known.
+  `create table delivery_by_place (
+     place text not null,
+     target text not null,
+     profile text not null,
+     batch_id text not null,
+     attempts integer not null,
+     started_at text not null,
+     delivered_at text,
+     error text,
+     primary key (place, profile, batch_id)
+   ) strict;
+   insert into delivery_by_place
+   select 'unknown, of ' || target, target, profile, batch_id, attempts, started_at, delivered_at, error from delivery;
+   drop table delivery;
+   alter table delivery_by_place rename to delivery;
+   drop table delivered_file;
+   create table delivered_file (
+     place text not null,
+     profile text not null,
+     batch_id text not null,
+     name text not null,
+     sha256 text not null,
+     primary key (place, profile, batch_id, name)
+   ) strict;`,
+  `create index run_by_start on run (started_at, run_id);
+   create index run_by_success on run (command, ended_at) where exit_code = 0;`,
+  'alter table job_watch add column seen_before text',
+  // `history_id`: the history a batch or closed month stands on, the one it was made from or that of a true-up; null of
+  // earlier versions. `period`: the month an issued line belongs to, whichever batch it was handed out in.
+  `alter table journal_batch add column history_id text;
+   alter table closed_period add column history_id text;
+   alter table issued_line add column period text not null default '';
+   update issued_line set period = (select period from journal_batch as b where b.batch_no = issued_line.batch_no);
+   create index issued_line_by_deal on issued_line (deal_id);`,
+]
