@@ -9,8 +9,9 @@ const config: ViteUserConfig = defineConfig({
     // modules keep between files are caches, by content.
     isolate: false,
     maxWorkers: 3,
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
+    // Many start processes beside others: on a busy machine half a minute becomes two.
+    testTimeout: 180_000,
+    hookTimeout: 180_000,
   },
 })
 export default config
