@@ -1,5 +1,6 @@
 import type {Clock, RealClock} from './clock.ts'
 import type {Log} from './log.ts'
+import type {RunStep} from './run-steps.ts'
 
 /** Everything outside the program, handed down from `main.ts`. */
 export interface World {
@@ -17,40 +18,6 @@ export interface World {
   /** Is told each point of a run that what follows can be begun again from. */
   onStep: (step: RunStep) => void
 }
-
-/**
- * The named points of a run, in their order; `pages stored`, `details stored` and `lists stored` come many times, and what follows
- * the last comes once more for each stream.
- */
-export const RUN_STEPS = [
-  'warehouse opened',
-  'walk begun',
-  'pages stored',
-  'walk certified',
-  'details stored',
-  'changes planned',
-  'changes applied',
-  'history refreshed',
-  'lists stored',
-  'models compiled',
-  'models built',
-  'checks passed',
-  'tables written',
-  'release published',
-  'current moved',
-] as const
-
-/** The named points of a journal's export, in their order. */
-export const JOURNAL_STEPS = [
-  'journal planned',
-  'journal issued',
-  'journal written',
-  'journal in place',
-  'journal handed over',
-] as const
-
-/** A point of {@link RUN_STEPS} or {@link JOURNAL_STEPS}. */
-export type RunStep = (typeof RUN_STEPS)[number] | (typeof JOURNAL_STEPS)[number]
 
 /** How far a run has got. */
 export interface Progress {

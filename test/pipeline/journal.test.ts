@@ -11,7 +11,7 @@ import {reissueBatch} from '../../src/pipeline/journal-export.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {listPeriods} from '../../src/pipeline/period-list.ts'
 import {exportRelease} from '../../src/pipeline.ts'
-import {JOURNAL_STEPS, type RunStep} from '../../src/types.ts'
+import {JOURNAL_STEPS, type RunStep} from '../../src/run-steps.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 

@@ -1,7 +1,8 @@
 import {setImmediate} from 'node:timers/promises'
 import {realClock} from '../../src/clock.ts'
 import {createSilentLog} from '../../src/log.ts'
-import type {RunStep, World} from '../../src/types.ts'
+import type {RunStep} from '../../src/run-steps.ts'
+import type {World} from '../../src/types.ts'
 
 /** Thrown at the step at which a run was to end. */
 export class Stopped extends Error {}
