@@ -17,6 +17,7 @@ const {values, positionals} = parseArgs({
     seeds: {type: 'string'},
     days: {type: 'string', default: '30'},
     story: {type: 'string'},
+    shrink: {type: 'string', default: '180'},
     seed: {type: 'string', default: String(Date.now())},
     first: {type: 'string', default: '0'},
   },
@@ -37,14 +38,18 @@ const PROOFS: Record<string, {prove: Proof; runs: number}> = {
   world: {
     prove: (request) =>
       values.story === undefined
-        ? proveWorld({...request, days: Number(values.days)})
+        ? proveWorld({
+            ...request,
+            days: Number(values.days),
+            shrinkMs: Number(values.shrink) * 1000,
+          })
         : replayStory(JSON.parse(readFileSync(values.story, 'utf8'))),
     runs: 200,
   },
 }
 
 const USAGE = `npm run proof [-- ${Object.keys(PROOFS).join(' | ')} … [--runs N] [--seed S] [--first N]]
-       npm run proof world [-- --seeds N --days N | --story FILE]`
+       npm run proof world [-- --seeds N --days N --shrink SECONDS | --story FILE]`
 const REPORT_EVERY_MS = 10_000
 
 interface Outcome {

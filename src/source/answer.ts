@@ -1,7 +1,7 @@
 import {AuthError, ContractError} from '../errors.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import type {LimitedAnswer} from './rate-limit.ts'
-import {createFailing, createNotJson, createTooLarge, type Target} from './retry.ts'
+import {createFailing, createNotJson, createNotUtf8, createTooLarge, type Target} from './retry.ts'
 
 /** A 2xx answer, or a 4xx one that its caller must judge. */
 export interface JsonAnswer {
@@ -27,6 +27,8 @@ export interface TextAnswer {
 /** One request and its whole answer. */
 export interface Exchange extends LimitedAnswer, TextAnswer {
   receivedAt: number
+  /** Whether the body is UTF-8; what is not stands in the text as U+FFFD. */
+  isUtf8: boolean
 }
 
 /** Far more than any page has: a thousand records of a thousand values each. */
@@ -40,8 +42,8 @@ const NOT_NOW = new Set([408, 425])
  * Judges a whole answer.
  *
  * @param base the base URL, against which a `Location` is read
- * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_TOO_LARGE`; RetryableError on 5xx, 408, 425 and
- * on what is not JSON
+ * @throws AuthError `SOURCE_UNAUTHORIZED`; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; RetryableError on 5xx,
+ * 408, 425 and on what is not JSON
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
   const {status, headers, text, observedAt, receivedAt} = exchange
@@ -60,10 +62,11 @@ export function parseAnswer(exchange: Exchange, target: Target, base: URL): Json
  *
  * @throws as {@link parseAnswer} does
  */
-export function requireServed({status, headers}: Exchange, target: Target, base: URL): void {
+export function requireServed({status, headers, isUtf8}: Exchange, target: Target, base: URL): void {
   if (status === 401 || status === 403) throw createUnauthorized(status, target)
   if (status >= 500 || NOT_NOW.has(status)) throw createFailing(status)
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
+  if (status < 300 && !isUtf8) throw createNotUtf8(target)
 }
 
 /** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */

@@ -1,3 +1,4 @@
+import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
 import type {SourceConfig} from '../config.ts'
 import {DeferredError, LoantapeError} from '../errors.ts'
@@ -50,7 +51,7 @@ export interface SourceClient extends AsyncDisposable {
    * @param path relative to the base URL
    * @param signal cancels this request alone, which then throws the signal's reason
    * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
-   * `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+   * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
    */
   getJson(path: string, query?: Query, signal?: AbortSignal): Promise<JsonAnswer>
   /** Asks for one resource that need not be JSON; throws as `getJson` does. */
@@ -110,9 +111,17 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
         signal: AbortSignal.any([signal, overdue.signal]),
       })
       answers.set(answer.statusCode, (answers.get(answer.statusCode) ?? 0) + 1)
-      const text = await answer.body.text()
+      const bytes = Buffer.from(await answer.body.arrayBuffer())
       const receivedAt = world.realClock.now()
-      return {status: answer.statusCode, headers: answer.headers, text, observedAt, startedAt, receivedAt}
+      return {
+        status: answer.statusCode,
+        headers: answer.headers,
+        text: new TextDecoder().decode(bytes),
+        isUtf8: isUtf8(bytes),
+        observedAt,
+        startedAt,
+        receivedAt,
+      }
     } catch (error) {
       if (signal.aborted) throw error
       if (overdue.signal.aborted) throw createOverdue(error)

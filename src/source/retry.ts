@@ -55,6 +55,16 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
   })
 }
 
+/** An answer whose bytes are no text: read with marks in place of them, two ids or amounts could become one. */
+export function createNotUtf8({host, path}: Target): ContractError {
+  return new ContractError({
+    code: 'SOURCE_NOT_UTF8',
+    problem: `Answer of source '${host}' to GET ${path}: its bytes are not UTF-8, which JSON is written in.`,
+    kept: 'Everything read so far is kept; nothing of this answer was.',
+    next: 'Ask who runs the source which encoding it writes, and have it write UTF-8.',
+  })
+}
+
 /** The failure of an exchange that took longer than all its parts may. */
 export function createOverdue(cause: unknown): RetryableError {
   return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time', cause})

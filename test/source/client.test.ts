@@ -194,6 +194,20 @@ test.each([
   expect(await failureOf(ask(server))).toMatchObject({code: 'SOURCE_TOO_LARGE', exitCode: 7})
 })
 
+test('refuses bytes that are not UTF-8, and judges an error by its status whatever its bytes', async () => {
+  let status = 200
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(status, {'content-type': 'application/json'})
+    response.end(Buffer.concat([Buffer.from('{"data":"'), Buffer.from([0xff]), Buffer.from('"}')]))
+  })
+  const error = await failureOf(ask(server))
+  expect(error).toMatchObject({code: 'SOURCE_NOT_UTF8', exitCode: 7})
+  expect(error.message).toMatch(/GET \/deals: its bytes are not UTF-8/)
+  expect(server.requests).toHaveLength(1)
+  status = 500
+  expect(await failureOf(ask(server))).toMatchObject({code: 'SOURCE_FAILING'})
+})
+
 test('reads a long text for what it is, whatever it holds', async () => {
   const data = ['{[,'.repeat(1_000_000), '\\"[,', '\\']
   await using server = await startTestServer((_request, response) => sendJson(response, {data}))

@@ -2,8 +2,8 @@ import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Finding} from './finding.ts'
 import {listLives} from './life.ts'
-import {dollars, sum} from './tables.ts'
-import type {Truth} from './truth.ts'
+import {dollars, isFirstOfDay, sum} from './tables.ts'
+import type {Truth, Walk} from './truth.ts'
 
 /** A line as an importer reads it. */
 interface Line {
@@ -58,12 +58,15 @@ export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** The books into which every batch ever handed out was imported, once. */
 export interface Ledger {
-  /** Takes over the batches that are new in a folder of exports, made from a history whose last walk is this one. */
-  importNew(exports: string, walkId: number): void
-  /** Whether a history with these walks may lack what a batch was made from. */
-  mayLack(walkIds: readonly number[]): boolean
+  /** Takes over the batches that are new in a folder of exports, made from a history with these walks. */
+  importNew(exports: string, walks: readonly Walk[]): void
+  /**
+   * Whether a history with these walks lacks what a batch was made from: the last day of its month or before that was
+   * walked, or any walk that it may have been made from.
+   */
+  lacks(walks: readonly Walk[]): {certainly: boolean; perhaps: boolean}
   /** From now on the books stand on another history. */
-  trueUp(walkId: number): void
+  trueUp(walks: readonly Walk[]): void
   /** Batches imported so far. */
   count(): number
   /** Fails when what a profile's batches come to is not what was really funded, deal by deal. */
@@ -72,9 +75,9 @@ export interface Ledger {
 
 /** Opens empty books. */
 export function openLedger(): Ledger {
-  const batches = new Map<string, {text: string; lines: Line[]; walkId: number}>()
+  const batches = new Map<string, {text: string; lines: Line[]; ofMonth: number; last: number}>()
   return {
-    importNew(exports, walkId) {
+    importNew(exports, walks) {
       for (const profile of PROFILE_NAMES) {
         const dir = join(exports, profile)
         if (!existsSync(dir)) continue
@@ -92,14 +95,24 @@ export function openLedger(): Ledger {
             readLines(profile, readFileSync(join(dir, name, file), 'utf8')),
           )
           requireBalanced(key, lines)
-          batches.set(key, {text, lines, walkId})
+          const ofMonth = walks.findLast(
+            (walk) => walk.on <= `${name.slice(0, 7)}-31` && isFirstOfDay(walk, walks),
+          )!.id
+          batches.set(key, {text, lines, ofMonth, last: walks.at(-1)!.id})
         }
       }
     },
     count: () => batches.size,
-    mayLack: (walkIds) => batches.values().some((batch) => !walkIds.includes(batch.walkId)),
-    trueUp(walkId) {
-      for (const batch of batches.values()) batch.walkId = walkId
+    lacks(walks) {
+      const held = new Set(walks.map(({id}) => id))
+      return {
+        certainly: batches.values().some(({ofMonth}) => !held.has(ofMonth)),
+        perhaps: batches.values().some(({last}) => !held.has(last)),
+      }
+    },
+    trueUp(walks) {
+      const {id} = walks.at(-1)!
+      for (const batch of batches.values()) Object.assign(batch, {ofMonth: id, last: id})
     },
     requireBalances(profile, truth, booksEnded) {
       const booked = new Map<string, bigint>()

@@ -24,7 +24,7 @@ export interface Steering {
 
 const KILLED_COMMAND = fileURLToPath(new URL('./killed-command.ts', import.meta.url))
 
-const codeIn = (stderr: string) => /\[([A-Z_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
+const codeIn = (stderr: string) => /\[([A-Z\d_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
 
 /** Runs one command line to its end in this process; waiting takes no time. */
 export async function runHere(args: readonly string[], steering: Steering): Promise<Ended> {

@@ -16,7 +16,7 @@ import {
 const STARTS = ['2026-01-26', '2026-02-24', '2026-03-05', '2026-10-28', '2025-12-27', '2026-06-10'] as const
 /** Local times at which a run begins; the last two count for the day before. */
 const TIMES = ['23:30', '23:30', '18:00', '06:00', '01:30', '05:59'] as const
-const PROGRAMS = ['bridge_30yr', 'dscr', 'fix_and_flip', null] as const
+const PROGRAMS = ['bridge_30yr', 'bridge_30yr', 'dscr', 'fix_and_flip', null, 'a "b", c;d'] as const
 const PLACES = ['Austin, TX 78701', 'Stamford, CT 06902', 'Albany, NY 12207', 'somewhere'] as const
 /** Where a deal goes from a status, and how: most go on, some back, some end. */
 const NEXT: Record<string, [string, ...string[]]> = {
@@ -67,7 +67,10 @@ export function drawStory(random: Random, days: number): Story {
     return tell({do: 'put', id, deal: drawDeal(random, date)})
   }
   const changeOne = (): Change => {
-    const id = random.pick([...known.keys()] as [string, ...string[]])
+    const ids = [...known.keys()]
+    // A few deals change most, so that they go into the same status again and again.
+    const busy = random.chance(0.6) ? ids.slice(0, 4) : ids
+    const id = random.pick(busy as [string, ...string[]])
     const chance = random.next()
     if (chance < 0.08) {
       removed.set(id, known.get(id)!)
@@ -94,7 +97,7 @@ export function drawStory(random: Random, days: number): Story {
     story.events.push(...drawChanges())
     const time = random.pick(TIMES)
     const at = new Date(instantOf(time < '06:00' ? laterDate(date, 1) : date, time)).toISOString()
-    if (random.chance(0.05)) story.events.push(drawSeeding(random, [...known.keys()], date))
+    if (random.chance(0.1)) story.events.push(drawSeeding(random, [...known.keys()], date))
     if (random.chance(0.02)) story.events.push({do: 'sync', at: moveBack(at, random.integer(1, 60))})
     const faults = drawFaults(random, [...known.keys()], drawChanges)
     story.events.push(drawSync(random, at, faults))
@@ -149,6 +152,8 @@ function drawOffice(random: Random, at: string, often: number): Event[] {
     const receivable = {'*': random.pick(codes), bridge_30yr: random.pick(codes), dscr: random.pick(codes)}
     events.push({do: 'map', receivable, isMoved: random.chance(0.5), at})
   }
+  if (chance(0.03)) events.push({do: 'replay', at})
+  if (chance(0.02)) events.push({do: 'look back', days: random.integer(0, 10), at})
   if (chance(0.1)) events.push({do: random.chance(0.7) ? 'close' : 'reopen', at})
   return events
 }
@@ -156,7 +161,7 @@ function drawOffice(random: Random, at: string, often: number): Event[] {
 function drawSeeding(random: Random, ids: readonly string[], date: string): Event {
   if (random.chance(0.5)) {
     const fundedOn = ids
-      .filter(() => random.chance(0.3))
+      .filter(() => random.chance(0.5))
       .map((id) => [id, laterDate(date, random.integer(-30, 5))])
     return {do: 'seed', fundedOn: Object.fromEntries(fundedOn)}
   }
@@ -167,8 +172,22 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
   return {do: 'seed', statuses}
 }
 
+/** At the limits of bands, of what JSON numbers hold to the cent, and of nothing. */
+const AMOUNTS = [0, 0.01, 250_000, 999_999.99, 9_000_000_000.01, 70_000_000_000_000] as const
+/** At the limits of what is text for every program that reads it. */
+const ADDRESSES = [
+  'x'.repeat(8192),
+  'x'.repeat(8193),
+  'a\0b',
+  '=1+1',
+  '"O\'Hara", <b>; 5 % & more\r\nline two',
+  '\u{1F3E0} \u05D0\u05D1 \uD800 e\u0301',
+  '',
+  '_x0041_',
+] as const
+
 function drawAmount(random: Random): number {
-  if (random.chance(0.1)) return random.pick([0, 0.01, 250_000, 999_999.99, 9_000_000_000.01] as const)
+  if (random.chance(0.1)) return random.pick(AMOUNTS)
   return random.integer(1, 200_000_000) / 100
 }
 
@@ -176,10 +195,12 @@ function drawDeal(random: Random, date: string): Deal {
   const created = laterDate(date, -random.integer(0, 70))
   const amount = drawAmount(random)
   return {
-    property_address: random.chance(0.05)
-      ? null
-      : `${random.integer(1, 999)} Main St, ${random.pick(PLACES)}`,
-    loan_amount: random.chance(0.2) ? amount.toFixed(2) : amount,
+    property_address: drawAddress(random, 'Main St'),
+    loan_amount: random.chance(0.01)
+      ? '9999999999999999.99'
+      : random.chance(0.2)
+        ? amount.toFixed(2)
+        : amount,
     property_value: random.chance(0.2) ? null : Math.round(amount * random.integer(50, 250)) / 100,
     loan_program: random.pick(PROGRAMS),
     status: random.pick(['draft', 'underwriting', 'approved', 'funded', 'funded', 'in_review'] as const),
@@ -189,6 +210,12 @@ function drawDeal(random: Random, date: string): Deal {
   }
 }
 
+function drawAddress(random: Random, street: string): string | null {
+  if (random.chance(0.05)) return null
+  if (random.chance(0.03)) return random.pick(ADDRESSES)
+  return `${random.integer(1, 999)} ${street}, ${random.pick(PLACES)}`
+}
+
 function drawFields(random: Random, deal: Deal): Partial<Deal> {
   const fields: Partial<Deal> = {}
   const chance = random.next()
@@ -196,7 +223,7 @@ function drawFields(random: Random, deal: Deal): Partial<Deal> {
   if (chance > 0.45 && chance < 0.8) fields.loan_amount = drawAmount(random)
   if (chance > 0.75 && chance < 0.9) fields.loan_program = random.pick(PROGRAMS)
   if (chance > 0.85) fields.property_value = random.chance(0.2) ? null : random.integer(1, 90_000_000) / 100
-  if (chance > 0.95) fields.property_address = `${random.integer(1, 999)} Oak Ave, ${random.pick(PLACES)}`
+  if (chance > 0.95) fields.property_address = drawAddress(random, 'Oak Ave')
   return fields
 }
 
@@ -209,6 +236,8 @@ function drawFaults(random: Random, ids: readonly string[], drawChanges: () => C
     const is = random.pick(['500', '429', 'reset', 'truncated'] as const)
     faults.push({is, page, times: random.integer(1, 4)})
   }
+  if (random.chance(0.004)) faults.push({is: 'silent', page, times: random.pick([1, 1, 3] as const)})
+  if (random.chance(0.02)) faults.push({is: 'bytes', page})
   if (random.chance(0.1)) faults.push({is: 'moving', page, changes: drawChanges()})
   if (random.chance(0.06)) faults.push({is: 'stale', page})
   if (random.chance(0.04)) faults.push({is: random.pick(['stuck', 'endless'] as const), page})

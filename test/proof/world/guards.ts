@@ -22,17 +22,25 @@ const SMALL_STEP_MS = 1000
 
 /** The error codes with which a run may end that nobody killed; empty text is success. */
 export function listExpected({event, before, plan, isApplied, isStepped}: Judged): string[] {
-  const {faults = [], ahead} = event
+  const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
   if (now + SMALL_STEP_MS <= before.endedAt || isStepped) return ['CLOCK_STEPPED']
-  if (event.diskKib !== undefined) return ['', 'DISK_FULL', 'DISK_FAULT', ...listRefusals(plan, event.accept)]
+  const ends = listEnds({event, plan, isApplied})
+  return event.diskKib === undefined ? ends : [...new Set([...ends, '', 'DISK_FULL', 'DISK_FAULT'])]
+}
+
+/** How a run ends whose clock and disk are as they should be. */
+function listEnds({event, plan, isApplied}: Pick<Judged, 'event' | 'plan' | 'isApplied'>): string[] {
+  const {faults = []} = event
   if (!plan) {
+    const isBroken = faults.some(({is}) => is === 'bytes')
     const isFailing = faults.some((fault) => 'times' in fault && fault.is !== '429' && fault.times > RETRIES)
     const loops = faults.some(({is}) => is === 'stuck' || is === 'endless')
     const codes = [
       ...(isFailing ? ['SOURCE_FAILING', 'SOURCE_UNREACHABLE'] : []),
       ...(loops ? ['SOURCE_CURSOR_LOOP'] : []),
+      ...(isBroken ? ['SOURCE_NOT_UTF8'] : []),
     ]
     return codes.length > 0 && !isApplied ? codes : ['', ...codes]
   }

@@ -142,7 +142,9 @@ function knownBefore(
   truth: Truth,
 ): string | null {
   if (seen) return seen.on
-  const unread = truth.quarantine.find((record) => record.id === id && record.at < sighting.at)
+  const unread = truth.quarantine.find(
+    (record) => record.id === id && record.at < sighting.at && !record.isOfRefused,
+  )
   const first = Math.min(unread?.walk ?? sighting.walk, sighting.walk)
   return truth.walks[first - 2]?.on ?? null
 }
@@ -151,7 +153,9 @@ function listMovements(id: string, versions: readonly Version[], truth: Truth): 
   const movements: Movement[] = []
   let before: Version | undefined
   const firstOn = truth.walks[0]?.on ?? ''
-  const wasThere = truth.quarantine.some((record) => record.id === id && record.walk === 1)
+  const wasThere = truth.quarantine.some(
+    (record) => record.id === id && record.walk === 1 && !record.isOfRefused,
+  )
   for (const version of versions) {
     const {on, amount, program} = version
     const isFunded = isInBook(version)

@@ -2,10 +2,10 @@ import {isInBook, type Life} from './life.ts'
 import {billionths, dollars, isOpen, listMonths, pooled, type Row, ratio, sum, weighted} from './tables.ts'
 import type {Truth} from './truth.ts'
 
-const amountOf = (lives: readonly Life[]) => sum(lives.map(({last}) => last.amount))
+export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
 export const fundedOf = (lives: readonly Life[]): Life[] => lives.filter(({last}) => isInBook(last))
 /** A share of a whole in percent; null where there is nothing to take it of. */
-const percent = (part: bigint, whole: bigint) => {
+export const percent = (part: bigint, whole: bigint): number | null => {
   const share = ratio(part * 100n, whole)
   return share === null ? null : Math.round(share * 1e6) / 1e6
 }

@@ -1,14 +1,17 @@
 import {mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {dataFolderAt} from '../../../src/warehouse/data-folder.ts'
+import {refreshHistory} from '../../../src/warehouse/history.ts'
+import {openWarehouse} from '../../../src/warehouse/warehouse.ts'
 import {openLedger, writeMapping} from './books.ts'
 import {Finding} from './finding.ts'
 import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
 import {currentDatabase, requireTables} from './release.ts'
-import {startSource} from './source.ts'
-import {ACCOUNTS, command, type Listener, type Stage} from './stage.ts'
-import {type Event, localTime, type Story, type Sync} from './story.ts'
+import {READABLE, startSource, UNREADABLE} from './source.ts'
+import {ACCOUNTS, command, type Listener, noteRefresh, type Stage} from './stage.ts'
+import {type Event, laterDate, localTime, type Story, type Sync} from './story.ts'
 import {listMonths, listTables} from './tables.ts'
 import {createTruth} from './truth.ts'
 import {visitSource} from './visit.ts'
@@ -26,7 +29,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_RETRIES: '2',
     LOANTAPE_PAGE_SIZE: String(story.pageSize),
-    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '120',
+    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
     LOANTAPE_SQL_DIR: join(root, 'sql'),
     LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
   }
@@ -60,6 +63,10 @@ async function take(stage: Stage, event: Event): Promise<void> {
       return await sync(stage, event)
     case 'sweep':
       return await sweep(stage, event)
+    case 'replay':
+      return await replay(stage, event)
+    case 'look back':
+      return await lookBack(stage, event)
     case 'close':
     case 'reopen':
       return await turnPeriod(stage, event)
@@ -94,33 +101,83 @@ async function requireRelease({truth, data, listener}: Stage): Promise<void> {
   listener.note('releases compared')
 }
 
+/** The amounts of records in quarantine are made readable where they are stored, as a fix of the schema would. */
+async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
+  const {truth, data, listener} = stage
+  if (!stage.copies.history || truth.hasUnread()) return
+  const folder = dataFolderAt(data)
+  {
+    await using db = await openWarehouse(folder)
+    await db.run(
+      `update warehouse.raw.quarantine set record = replace(record, '"${UNREADABLE}"', '"${READABLE}"') where replayed_at is null and json_valid(record)`,
+    )
+    await refreshHistory(db, folder)
+  }
+  noteRefresh(stage, true)
+  const {code, stderr} = await command(stage, ['quarantine', 'replay'], at)
+  if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
+  if (truth.replay() === 0) return
+  noteRefresh(stage, true)
+  listener.note('replayed')
+  await requireRelease(stage)
+}
+
+/** A release of a past day holds what the oracle says of that day. */
+async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back'}>): Promise<void> {
+  const {truth, root, listener} = stage
+  const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
+  const day = last && laterDate(last, -days)
+  if (!stage.copies.history || day < first) return
+  const out = join(root, 'past.duckdb')
+  const {code, stderr} = await command(stage, ['build', '--as-of', day, '--out', out], at)
+  if (code !== 0) throw new Finding(`build: expected success, seen ${stderr}`)
+  await requireTables(out, listTables(truth, day))
+  rmSync(out)
+  listener.note('past days compared')
+}
+
 async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, listener} = stage
   const last = truth.walks.at(-1)
   if (!last || !stage.copies.history) return
   for (const profile of profiles) {
-    for (const month of listMonths(truth, last.on)) await exportMonth(stage, profile, month, at)
-    books.importNew(join(data, 'exports'), last.id)
+    let isWhole = true
+    for (const month of listMonths(truth, last.on))
+      isWhole = (await exportMonth(stage, profile, month, at)) && isWhole
+    books.importNew(join(data, 'exports'), truth.walks)
+    if (!isWhole) continue
     books.requireBalances(profile, truth, story.booksEnded)
     listener.note('balances compared')
   }
 }
 
-/** Exports a journal; where the history lacks what was booked from it, books and history are brought together first. */
-async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<void> {
+/** NetSuite takes ten digits before the point. */
+const MOST_OF_NETSUITE = 999_999_999_999n
+
+/**
+ * Exports a journal; where the history lacks what was booked from it, books and history are brought together first.
+ * False where a profile does not take an amount.
+ */
+async function exportMonth(stage: Stage, profile: string, month: string, at: string): Promise<boolean> {
   const {truth, books, data, listener} = stage
   const args = ['export', profile, '--period', month]
+  const lacks = books.lacks(truth.walks)
   let {code, error, stderr} = await command(stage, args, at)
-  if (error === 'JOURNAL_HISTORY' && books.mayLack(truth.walks.map(({id}) => id))) {
+  if (code === 0 && lacks.certainly)
+    throw new Finding('export: handed out from a history that lacks what was handed out before')
+  if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
     if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
     listener.note('trued up')
-    const {id} = truth.walks.at(-1)!
-    books.importNew(join(data, 'exports'), id)
-    books.trueUp(id)
+    books.importNew(join(data, 'exports'), truth.walks)
+    books.trueUp(truth.walks)
     ;({code, error, stderr} = await command(stage, args, at))
   }
+  const sightings = [...truth.deals.values()].flat()
+  const isHuge = sightings.some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)
+  if (error === 'JOURNAL_FILE' && profile === 'netsuite' && isHuge) return false
   if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
+  return true
 }
 
 async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 'reopen'}>): Promise<void> {

@@ -1,10 +1,10 @@
 import {isInBook, type Life} from './life.ts'
-import {fundedOf, percentOf, reachedOrder, stateOf} from './marts.ts'
-import type {Row} from './tables.ts'
+import {amountOf, fundedOf, percent, percentOf, reachedOrder, stateOf} from './marts.ts'
+import {billionths, isFirstOfDay, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
 /** How far the numbers can be trusted, in those metrics that follow from the lives of deals. */
-export function listQualities(lives: readonly Life[], truth: Truth): Record<string, Row[]> {
+export function listQualities(lives: readonly Life[], truth: Truth, asOf: string): Record<string, Row[]> {
   const present = lives.filter(({last}) => last.change !== 'vanished')
   const funded = fundedOf(present)
   const first = truth.walks[0]!.on
@@ -14,7 +14,24 @@ export function listQualities(lives: readonly Life[], truth: Truth): Record<stri
     deals: String(concerned),
   })
   const count = (of: readonly Life[], is: (life: Life) => boolean) => of.filter(is).length
+  const valued = present.filter(({last}) => last.value !== null && last.value > 0n)
+  const changes = lives.flatMap(({spells}) =>
+    spells.slice(1).map((_, index) => index === 0 && spells[0]!.after === null),
+  )
+  const walk = truth.walks.findLast(({on}) => on <= asOf)!
   const rows = [
+    {
+      metric: 'coverage property_value',
+      value: percent(amountOf(valued), amountOf(present)),
+      deals: String(present.length - valued.length),
+    },
+    row(
+      'ltv above 10',
+      count(valued, (life) => billionths(life) === null),
+      present.length,
+    ),
+    row('censored stage began unseen', changes.filter((isUnseen) => isUnseen).length, changes.length),
+    ...(isFirstOfDay(walk, truth.walks) ? [row('quarantined', walk.quarantined, walk.records)] : []),
     row(
       'coverage loan_program',
       count(present, ({last}) => last.program === null),

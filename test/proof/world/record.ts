@@ -39,7 +39,8 @@ export function readRecord(record: WireRecord): Shown | null {
   if (!texts.every(isText) || texts.some(isLong) || !id.isWellFormed()) return null
   const program = record.loan_program as string | null | undefined
   return {
-    address: property_address as string | null,
+    // Half of a surrogate pair is no character.
+    address: (property_address as string | null)?.toWellFormed() ?? null,
     amount,
     ...(cents !== undefined && {value: cents}),
     ...(program !== undefined && {program: program?.trim() ? program : null}),

@@ -30,14 +30,12 @@ export async function recover(stage: Stage, {from, at}: Extract<Event, {do: 'rec
   const {root, data, copies, truth, listener} = stage
   const known = copies[from]
   const history = join(data, 'history.duckdb')
-  if (!known || !existsSync(history)) return
+  const isKept = from !== 'previous' || existsSync(join(data, 'history.previous.duckdb'))
+  if (!known || !isKept || !existsSync(history)) return
   rmSync(join(data, 'warehouse.duckdb.wal'), {force: true})
   if (from === 'backup') bringBackup(stage)
   else writeFileSync(join(data, 'warehouse.duckdb'), 'damaged'.repeat(1000))
-  if (from === 'previous') {
-    if (!existsSync(join(data, 'history.previous.duckdb'))) return
-    writeFileSync(history, 'damaged'.repeat(1000))
-  }
+  if (from === 'previous') writeFileSync(history, 'damaged'.repeat(1000))
   const {code, stderr} = await command(stage, ['restore'], at)
   if (code !== 0) throw new Finding(`restore: expected success, seen ${stderr}`)
   truth.restore(known)

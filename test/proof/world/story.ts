@@ -12,7 +12,9 @@ export interface Deal {
 
 /** What goes wrong with the `page`-th answer of a list, counted from 1 within one run; `times` attempts in a row. */
 export type Fault =
-  | {is: '500' | '429' | 'reset' | 'truncated'; page: number; times: number}
+  | {is: '500' | '429' | 'reset' | 'truncated' | 'silent'; page: number; times: number}
+  /** The bytes of this page are no UTF-8. */
+  | {is: 'bytes'; page: number}
   /** Deals change after this page has been fixed and before it is sent. */
   | {is: 'moving'; page: number; changes: Change[]}
   /** The page shows its deals as they were before the last changes. */
@@ -60,11 +62,26 @@ export interface Sweep {
   profiles: string[]
 }
 
+/** A fix of the schema, after which amounts can be read that could not: what waits in quarantine is replayed. */
+export interface Replay {
+  do: 'replay'
+  at: string
+}
+
+/** The portfolio as it stood so many days before the last walk. */
+export interface LookBack {
+  do: 'look back'
+  days: number
+  at: string
+}
+
 /** One thing that happens: plain data, of use whatever happened before it. */
 export type Event =
   | Change
   | Sync
   | Sweep
+  | Replay
+  | LookBack
   /** Closes the first open month, reopens the last closed one. */
   | {do: 'close' | 'reopen'; at: string}
   /** accounting.json from now on: number of the receivable account by program. */

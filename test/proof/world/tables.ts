@@ -2,7 +2,7 @@ import {isInBook, type Life, listLives, type Movement, type Version} from './lif
 import {listMarts} from './marts.ts'
 import {listQualities} from './quality.ts'
 import {laterDate} from './story.ts'
-import type {Truth} from './truth.ts'
+import type {Truth, Walk} from './truth.ts'
 
 /** A row as it must stand in a table: the columns that are looked at, exact values as text, shares as numbers. */
 export type Row = Record<string, string | number | boolean | null>
@@ -18,6 +18,9 @@ export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
     'core.field_change': lives.flatMap(fieldRows),
     'mart.portfolio_summary': [summaryRow(present, asOf)],
     'mart.position_daily': positionRows(lives, truth, asOf),
+    [FIRST_RUNS]: truth.walks
+      .filter((walk) => walk.on <= asOf && isFirstOfDay(walk, truth.walks))
+      .map(runRow),
     'mart.funded_rollforward': rollforwardRows(lives, truth, asOf),
     'mart.funded_rollforward_deal': lives.flatMap(({movements}) => movements.map(movementRow)),
     'mart.origination_monthly': originationRows(lives),
@@ -25,7 +28,7 @@ export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
       .filter(isFunded)
       .map(({id, last}) => ({deal_id: id, loan_amount: dollars(last.amount), loan_program: last.program})),
     ...listMarts(lives, truth, asOf),
-    ...listQualities(lives, truth),
+    ...listQualities(lives, truth, asOf),
   }
 }
 
@@ -139,6 +142,33 @@ function fieldRows({id, versions}: Life): Row[] {
     }
   })
   return rows
+}
+
+/** A later walk of a day that told nothing new makes no release: the first of each day are always there. */
+const FIRST_RUNS =
+  '(from mart.run qualify row_number() over (partition by business_date order by recorded_at) = 1)'
+
+/** Whether no walk before it counted for its day. */
+export function isFirstOfDay(walk: Walk, walks: readonly Walk[]): boolean {
+  return walks.find(({on}) => on === walk.on) === walk
+}
+
+function runRow(walk: Walk): Row {
+  const {on, startedAt, pages, records, distinct, quarantined, amount, counts, present, presentAmount} = walk
+  const texts = Object.entries(counts).map(([name, count]) => [name, String(count)])
+  return {
+    business_date: on,
+    started_at: instant(startedAt),
+    is_complete: true,
+    pages: String(pages),
+    records: String(records),
+    distinct_records: String(distinct),
+    quarantined: String(quarantined),
+    amount_total: dollars(amount),
+    ...Object.fromEntries(texts),
+    present_deals: String(present),
+    present_amount: dollars(presentAmount),
+  }
 }
 
 /** One integer by another, half up. */

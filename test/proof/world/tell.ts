@@ -24,6 +24,10 @@ function tellEvent(event: Event): string[] {
         (profile) =>
           `${at(event)} loantape export ${profile} --period …   # for each month from the first walk on`,
       )
+    case 'replay':
+      return ['# the schema is fixed', `${at(event)} loantape quarantine replay`]
+    case 'look back':
+      return [`${at(event)} loantape build --as-of …   # ${event.days} days before the last walk`]
     case 'close':
       return [`${at(event)} loantape period close …   # the first open month`]
     case 'reopen':
@@ -85,6 +89,8 @@ function tellFault(fault: Fault): string {
       return `from page ${fault.page} on the cursor leads to the same page`
     case 'endless':
       return `from page ${fault.page} on fresh cursors lead to the same page`
+    case 'bytes':
+      return `the bytes of page ${fault.page} are no UTF-8`
     case 'spelling':
       return `statuses are written in another way: ${fault.how}`
     case 'mass':

@@ -1,7 +1,7 @@
 import {Finding} from './finding.ts'
 import {readRecord, type Shown} from './record.ts'
 import {type Reference, SHIPPED_STATUSES} from './reference.ts'
-import type {Answer, WireRecord} from './source.ts'
+import {type Answer, READABLE, UNREADABLE, type WireRecord} from './source.ts'
 import {businessDate} from './story.ts'
 
 /** A deal as one walk knows it: what it was shown to be, or that it was not there. */
@@ -22,9 +22,30 @@ export interface Walk {
   /** The last instant at which it asked for anything. */
   endedAt: number
   on: string
+  pages: number
   records: number
   distinct: number
   quarantined: number
+  /** What its records that could be read come to. */
+  amount: bigint
+  /** Deals by what the walk said of them, and what was there after it. */
+  counts: Record<'created' | 'updated' | 'restored' | 'unchanged' | 'missing' | 'vanished', number>
+  present: number
+  presentAmount: bigint
+}
+
+/** A record that could not be read. */
+export interface Unread {
+  id: string | null
+  at: number
+  on: string
+  /** Number of the walk that showed it; of one that was refused, that of the next. */
+  walk: number
+  isOfRefused: boolean
+  record: WireRecord
+  /** It stood on the deal's own page. */
+  isOwn: boolean
+  isReplayed: boolean
 }
 
 /** What settling a walk would come to. */
@@ -61,8 +82,7 @@ export interface Known {
   /** Every sighting of each deal, in the order of time. */
   deals: Map<string, Sighting[]>
   walks: Walk[]
-  /** Instants at which a record that could not be read named a deal. */
-  quarantine: {id: string | null; at: number; on: string; walk: number}[]
+  quarantine: Unread[]
 }
 
 /** What is known, told by what the source said to each request. */
@@ -81,6 +101,10 @@ export interface Truth extends Readonly<Known> {
   plan(): Plan
   /** The open walk is applied, or dropped. */
   settle(isApplied: boolean): void
+  /** Whether the walk under way was shown records that it could not read. */
+  hasUnread(): boolean
+  /** What waits in quarantine is read by a schema that takes {@link UNREADABLE} for an amount; how many records it reads. */
+  replay(): number
   /** What is known now, to come back to. */
   save(): Known
   restore(known: Known): void
@@ -89,6 +113,24 @@ export interface Truth extends Readonly<Known> {
 /** Statuses between which a guard tells deals that are in the pipeline, funded, or past it. */
 const SETTLED = ['funded', 'servicing']
 const ENDED = ['paid_off', 'withdrawn']
+
+/** What is known of a deal after one more sighting: a field that was not shown stays. */
+function carryShown(before: Shown | undefined, {fields}: Sighting): Shown | undefined {
+  return fields ? carry(fields, before) : before
+}
+
+function carry(fields: Shown, before: Shown | undefined): Shown {
+  return {
+    ...fields,
+    value: fields.value !== undefined ? fields.value : (before?.value ?? null),
+    program: fields.program !== undefined ? fields.program : (before?.program ?? null),
+  }
+}
+
+function isSameShown(one: Shown, other: Shown): boolean {
+  const names = ['address', 'amount', 'value', 'program', 'statusText', 'createdAt'] as const
+  return names.every((name) => one[name] === other[name])
+}
 
 /** Creates a truth that knows nothing. */
 export function createTruth(): Truth {
@@ -102,13 +144,14 @@ export function createTruth(): Truth {
 
   function read({pages, own}: OpenWalk) {
     const shown = new Map<string, {at: number; fields: Shown} | {at: number; gone: true}>()
-    const unread: {id: string | null; at: number}[] = []
+    const unread: Pick<Unread, 'id' | 'at' | 'record' | 'isOwn'>[] = []
     let records = 0
-    const take = (record: WireRecord, at: number) => {
+    let amount = 0n
+    const take = (record: WireRecord, at: number, isOwn = false) => {
       const fields = readRecord(record)
       const id = typeof record.id === 'string' && record.id !== '' ? record.id : null
       const last = id === null ? undefined : shown.get(id)
-      if (!fields || id === null) unread.push({id, at})
+      if (!fields || id === null) unread.push({id, at, record, isOwn})
       else if (!last || last.at <= at) shown.set(id, {at, fields})
     }
     const listed = new Set<string>()
@@ -121,12 +164,13 @@ export function createTruth(): Truth {
     }
     const quarantinedInList = unread.length
     const distinct = shown.size
+    for (const seen of shown.values()) if ('fields' in seen) amount += seen.fields.amount
     for (const {run: asked, at, id, status, record} of own) {
       const isProven = own.some((other) => other.run === asked && other.status === 200)
-      if (record) take(record, at)
+      if (record) take(record, at, true)
       else if (isProven && (status === 404 || status === 410)) shown.set(id, {at, gone: true})
     }
-    return {shown, unread, records, distinct, quarantinedInList, listed}
+    return {shown, unread, records, distinct, amount, quarantinedInList, listed}
   }
 
   const lastOf = (id: string) => deals.get(id)?.at(-1)
@@ -243,10 +287,33 @@ export function createTruth(): Truth {
     settle(isApplied) {
       const walk = open
       open = undefined
-      if (!walk || !isApplied) return
+      if (!walk) return
       const result = read(walk)
+      const noteUnread = (isOfRefused: boolean) => {
+        for (const unread of result.unread)
+          quarantine.push({...unread, on: walk.on, walk: walks.length + 1, isOfRefused, isReplayed: false})
+      }
+      if (!isApplied) return noteUnread(true)
       const absent = listAbsent(walk, result)
       const number = walks.length + 1
+      noteUnread(false)
+      const counts = {created: 0, updated: 0, restored: 0, unchanged: 0, missing: 0, vanished: 0}
+      for (const [id, seen] of result.shown) {
+        if (!result.listed.has(id)) continue
+        // Listed, and gone when it was asked for: the list showed nothing new.
+        if ('gone' in seen) counts.unchanged += 1
+        if ('gone' in seen) continue
+        const last = lastOf(id)
+        const before = deals.get(id)?.reduce(carryShown, undefined)
+        if (!last || !before) counts.created += 1
+        else if (last.kind === 'vanished') counts.restored += 1
+        else if (isSameShown(carry(seen.fields, before), before)) counts.unchanged += 1
+        else counts.updated += 1
+      }
+      for (const {id, kind} of absent) {
+        if (kind === 'vanished') counts.vanished += 1
+        else if (lastOf(id)?.kind === 'seen') counts.missing += 1
+      }
       lastId += 1
       walks.push({
         id: lastId,
@@ -255,14 +322,50 @@ export function createTruth(): Truth {
         on: walk.on,
         records: result.records,
         distinct: result.distinct,
-        quarantined: result.unread.length,
+        pages: walk.pages.length,
+        quarantined: result.quarantinedInList,
+        amount: result.amount,
+        counts,
+        present: 0,
+        presentAmount: 0n,
       })
-      for (const {id, at} of result.unread) quarantine.push({id, at, on: walk.on, walk: number})
       const add = (id: string, sighting: Omit<Sighting, 'on' | 'walk'>) =>
         deals.set(id, [...(deals.get(id) ?? []), {...sighting, on: walk.on, walk: number}])
       for (const [id, seen] of result.shown)
         if ('fields' in seen) add(id, {kind: 'seen', at: seen.at, fields: seen.fields})
       for (const {id, kind, at} of absent) add(id, {kind, at})
+      const present = [...deals.keys()].filter((id) => lastOf(id)?.kind !== 'vanished')
+      walks.at(-1)!.present = present.length
+      walks.at(-1)!.presentAmount = present.reduce((total, id) => total + lastSeen(id)!.amount, 0n)
+    },
+    hasUnread: () => open !== undefined && read(open).unread.length > 0,
+    replay() {
+      let replayed = 0
+      const waiting = quarantine.filter(({isReplayed}) => !isReplayed)
+      const byWalk = Map.groupBy(waiting, ({walk, isOfRefused}) => `${walk} ${isOfRefused}`)
+      for (const entries of byWalk.values()) {
+        const latest = new Map<string, {entry: Unread; fields: Shown}>()
+        for (const entry of entries.toSorted((a, b) => a.at - b.at || Number(a.isOwn) - Number(b.isOwn))) {
+          // The engine's functions for JSON take no half of a surrogate pair.
+          const isMended =
+            entry.record.loan_amount === UNREADABLE && !/\\ud[89ab]/.test(JSON.stringify(entry.record))
+          const fields = readRecord({...entry.record, ...(isMended && {loan_amount: READABLE})})
+          if (!fields || entry.id === null) continue
+          replayed += 1
+          quarantine[quarantine.indexOf(entry)] = {...entry, isReplayed: true}
+          latest.set(entry.id, {entry, fields})
+        }
+        for (const [id, {entry, fields}] of latest) {
+          const {at, walk} = entry
+          const known = deals.get(id) ?? []
+          const last = known.at(-1)
+          const isLate = last !== undefined && at < last.at
+          const on = isLate ? entry.on : [entry.on, last?.on ?? ''].sort()[1]!
+          const place = known.findLastIndex((sighting) => sighting.at <= at) + 1
+          deals.set(id, known.toSpliced(place, 0, {kind: 'seen', at, on, walk, fields}))
+        }
+      }
+      return replayed
     },
   }
 }

@@ -55,6 +55,8 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
   const expected = listExpected({event, before, ...progress})
   if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle(false)
   if (progress.wrong) throw progress.wrong
+  if (progress.isApplied && progress.isStepped)
+    throw new Finding('clock: it went back under the walk, which was applied')
   if (progress.refusals.length > 0)
     throw new Finding(`guard: ${progress.refusals.join('; ')}, and the walk was applied`)
   if (isKilled) return undefined
