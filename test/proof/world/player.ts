@@ -96,8 +96,7 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
 
 /** The current release holds what the oracle says. */
 async function requireRelease({truth, data, listener}: Stage): Promise<void> {
-  const {on} = truth.walks.at(-1)!
-  await requireTables(currentDatabase(data), listTables(truth, on))
+  await requireTables(currentDatabase(data), listTables(truth, truth.lastDay()))
   listener.note('releases compared')
 }
 

@@ -99,8 +99,10 @@ export interface Truth extends Readonly<Known> {
   /** Whether the requests of the open walk went back in time, or beyond its end. */
   isStepped(endedAt: number): boolean
   plan(): Plan
-  /** The open walk is applied, or dropped. */
-  settle(isApplied: boolean): void
+  /** The open walk ends: of one that is refused, what could not be read is kept; one that is abandoned leaves nothing. */
+  settle(end: 'applied' | 'refused' | 'abandoned'): void
+  /** The last business date anything is known of. */
+  lastDay(): string
   /** Whether the walk under way was shown records that it could not read. */
   hasUnread(): boolean
   /** What waits in quarantine is read by a schema that takes {@link UNREADABLE} for an amount; how many records it reads. */
@@ -284,16 +286,20 @@ export function createTruth(): Truth {
       }
       return plan
     },
-    settle(isApplied) {
+    lastDay() {
+      const days = [...walks, ...[...deals.values()].flat()].map(({on}) => on)
+      return days.sort().at(-1)!
+    },
+    settle(end) {
       const walk = open
       open = undefined
-      if (!walk) return
+      if (!walk || end === 'abandoned') return
       const result = read(walk)
       const noteUnread = (isOfRefused: boolean) => {
         for (const unread of result.unread)
           quarantine.push({...unread, on: walk.on, walk: walks.length + 1, isOfRefused, isReplayed: false})
       }
-      if (!isApplied) return noteUnread(true)
+      if (end === 'refused') return noteUnread(true)
       const absent = listAbsent(walk, result)
       const number = walks.length + 1
       noteUnread(false)

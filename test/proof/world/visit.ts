@@ -49,11 +49,11 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
     isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
   )
   if (isRefused(ended)) {
-    truth.settle(false)
+    truth.settle('refused')
     noteRefresh(stage, !progress.isRefreshed)
   }
   const expected = listExpected({event, before, ...progress})
-  if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle(false)
+  if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
   if (progress.wrong) throw progress.wrong
   if (progress.isApplied && progress.isStepped)
     throw new Finding('clock: it went back under the walk, which was applied')
@@ -119,7 +119,7 @@ function reach({stage, event, progress}: Run, step: string, now: number): void {
     if (refusals.length > 0)
       progress.refusals.push(`${refusals.join(' or ')} expected of ${show(progress.plan)}`)
     progress.plan = undefined
-    truth.settle(true)
+    truth.settle('applied')
   }
   if (step === 'history refreshed') {
     noteRefresh(stage, !progress.isRefreshed)
