@@ -48,12 +48,19 @@ export function createRateLimiter(
   const clock = world.realClock
   const bucket = createTokenBucket(settings, clock.now())
   const inTurn = pLimit(1)
-  let pausedUntil = 0
+  let pause = {from: 0, ms: 0}
   let waitedMs = 0
   let waitingSince: number | null = null
 
-  function pause(ms: number): void {
-    pausedUntil = Math.max(pausedUntil, clock.now() + ms)
+  /** What is left of the pause, which begins anew when the clock is set back. */
+  function pausedMs(now: number): number {
+    if (now < pause.from) pause = {...pause, from: now}
+    return Math.max(0, pause.ms - (now - pause.from))
+  }
+
+  function pauseFor(ms: number): void {
+    const now = clock.now()
+    if (ms > pausedMs(now)) pause = {from: now, ms}
   }
 
   async function waitImposed(ms: number, signal: AbortSignal): Promise<void> {
@@ -73,7 +80,7 @@ export function createRateLimiter(
       for (;;) {
         signal.throwIfAborted()
         const now = clock.now()
-        const pauseMs = Math.max(0, pausedUntil - now)
+        const pauseMs = pausedMs(now)
         const waitMs = Math.max(pauseMs, bucket.msUntilToken(now))
         if (waitMs === 0) return bucket.spend(now)
         if (pauseMs > 0 || isRefused) await waitImposed(waitMs, signal)
@@ -91,13 +98,13 @@ export function createRateLimiter(
     const isOverload = answer.status === 503
     if (answer.status !== 429 && !isOverload) {
       if (answer.status < 500) bucket.raise(clock.now())
-      if (toldMs > 0) pause(toldMs)
+      if (toldMs > 0) pauseFor(toldMs)
       return false
     }
     bucket.cut(clock.now(), answer.startedAt)
     if (isOverload && toldMs === 0) return false
     const waitMs = toldMs > 0 ? toldMs : backoffMs(refusals, world.random)
-    pause(waitMs + Math.ceil(SLACK_MS * (0.5 + world.random() / 2)))
+    pauseFor(waitMs + Math.ceil(SLACK_MS * (0.5 + world.random() / 2)))
     world.log.info(
       {host: settings.host, status: answer.status, retry_in_ms: waitMs, rate_per_second: bucket.rate},
       'the source asks to wait',

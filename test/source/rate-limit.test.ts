@@ -120,6 +120,16 @@ test('holds every request back while the quota of a good answer is exhausted', a
   expect(limiter.waitedMs).toBe(3000)
 })
 
+test('waits no longer than was asked when the clock is set back by a day meanwhile', async () => {
+  const {limiter, world} = setUp()
+  const {send} = answering(world, [{status: 200, headers: {'retry-after': '10'}}, {status: 200}])
+  await limiter.send(send, world.signal)
+  const {now} = world.realClock
+  world.realClock.now = () => now() - 86_400_000
+  await limiter.send(send, world.signal)
+  expect(limiter.waitedMs).toBe(10_000)
+})
+
 test('counts the waiting of several requests once', async () => {
   const {limiter, world} = setUp({burst: 2})
   const bothSent = createGate()
