@@ -1,9 +1,13 @@
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 
 const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
     exclude: ['test/system/**'],
+    // Where the key of tapes is made that no test names.
+    env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',
     // A seventh of the time went into loading the same modules and compiling the same models for each file; what the
     // modules keep between files are caches, by content.

@@ -1,9 +1,12 @@
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 
 /** Tests against programs from outside: sshd, LibreOffice, Schemathesis. `.ci/run` installs them. */
 const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/system/*.test.ts'],
+    env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',
     maxWorkers: 1,
     testTimeout: 180_000,

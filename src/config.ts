@@ -57,6 +57,8 @@ export interface Settings {
   ratesFile?: string | undefined
   batchesKept: number
   quarantineDays: number
+  tapeKeyFile?: string | undefined
+  tapeDays: number
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
 }

@@ -11,12 +11,14 @@ import {addSourceAnswers} from './ledger/source-answers.ts'
 import {listNamedDeals} from './ledger/webhook-events.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
+import {listOpenWalks} from './load/walk-state.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
 import {type ChildResult, syncChildren} from './pipeline/children.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
 import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
+import {openTapes, requireTapeKey} from './pipeline/tapes.ts'
 import {readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {createWalkClock, dropStepped} from './pipeline/walk-clock.ts'
 import {createWebhookWatch} from './pipeline/webhook-watch.ts'
@@ -115,7 +117,10 @@ export async function walkAndApply(
   const accepted = new Set(request.accept)
   await using db = await openWarehouse(folder, outside)
   outside.onStep('warehouse opened')
-  await requireOwnSource(db, config.baseUrl, accepted)
+  const key = requireTapeKey(config, folder, run.ledger, outside)
+  await using tapes = openTapes({folder, ledger: run.ledger, key}, outside)
+  await requireOwnSource({db, tapes}, config.baseUrl, accepted)
+  await tapes.finishLeft(await listOpenWalks(db))
   const world = {...outside, clock: await createWalkClock(db, outside.clock)}
   const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
   const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
@@ -124,7 +129,7 @@ export async function walkAndApply(
   try {
     const webhooks = createWebhookWatch(run.ledger, config, world)
     const isDryRun = request.isDryRun ?? false
-    const tools = {db, stream, folder, client, config, accepted, runId: run.runId, webhooks, isDryRun}
+    const tools = {db, stream, folder, tapes, client, config, accepted, runId: run.runId, webhooks, isDryRun}
     const walk = await readToEnd(tools, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     const certificate = await certifyWalk(db, stream, walk)
@@ -141,7 +146,7 @@ export async function walkAndApply(
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}
   } catch (error) {
-    await dropStepped(db, error)
+    await dropStepped({db, tapes}, error)
     throw error
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)

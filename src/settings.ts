@@ -263,6 +263,14 @@ export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
     description:
       'Days after which `loantape prune` empties the texts of quarantined records that were replayed or whose walk was refused.',
   }),
+  tapeKeyFile: z.string().optional().meta({
+    description:
+      'File with the key that tapes are sealed with, outside the data folder; made at the first walk. Where it is not set, `loantape/tape.key` of the user’s configuration folder.',
+    example: '/etc/loantape/tape.key',
+  }),
+  tapeDays: integer(1, 36_500).prefault('400').meta({
+    description: 'Days that tapes are kept; `loantape prune` removes older ones, and history stays.',
+  }),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
     example: 'debug',

@@ -52,6 +52,23 @@ export interface Page {
   receivedAt: number
   /** Length of the answer's text. */
   length: number
+  received: Received
+}
+
+/** An answer as it came, and what was asked: a line of a tape. */
+export interface Received {
+  path: string
+  /** The key and the query of the base URL are not among them. */
+  query: Record<string, string | number>
+  status: number
+  /** Those that say something about the answer, not about the connection. */
+  headers: Record<string, string>
+  /** Business instant at which the request began, microseconds since the epoch. */
+  requestedAt: bigint
+  /** Real instant at which the whole answer was there, ms since the epoch. */
+  receivedAt: number
+  /** After its content coding was taken off. */
+  body: Buffer
 }
 
 /** A typed column value: text, a count or cents or microseconds, a truth, or nothing. */

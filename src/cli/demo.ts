@@ -1,5 +1,5 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {join} from 'node:path'
+import {join, resolve} from 'node:path'
 import type {Command} from 'commander'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -61,7 +61,7 @@ const MARK =
 
 /** What a demo leaves in its folder, and what other commands make there of it. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|history|ledger)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|(warehouse|history|ledger)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|(report-|dictionary\.).+)$/
 
 /**
  * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
@@ -135,6 +135,7 @@ async function runDemo(
     ratePerSecond: 5000,
     rateBurst: 1000,
     streams: STREAMS.map(({plural}) => plural).join(','),
+    tapeKeyFile: config.tapeKeyFile ?? `${resolve(config.dataDir)}.tape.key`,
   }
   const nightly = await requireJob(demoConfig, 'nightly')
   const folder = dataFolderAt(config.dataDir)

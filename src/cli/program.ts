@@ -25,6 +25,7 @@ import {addServe} from './serve.ts'
 import {addService} from './service.ts'
 import {addStatus} from './status.ts'
 import {addSync} from './sync.ts'
+import {addTape} from './tape.ts'
 
 /** The command line, every command on it. */
 export function createProgram(cli: Cli): Command {
@@ -54,6 +55,7 @@ export function createProgram(cli: Cli): Command {
     addReport,
     addDocs,
     addQuarantine,
+    addTape,
     addRestore,
     addPrune,
     addStatus,

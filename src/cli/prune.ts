@@ -10,7 +10,7 @@ interface PruneOptions extends CommonOptions {
 export function addPrune(program: Command, cli: Cli): void {
   program
     .command('prune')
-    .description('remove releases, batches and old texts in quarantine beyond what the settings keep')
+    .description('remove releases, batches, tapes and old texts in quarantine beyond what the settings keep')
     .option('--dry-run', 'only list what would be removed')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<PruneOptions>()
@@ -20,12 +20,13 @@ export function addPrune(program: Command, cli: Cli): void {
     })
 }
 
-function renderPruned({outcome, releases, batches, quarantined}: PruneResult): string {
-  if (releases.length + batches.length + quarantined === 0) return 'Nothing to remove.'
+function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
+  if (releases.length + batches.length + quarantined + tapes.length === 0) return 'Nothing to remove.'
   return [
     outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
+    ...tapes.map((path) => `  tape ${path}`),
     ...(quarantined > 0 ? [`  the texts of ${quarantined} records in quarantine`] : []),
   ].join('\n')
 }

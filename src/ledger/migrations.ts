@@ -214,4 +214,23 @@ export const MIGRATIONS: readonly string[] = [
    alter table issued_line add column period text not null default '';
    update issued_line set period = (select period from journal_batch as b where b.batch_no = issued_line.batch_no);
    create index issued_line_by_deal on issued_line (deal_id);`,
+  // `unit`: a walk, or the day whose looks, rates and replays share a tape. `head`: the chain of its last line.
+  `create table tape (
+     tape_no integer primary key,
+     unit text not null unique,
+     path text not null,
+     fingerprint text not null,
+     begun_at text not null,
+     ended_at text,
+     outcome text,
+     head text,
+     bytes integer,
+     sha256 text,
+     removed_at text
+   ) strict;
+   create table tape_key (
+     fingerprint text primary key,
+     since text not null,
+     why text
+   ) strict;`,
 ]

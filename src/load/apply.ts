@@ -21,7 +21,7 @@ export interface Application {
   now: bigint
   details?: {fetched: number; failed: number} | undefined
   /** What else is stored in the same transaction. */
-  alongside?: () => Promise<void>
+  alongside?: ((recordedAt: bigint) => Promise<void>) | undefined
 }
 
 /**
@@ -49,8 +49,8 @@ export function applyObservations(
     ])
     await carryLate(db, stream)
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
-    await alongside?.()
     await dropPlan(db)
+    await alongside?.(recorded.micros)
   }
   return withEnoughMemory(db, () => settle(db, {kind, walkId: batch.walkId, now}, store))
 }

@@ -16,6 +16,8 @@ export interface Looks {
   /** Business clock, microseconds since the epoch. */
   now: bigint
   limits: GuardLimits
+  /** Is done in the same transaction, last. */
+  alongside: (recordedAt: bigint) => Promise<void>
 }
 
 /**
@@ -35,7 +37,7 @@ export async function applyLooks(db: Database, stream: Stream, looks: Looks): Pr
   const batch = {walkId: null, businessDate: looks.businessDate}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
   guardChanges(plan, looks.limits, new Set(), stream)
-  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now})
+  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, alongside: looks.alongside})
   await db.run('drop table temp.staged_look')
   return plan.appended
 }

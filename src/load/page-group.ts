@@ -15,7 +15,7 @@ export interface PageGroup {
   readonly length: number
   readonly quarantined: readonly RejectedRecord[]
   /** The last page, without its records; undefined while the group is empty. */
-  readonly last: Omit<Page, 'records'> | undefined
+  readonly last: Omit<Page, 'records' | 'received'> | undefined
   /** Takes a page in, column by column: its records need not stay in memory until they are stored. */
   add(page: Page, normalised: NormalisedPage): void
   /** Stores the pages and what became of their records. */
@@ -54,7 +54,7 @@ export function createPageGroup(
     get last() {
       return last
     },
-    add({records, ...page}, normalised) {
+    add({records, received, ...page}, normalised) {
       const pageNo = pagesBefore + pages.length + 1
       pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(records.length), page.observedAt])
       recordCount += records.length

@@ -127,6 +127,8 @@ export interface Replay {
   records: {entry: QuarantineEntry; observation: Observation}[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
+  /** Is done in the same transaction, last. */
+  alongside: (recordedAt: bigint) => Promise<void>
 }
 
 /**
@@ -150,12 +152,14 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
     plan,
     kind: 'replay',
     now: replay.now,
-    alongside: () =>
-      db.run(
+    async alongside(recordedAt) {
+      await db.run(
         `update warehouse.raw.quarantine set replayed_at = $1
          where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
         [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
-      ),
+      )
+      await replay.alongside(recordedAt)
+    },
   })
   await db.run('drop table temp.staged_replay')
   return plan.appended

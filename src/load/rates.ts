@@ -14,6 +14,8 @@ export interface RateReading {
   businessDate: string
   /** Business clock. */
   now: bigint
+  /** Is done in the same transaction, last. */
+  alongside?: ((recordedAt: bigint) => Promise<void>) | undefined
 }
 
 const seqRow = z.object({seq: z.coerce.number()})
@@ -27,7 +29,7 @@ const SELECT_SEQ = 'select coalesce(max(seq), 0) as seq from warehouse.raw.rate'
  */
 export async function appendRates(
   db: Database,
-  {feed, observations, observedAt, businessDate, now}: RateReading,
+  {feed, observations, observedAt, businessDate, now, alongside}: RateReading,
 ): Promise<{appended: number; known: number}> {
   const latest = pickLatest(observations)
   await db.run(
@@ -62,6 +64,7 @@ export async function appendRates(
        where known.value is distinct from read_rate.value`,
       [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
     )
+    await alongside?.(recordedAt.micros)
   })
   const after = await db.one(seqRow, SELECT_SEQ)
   const appended = after.seq - before.seq

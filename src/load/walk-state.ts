@@ -75,6 +75,15 @@ export function findOpenWalk(db: Database, stream: Stream): Promise<OpenWalk | u
   )
 }
 
+/** The walks that were begun and not yet applied, of every stream. */
+export async function listOpenWalks(db: Database): Promise<Set<string>> {
+  const rows = await db.all(
+    z.object({walk_id: z.string()}),
+    `select walk_id from warehouse.raw.walk where state = 'walking'`,
+  )
+  return new Set(rows.map(({walk_id}) => walk_id))
+}
+
 /** What the walks before have left to respect: their latest start and business date, and how much the last saw. */
 export interface WalkPast {
   businessDate: string

@@ -1,4 +1,6 @@
+import {createHash} from 'node:crypto'
 import type {SourceConfig} from '../config.ts'
+import type {Stream} from '../contract/stream.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
@@ -15,6 +17,8 @@ import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
 import {type SettleTools, settleWalk} from './settle.ts'
+import type {Tapes} from './tapes.ts'
+import {beginTape} from './walk.ts'
 import {dropStepped} from './walk-clock.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
@@ -72,7 +76,7 @@ export async function syncChildren(
     return await readAndSettle(tools, run, result, world)
   } catch (error) {
     if (!(error instanceof DeferredError) || error.code !== 'CLOCK_STEPPED') throw error
-    await dropStepped(tools.db, error)
+    await dropStepped(tools, error)
     return refuse(result, error, world)
   }
 }
@@ -85,6 +89,7 @@ async function readAndSettle(
 ): Promise<ChildResult> {
   const {db, stream, config} = tools
   const left = await findOpenWalk(db, stream)
+  if (left) await tools.tapes.resume(left.walkId)
   if (left && left.businessDate !== run.businessDate) {
     // Its run died on an earlier day; what it read is still an observation of that day.
     await settleChildren(tools, left, result, world)
@@ -98,6 +103,7 @@ async function readAndSettle(
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }
+  if (!open) await beginTape(tools, walkId, run.businessDate)
   const walk = open
     ? await resumeWalk(db, open)
     : await startWalk(db, stream, {
@@ -119,7 +125,7 @@ function nameWalk(runId: string, world: World): string {
 
 /** Reads lists and stores them group by group. */
 async function readListings(
-  {db, stream, client, config, hashKey}: ChildTools,
+  {db, stream, client, config, hashKey, tapes}: ChildTools,
   start: OpenWalk,
   {parents, budgetMs}: {parents: readonly string[]; budgetMs: number},
   world: World,
@@ -132,6 +138,7 @@ async function readListings(
   let groupStartedAt = world.realClock.now()
 
   async function store(): Promise<void> {
+    await tapes.store(walk.walkId)
     walk = await storeListings(db, stream, walk, group)
     listed += group.filter(({outcome}) => outcome === 'listed').length
     group = []
@@ -169,7 +176,9 @@ async function readListings(
       walk = await closeListings(db, walk, {isComplete, waitedMs: client.waitedMs - waitedBefore})
       return {walk, counts: {listed, failed: failed + gone, ended}}
     }
-    group.push(toListing(next.value, normalise, world))
+    const listing = toListing(next.value, normalise, world)
+    takeListing({tapes, unit: walk.walkId, stream}, next.value, listing)
+    group.push(listing)
     const isDue = group.length >= GROUP_LISTS || world.realClock.now() - groupStartedAt >= GROUP_MS
     if (isDue) await store()
   }
@@ -182,6 +191,31 @@ function toListing(answer: ListingAnswer, normalise: Normaliser, world: World): 
   if (outcome !== 'found') return {parentId, outcome, observedAt}
   const pages = answer.pages.map((page) => normalise(page.records, page.observedAt, parentId))
   return {parentId, outcome: 'listed', observedAt: answer.pages[0]?.observedAt ?? observedAt, pages}
+}
+
+/** Takes down what a list said: as it came or, where it is about people, as it is stored, with the digest of what came. */
+function takeListing(
+  {tapes, unit, stream}: {tapes: Tapes; unit: string; stream: Stream},
+  answer: ListingAnswer,
+  listing: StagedListing,
+): void {
+  const {parentId: parent, outcome} = listing
+  if (answer.outcome !== 'found' || listing.outcome !== 'listed') {
+    tapes.take(unit, {frame: 'children', parent, outcome})
+    return
+  }
+  for (const [index, {received}] of answer.pages.entries()) {
+    const frame = {frame: 'children' as const, parent, outcome, page: index + 1}
+    if (!stream.privacy) {
+      tapes.take(unit, frame, received)
+      continue
+    }
+    const stored = JSON.stringify(listing.pages[index], (_, value) =>
+      typeof value === 'bigint' ? String(value) : value,
+    )
+    const digest = createHash('sha256').update(received.body).digest('hex')
+    tapes.take(unit, {...frame, received_sha256: digest}, {...received, body: Buffer.from(stored)})
+  }
 }
 
 /** Applies what was read; a walk that nobody can believe is refused alone, and its lists are read again. */

@@ -8,6 +8,7 @@ import type {SourceClient} from '../source/client.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
+import type {Tapes} from './tapes.ts'
 
 /** Details are stored together up to this many. */
 const GROUP_DETAILS = 200
@@ -17,11 +18,11 @@ const GROUP_DETAILS = 200
  * A detail path that fails or is not there costs nothing but the fields it would have brought.
  */
 export async function fetchMissingDetails(
-  tools: {db: Database; stream: Stream; client: SourceClient; config: SourceConfig},
+  tools: {db: Database; stream: Stream; client: SourceClient; config: SourceConfig; tapes: Tapes},
   walk: OpenWalk,
   world: World,
 ): Promise<{fetched: number; failed: number}> {
-  const {db, stream, client, config} = tools
+  const {db, stream, client, config, tapes} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
   await planChanges(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
@@ -40,11 +41,16 @@ export async function fetchMissingDetails(
   }
   let group: StagedDetail[] = []
   let fetched = 0
+  const store = async () => {
+    await tapes.store(walk.walkId)
+    await storeDetails(db, stream, walk, group)
+    group = []
+    world.onStep('details stored')
+  }
   const answers = fetchDetails(byId.keys(), request, client, world)
   for (let next = await answers.next(); ; next = await answers.next()) {
     if (next.done) {
-      await storeDetails(db, stream, walk, group)
-      world.onStep('details stored')
+      await store()
       const {ended, proven, failed} = next.value
       world.log.info(
         {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
@@ -54,11 +60,13 @@ export async function fetchMissingDetails(
     }
     const staged = toStaged(next.value)
     if (staged) group.push(staged)
+    if (next.value.outcome !== 'failed') {
+      const {id, outcome, received} = next.value
+      tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: byId.get(id)?.known}, received)
+    }
     if (next.value.outcome === 'found') fetched += 1
     if (group.length < GROUP_DETAILS) continue
-    await storeDetails(db, stream, walk, group)
-    group = []
-    world.onStep('details stored')
+    await store()
     world.onProgress({
       step: 'details',
       pages: walk.pages,

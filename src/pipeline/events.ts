@@ -17,6 +17,7 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
+import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
 import {createWalkClock} from './walk-clock.ts'
 
@@ -55,8 +56,10 @@ async function lookAgain(
   outside: World,
 ): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
   return withRun(folder.ledger, 'events', outside, async () => {
+    const key = requireTapeKey(source, folder, ledger, outside)
+    await using tapes = openTapes({folder, ledger, key}, outside)
     await using db = await openWarehouse(folder, outside)
-    await requireOwnSource(db, source.baseUrl, new Set())
+    await requireOwnSource({db, tapes}, source.baseUrl, new Set())
     const world = {...outside, clock: await createWalkClock(db, outside.clock)}
     const learntRate = findLearntRate(ledger, source.baseUrl, world)
     await using client = createClient({...source, learntRate}, world)
@@ -73,28 +76,37 @@ async function lookAgain(
       storeLearntRate(ledger, source.baseUrl, client.stats.ratePerSecond, world)
       addSourceAnswers(ledger, client.stats.answers)
     }
-    const observations = await readObservations(db, answers)
     const past = await findPast(db, dealStream)
     const today = businessDateOf(world.clock.now(), source)
+    const businessDate = past && past.businessDate > today ? past.businessDate : today
+    const unit = await tapes.beginOfDay(businessDate, {kind: 'look', stream: dealStream.name})
+    const observations = await readObservations({db, tapes, unit}, answers)
     const appended = await applyLooks(db, dealStream, {
-      businessDate: past && past.businessDate > today ? past.businessDate : today,
+      businessDate,
       observations,
       limits: source,
       now: BigInt(world.clock.now()) * 1000n,
+      alongside: (recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}),
     })
+    await tapes.finish(unit)
     if (appended > 0) await refreshHistory(db, folder)
     return {isComplete: observations.length === ids.length, appended, outcome: 'applied'}
   })
 }
 
 /** A fetched record is one observation: the fields of its own page over those last known. */
-async function readObservations(db: Database, answers: readonly DetailAnswer[]): Promise<Observation[]> {
+async function readObservations(
+  {db, tapes, unit}: {db: Database; tapes: Tapes; unit: string},
+  answers: readonly DetailAnswer[],
+): Promise<Observation[]> {
   const found = answers.filter((answer) => answer.outcome === 'found')
   const known = await listKnownFields(
     db,
     dealStream,
     found.map(({id}) => id),
   )
+  for (const {id, received} of found) tapes.take(unit, {frame: 'look', id, known: known.get(id)}, received)
+  await tapes.store(unit)
   const normalise = createNormaliser(dealStream)
   return found.flatMap(({id, record, observedAt}) => {
     const merged = {...known.get(id), ...record}

@@ -1,11 +1,12 @@
-import {existsSync} from 'node:fs'
+import {existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {removeBatch} from '../export/batch-folder.ts'
 import {listSurplusBatches} from '../export/prune.ts'
-import {openLedger} from '../ledger/ledger.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
 import {withRun} from '../ledger/runs.ts'
+import {listTapes, noteTapeRemoved, type TapeRow} from '../ledger/tapes.ts'
 import {countServed, pruneTexts} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
 import type {World} from '../types.ts'
@@ -23,12 +24,14 @@ export interface PruneResult {
   batches: string[]
   /** Records in quarantine whose texts go; their rows stay. */
   quarantined: number
+  /** Tapes, below the data folder. */
+  tapes: string[]
 }
 
 const DAY_MS = 86_400_000
 
 /**
- * Removes releases, batches and the texts of quarantined records that have served beyond what the settings keep; never
+ * Removes releases, batches, tapes and the texts of quarantined records that have served beyond what the settings keep; never
  * the current release nor what a closed period needs.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
@@ -44,6 +47,7 @@ export async function pruneData(
     .toISOString()
     .slice(0, 19)
     .replace('T', ' ')
+  const tapesBefore = new Date(world.realClock.now() - config.tapeDays * DAY_MS).toISOString()
   if (isDryRun) {
     using ledger = openLedger(folder.ledger)
     const needed = listNeededReleases(ledger)
@@ -52,6 +56,7 @@ export async function pruneData(
       releases: listSurplusReleases(folder, retentionOf(config), needed).releases,
       batches: listSurplusBatches(folder, config.batchesKept, needed),
       quarantined: await countOldTexts(folder, before),
+      tapes: listOldTapes(ledger, tapesBefore).map(({path}) => path),
     }
   }
   return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
@@ -60,9 +65,27 @@ export async function pruneData(
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, retentionOf(config), needed)
     const quarantined = await removeOldTexts(folder, before, world)
-    const isUnchanged = releases.length + batches.length + quarantined === 0
-    return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined}
+    const tapes = removeOldTapes(folder, ledger, tapesBefore, world)
+    const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
+    return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
   })
+}
+
+/** Tapes that were finished before an instant. */
+function listOldTapes(ledger: Ledger, before: string): TapeRow[] {
+  return listTapes(ledger).filter(
+    ({ended_at, removed_at}) => ended_at !== null && ended_at < before && removed_at === null,
+  )
+}
+
+function removeOldTapes(folder: DataFolder, ledger: Ledger, before: string, {realClock}: World): string[] {
+  const old = listOldTapes(ledger, before)
+  const removedAt = new Date(realClock.now()).toISOString()
+  for (const {unit, path} of old) {
+    rmSync(join(folder.root, path), {force: true})
+    noteTapeRemoved(ledger, unit, removedAt)
+  }
+  return old.map(({path}) => path)
 }
 
 async function countOldTexts(folder: DataFolder, before: string): Promise<number> {

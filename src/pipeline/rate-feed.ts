@@ -4,7 +4,7 @@ import type {RateFeed} from '../contract/rate-feed.ts'
 import {ConfigError, ContractError, codeOf} from '../errors.ts'
 import {type FeedPage, parseFeedPage} from '../normalise/rate-feed.ts'
 import {createClient} from '../source/client.ts'
-import type {World} from '../types.ts'
+import type {Received, World} from '../types.ts'
 
 /** As much as the source may answer at once; all pages of a feed together, too. */
 const LARGEST_FEED_BYTES = 64 * 1024 * 1024
@@ -19,8 +19,8 @@ const LONGEST_WAIT_MINUTES = 2
  * @throws ContractError `RATES_FORMAT`, `RATES_ANSWER`, `RATES_ENDLESS`, `SOURCE_…`; ConfigError `RATES_READ`;
  * AuthError, DeferredError of the client
  */
-export async function readFeed(feed: RateFeed, config: Config, world: World): Promise<FeedPage[]> {
-  if (feed.file !== undefined) return [parseFeedPage(feed, readText(feed, feed.file), config.timeZone)]
+export async function readFeed(feed: RateFeed, config: Config, world: World): Promise<ReadPage[]> {
+  if (feed.file !== undefined) return [readFile(feed, feed.file, config, world)]
   const url = new URL(feed.url ?? '')
   await using client = createClient(
     {
@@ -33,18 +33,18 @@ export async function readFeed(feed: RateFeed, config: Config, world: World): Pr
     },
     world,
   )
-  const pages: FeedPage[] = []
+  const pages: ReadPage[] = []
   const cursors = new Set<string>()
   let bytes = 0
   for (let query = {}; ; ) {
-    const {status, text} = await client.getText(url.pathname, query)
+    const {status, text, received} = await client.getText(url.pathname, query)
     if (status >= 400) throw createReadError(feed, 'RATES_ANSWER', `status ${status}: expected an answer`)
     bytes += text.length
     if (bytes > LARGEST_FEED_BYTES) {
       throw createReadError(feed, 'RATES_FORMAT', 'its pages: expected at most 64 MiB')
     }
     const page = parseFeedPage(feed, text, config.timeZone)
-    pages.push(page)
+    pages.push({page, received})
     const cursor = page.nextCursor
     if (cursor === null) return pages
     if (cursors.has(cursor) || pages.length >= MOST_PAGES) {
@@ -53,6 +53,26 @@ export async function readFeed(feed: RateFeed, config: Config, world: World): Pr
     cursors.add(cursor)
     query = {cursor}
   }
+}
+
+/** One page of a feed, read and as it came. */
+export interface ReadPage {
+  page: FeedPage
+  received: Received
+}
+
+function readFile(feed: RateFeed, file: string, {timeZone}: Config, {clock, realClock}: World): ReadPage {
+  const text = readText(feed, file)
+  const received = {
+    path: file,
+    query: {},
+    status: 200,
+    headers: {},
+    requestedAt: BigInt(Math.floor(clock.now())) * 1000n,
+    receivedAt: realClock.now(),
+    body: Buffer.from(text),
+  }
+  return {page: parseFeedPage(feed, text, timeZone), received}
 }
 
 /** The key of the source goes nowhere but below its own base URL. */

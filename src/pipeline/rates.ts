@@ -11,7 +11,8 @@ import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
-import {readFeed} from './rate-feed.ts'
+import {type ReadPage, readFeed} from './rate-feed.ts'
+import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
 /** What became of one feed. */
 export interface RateFeedResult {
@@ -56,10 +57,12 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   // Before the warehouse is taken: a feed that hangs holds up nobody.
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
-  return withRun(folder.ledger, 'rates', world, async ({runId}) => {
+  return withRun(folder.ledger, 'rates', world, async ({runId, ledger}) => {
+    const key = requireTapeKey(config, folder, ledger, world)
+    await using tapes = openTapes({folder, ledger, key}, world)
     await using db = await openWarehouse(folder, world)
     const results: RateFeedResult[] = []
-    for (const reading of readings) results.push(await storeReading(db, reading, config, world))
+    for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)
     if (isChanged) await refreshHistory(db, folder)
     return {
@@ -91,7 +94,7 @@ export function readRateFeeds({ratesFile}: Config): RateFeed[] {
 interface Reading {
   feed: string
   startedAt: number
-  pages: FeedPage[] | null
+  pages: ReadPage[] | null
   problems: string[]
 }
 
@@ -99,7 +102,7 @@ async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<
   const reading = {feed: feed.name, startedAt: world.clock.now()}
   try {
     const pages = await readFeed(feed, config, world)
-    return {...reading, pages, problems: pages.flatMap((page) => page.rejected)}
+    return {...reading, pages, problems: pages.flatMap(({page}) => page.rejected)}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
@@ -108,7 +111,7 @@ async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<
 }
 
 async function storeReading(
-  db: Database,
+  {db, tapes}: {db: Database; tapes: Tapes},
   {feed, startedAt, pages, problems}: Reading,
   config: Config,
   world: World,
@@ -121,14 +124,20 @@ async function storeReading(
   if (problems.length > 0) {
     world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
   }
+  const businessDate = businessDateOf(startedAt, config)
+  const unit = await tapes.beginOfDay(businessDate, {kind: 'rates', feed})
+  for (const {received} of pages) tapes.take(unit, {frame: 'rates', feed}, received)
+  await tapes.store(unit)
   const counts = await appendRates(db, {
     feed,
-    observations: pages.flatMap((page) => page.observations),
+    observations: pages.flatMap(({page}) => page.observations),
     observedAt: BigInt(Math.floor(startedAt)) * 1000n,
-    businessDate: businessDateOf(startedAt, config),
+    businessDate,
     now: BigInt(Math.floor(world.clock.now())) * 1000n,
+    alongside: (recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}),
   })
-  const sum = (count: (page: FeedPage) => number) => pages.reduce((total, page) => total + count(page), 0)
+  await tapes.finish(unit)
+  const sum = (count: (page: FeedPage) => number) => pages.reduce((total, {page}) => total + count(page), 0)
   return {
     feed,
     outcome: 'read',

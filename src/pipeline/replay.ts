@@ -1,4 +1,4 @@
-import {parseInstant} from '../clock.ts'
+import {businessDateOf, parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
@@ -12,6 +12,7 @@ import {requireHashKey} from '../warehouse/hash-key.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
+import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
 export interface ReplayResult {
@@ -35,8 +36,10 @@ export interface ReplayResult {
 export async function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  return withRun(folder.ledger, 'quarantine replay', world, async ({runId}) => {
-    const counts = await replayAll(folder, config, world)
+  return withRun(folder.ledger, 'quarantine replay', world, async ({runId, ledger}) => {
+    const key = requireTapeKey(config, folder, ledger, world)
+    await using tapes = openTapes({folder, ledger, key}, world)
+    const counts = await replayAll({folder, tapes}, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(folder, config, {}, world)
     return {run_id: runId, outcome, ...counts, release_id}
@@ -44,7 +47,7 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
 }
 
 async function replayAll(
-  folder: DataFolder,
+  {folder, tapes}: {folder: DataFolder; tapes: Tapes},
   config: Config,
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
@@ -58,17 +61,17 @@ async function replayAll(
     const readable = entries.flatMap(createReader(stream, hashKey))
     counts.replayed += readable.length
     counts.waiting += entries.length - readable.length
-    counts.appended += await applyReadable(db, stream, readable, world)
+    counts.appended += await applyReadable({db, tapes}, stream, readable, {config, world})
   }
   if (counts.replayed > 0) await refreshHistory(db, folder)
   return counts
 }
 
 async function applyReadable(
-  db: Database,
+  {db, tapes}: {db: Database; tapes: Tapes},
   stream: Stream,
   readable: Replay['records'],
-  world: World,
+  {config, world}: {config: Config; world: World},
 ): Promise<number> {
   let appended = 0
   // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
@@ -76,7 +79,12 @@ async function applyReadable(
     const businessDate = records?.[0]?.entry.business_date
     if (!records || businessDate === undefined) continue
     const now = BigInt(world.clock.now()) * 1000n
-    appended += await applyReplay(db, stream, {businessDate, records, now})
+    const entries = records.map(({entry}) => entry.quarantine_id)
+    const today = businessDateOf(world.clock.now(), config)
+    const unit = await tapes.beginOfDay(today, {kind: 'replay', stream: stream.name, entries})
+    const alongside = (recordedAt: bigint) => tapes.conclude(unit, {outcome: 'settled', recordedAt})
+    appended += await applyReplay(db, stream, {businessDate, records, now, alongside})
+    await tapes.finish(unit)
   }
   return appended
 }

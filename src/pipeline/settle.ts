@@ -11,6 +11,7 @@ import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {requireBoundedQuarantine} from './quarantine.ts'
+import type {Tapes} from './tapes.ts'
 import type {WebhookWatch} from './webhook-watch.ts'
 
 /** What settling a walk works with. */
@@ -20,6 +21,7 @@ export interface SettleTools {
   folder: DataFolder
   config: GuardLimits
   accepted: ReadonlySet<Acceptance>
+  tapes: Tapes
   /** Compares the walks of deals with what webhooks had told of. */
   webhooks?: WebhookWatch | undefined
 }
@@ -31,11 +33,12 @@ export interface SettleTools {
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
 export async function settleWalk(
-  {db, stream, folder, config, accepted, webhooks}: SettleTools,
+  tools: SettleTools,
   walk: OpenWalk,
   details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
+  const {db, stream, folder, config, accepted, tapes, webhooks} = tools
   const now = BigInt(world.clock.now()) * 1000n
   const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
@@ -43,18 +46,33 @@ export async function settleWalk(
     await requireBoundedQuarantine(db, walk)
     guardChanges(plan, config, accepted, stream)
   } catch (refusal) {
-    await dropWalk(db, stream, walk.walkId, {state: 'refused', how: String(refusal)})
+    await endWalk(tools, walk.walkId, {state: 'refused', how: String(refusal)})
     await refreshHistory(db, folder)
     throw refusal
   }
   await pinSource(db, walk)
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
-  await applyObservations(db, stream, walk, {plan, now, details})
+  const alongside = (recordedAt: bigint) =>
+    tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, certificate: plan.counts})
+  await applyObservations(db, stream, walk, {plan, now, details, alongside})
+  await tapes.finish(walk.walkId)
   world.onStep('changes applied')
   await refreshHistory(db, folder)
   world.onStep('history refreshed')
   return plan.counts
+}
+
+/** Ends a walk that will not be applied: its tape says so first. */
+export async function endWalk(
+  {db, stream, tapes}: Pick<SettleTools, 'db' | 'stream' | 'tapes'>,
+  walkId: string,
+  end: {state: 'abandoned' | 'refused'; how: string},
+): Promise<void> {
+  const outcome = end.how === 'dry run' ? end.how : end.state
+  await tapes.conclude(walkId, {outcome, why: end.how})
+  await dropWalk(db, stream, walkId, end)
+  await tapes.finish(walkId)
 }
 
 /** Binds a data folder to the source of a walk that was believed: an address that is mistyped, or another's, binds nothing. */
@@ -69,9 +87,10 @@ async function pinSource(db: Database, walk: OpenWalk): Promise<void> {
  * @throws what {@link settleWalk} would
  */
 export async function previewWalk(
-  {db, stream, config, accepted}: SettleTools,
+  tools: SettleTools,
   walk: OpenWalk,
 ): Promise<{certificate: Certificate; changes: ChangeCounts}> {
+  const {db, stream, config, accepted} = tools
   try {
     const certificate = await certifyWalk(db, stream, walk)
     const plan = await planChanges(db, stream, walk)
@@ -79,6 +98,6 @@ export async function previewWalk(
     guardChanges(plan, config, accepted, stream)
     return {certificate, changes: plan.counts}
   } finally {
-    await dropWalk(db, stream, walk.walkId, {state: 'abandoned', how: 'dry run'})
+    await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'dry run'})
   }
 }

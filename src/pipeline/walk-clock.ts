@@ -3,8 +3,9 @@ import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, codeOf, GuardError} from '../errors.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
-import {dropWalk, findLastAsked, findOpenWalk, findPast} from '../load/walk-state.ts'
+import {findLastAsked, findOpenWalk, findPast} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
+import {endWalk, type SettleTools} from './settle.ts'
 
 /** Ids that an error names, and those it holds for programs. */
 const NAMED = 3
@@ -31,11 +32,11 @@ export async function createWalkClock(db: Database, clock: Clock): Promise<Clock
 }
 
 /** Drops the walks under way where `error` says that the clock went back: their instants may be wrong. */
-export async function dropStepped(db: Database, error: unknown): Promise<void> {
+export async function dropStepped(tools: Pick<SettleTools, 'db' | 'tapes'>, error: unknown): Promise<void> {
   if (codeOf(error) !== 'CLOCK_STEPPED') return
   for (const stream of STREAMS) {
-    const open = await findOpenWalk(db, stream)
-    if (open) await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'clock stepped'})
+    const open = await findOpenWalk(tools.db, stream)
+    if (open) await endWalk({...tools, stream}, open.walkId, {state: 'abandoned', how: 'clock stepped'})
   }
 }
 

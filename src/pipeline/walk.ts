@@ -7,7 +7,6 @@ import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {
-  dropWalk,
   findOpenWalk,
   findPast,
   listReadIds,
@@ -22,9 +21,8 @@ import {createNormaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
-import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
-import {type SettleTools, settleWalk} from './settle.ts'
+import {endWalk, type SettleTools, settleWalk} from './settle.ts'
 
 /** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
 const GROUP_PAGES = 50
@@ -48,7 +46,7 @@ export interface WalkTools extends SettleTools {
  * @throws ConfigError `SOURCE_PINNED`
  */
 export async function requireOwnSource(
-  db: Database,
+  {db, tapes}: Pick<SettleTools, 'db' | 'tapes'>,
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
@@ -56,7 +54,7 @@ export async function requireOwnSource(
   for (const stream of STREAMS) {
     const open = await findOpenWalk(db, stream)
     if (open && open.baseUrl !== baseUrl) {
-      await dropWalk(db, stream, open.walkId, {state: 'abandoned', how: 'another source'})
+      await endWalk({db, stream, tapes}, open.walkId, {state: 'abandoned', how: 'another source'})
     }
   }
 }
@@ -88,14 +86,14 @@ export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWal
     return await readPages(tools, walk, world)
   } catch (error) {
     if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES'].includes(codeOf(error))) {
-      await dropWalk(tools.db, tools.stream, walk.walkId, {state: 'abandoned', how: 'the list led nowhere'})
+      await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
     const stored = await findOpenWalk(tools.db, tools.stream)
     const isExcusable = stored !== undefined && (stored.resumed > 0 || !isYoung(stored, tools.config, world))
     if (!isCursorRefused || !isExcusable) throw error
     world.log.warn({walk_id: walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
-    await dropWalk(tools.db, tools.stream, walk.walkId, {state: 'abandoned', how: 'cursor refused'})
+    await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'cursor refused'})
     return readPages(tools, await startAnew(tools, world), world)
   }
 }
@@ -108,6 +106,10 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
   if (open.isComplete && tools.isDryRun) throw createWaiting(open)
+  if ((await tools.tapes.resume(open.walkId)) < open.pages) {
+    await endWalk(tools, open.walkId, {state: 'abandoned', how: 'its tape is not whole'})
+    return startAnew(tools, world)
+  }
   if (open.isComplete && isSame && isYoung(open, config, world)) return open
   if (open.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
@@ -117,7 +119,7 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   }
   if (isSame && open.nextCursor !== null && isYoung(open, config, world)) return resumeWalk(db, open)
   const how = isSame ? 'cursor too old' : 'another page size or filter'
-  await dropWalk(db, stream, open.walkId, {state: 'abandoned', how})
+  await endWalk(tools, open.walkId, {state: 'abandoned', how})
   return startAnew(tools, world)
 }
 
@@ -141,7 +143,8 @@ function requestOf(config: SourceConfig): WalkRequest {
   return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
 }
 
-async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world: World): Promise<OpenWalk> {
+async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
+  const {db, stream, config, runId, webhooks} = tools
   const past = await findPast(db, stream)
   const now = world.clock.now()
   const today = businessDateOf(now, config)
@@ -149,6 +152,7 @@ async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world
   const attempt = Math.floor(world.random() * 0x1000000)
   const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
   webhooks?.begin(walkId)
+  await beginTape(tools, walkId, businessDate)
   const walk = await startWalk(db, stream, {
     ...requestOf(config),
     walkId,
@@ -159,8 +163,32 @@ async function startAnew({db, stream, config, runId, webhooks}: WalkTools, world
   return walk
 }
 
+/** Begins the tape of a walk with what it was asked for, and what it will be judged by. */
+export async function beginTape(
+  {tapes, stream, config, accepted}: Pick<WalkTools, 'tapes' | 'stream' | 'config' | 'accepted'>,
+  walkId: string,
+  businessDate: string,
+): Promise<void> {
+  await tapes.begin(walkId, businessDate, {
+    kind: 'walk',
+    stream: stream.name,
+    ...requestOf(config),
+    businessDate,
+    timeZone: config.timeZone,
+    dayCutoff: config.dayCutoff,
+    detail: config.detail,
+    streams: config.streams,
+    limits: {
+      shrinkPct: config.shrinkLimitPct,
+      changePct: config.changeLimitPct,
+      growthPct: config.growthLimitPct,
+    },
+    accepted: [...accepted],
+  })
+}
+
 async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promise<OpenWalk> {
-  const {db, stream, client, config, accepted, isDryRun} = tools
+  const {db, stream, client, config, accepted, isDryRun, tapes} = tools
   const normalise = createNormaliser(stream)
   const expected = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
@@ -172,6 +200,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
 
   async function store(pages: PageGroup): Promise<void> {
     if (!pages.last) return
+    await tapes.store(walk.walkId)
     walk = await storePages(db, walk, pages, client.waitedMs - waitedBefore)
     if (walk.isComplete && !isDryRun && pages.last.envelope !== envelope) {
       await writeSetting(db, 'envelope', pages.last.envelope)
@@ -215,6 +244,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   }, REPORT_MS)
   try {
     for await (const page of walkPages(request, client, world)) {
+      tapes.take(walk.walkId, {frame: 'list', cursor: page.cursor, next: page.nextCursor}, page.received)
       group.add(page, normalise(page.records, page.observedAt))
       const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
       if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()

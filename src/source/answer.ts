@@ -1,4 +1,5 @@
 import {AuthError, ContractError} from '../errors.ts'
+import type {Received} from '../types.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import type {LimitedAnswer} from './rate-limit.ts'
 import {createFailing, createNotJson, createNotUtf8, createTooLarge, type Target} from './retry.ts'
@@ -14,6 +15,7 @@ export interface JsonAnswer {
   receivedAt: number
   /** Length of the body's text. */
   length: number
+  received: Received
 }
 
 /** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
@@ -22,6 +24,7 @@ export interface TextAnswer {
   text: string
   /** As of {@link JsonAnswer}. */
   observedAt: bigint
+  received: Received
 }
 
 /** One request and its whole answer. */
@@ -46,15 +49,15 @@ const NOT_NOW = new Set([408, 425])
  * 408, 425 and on what is not JSON
  */
 export function parseAnswer(exchange: Exchange, target: Target, base: URL): JsonAnswer {
-  const {status, headers, text, observedAt, receivedAt} = exchange
+  const {status, headers, text, observedAt, receivedAt, received} = exchange
   requireServed(exchange, target, base)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
   const body = parseBody(text)
   if (body instanceof SyntaxError) {
     if (status < 300) throw createNotJson(headers, body)
-    return {status, body: null, observedAt, receivedAt, length: text.length}
+    return {status, body: null, observedAt, receivedAt, length: text.length, received}
   }
-  return {status, body, observedAt, receivedAt, length: text.length}
+  return {status, body, observedAt, receivedAt, length: text.length, received}
 }
 
 /**

@@ -1,6 +1,6 @@
 import pLimit from 'p-limit'
 import {AuthError, LoantapeError} from '../errors.ts'
-import type {World} from '../types.ts'
+import type {Received, World} from '../types.ts'
 import {holdOutcome, readOutcome} from './read-ahead.ts'
 
 /** How single records, or what belongs to them, are asked for. */
@@ -19,7 +19,7 @@ export interface EachRequest {
 export type EachAnswer<Found> =
   | ({id: string; outcome: 'found'} & Found)
   /** 404 or 410 from a path that answered for another id in this run. */
-  | {id: string; outcome: 'gone'; status: number; observedAt: bigint}
+  | {id: string; outcome: 'gone'; status: number; observedAt: bigint; received?: Received}
   /** `reason` is a code: `HTTP_422`, `OTHER_RECORD`, `SOURCE_FAILING`. */
   | {id: string; outcome: 'failed'; reason: string}
 

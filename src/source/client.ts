@@ -5,6 +5,7 @@ import {DeferredError, LoantapeError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
+import type {ResponseHeaders} from './limit-headers.ts'
 import {createRateLimiter} from './rate-limit.ts'
 import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts'
 
@@ -111,16 +112,28 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
         signal: AbortSignal.any([signal, overdue.signal]),
       })
       answers.set(answer.statusCode, (answers.get(answer.statusCode) ?? 0) + 1)
-      const bytes = Buffer.from(await answer.body.arrayBuffer())
+      const {statusCode: status} = answer
+      const body = Buffer.from(await answer.body.arrayBuffer())
       const receivedAt = world.realClock.now()
       return {
-        status: answer.statusCode,
+        status,
         headers: answer.headers,
-        text: new TextDecoder().decode(bytes),
-        isUtf8: isUtf8(bytes),
+        text: new TextDecoder().decode(body),
+        isUtf8: isUtf8(body),
         observedAt,
         startedAt,
         receivedAt,
+        received: {
+          path: target.path,
+          query: Object.fromEntries(
+            Object.entries(query).filter((pair): pair is [string, string | number] => pair[1] !== undefined),
+          ),
+          status,
+          headers: pickHeaders(answer.headers),
+          requestedAt: observedAt,
+          receivedAt,
+          body,
+        },
       }
     } catch (error) {
       if (signal.aborted) throw error
@@ -176,6 +189,15 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
       await pool.destroy()
     },
   }
+}
+
+/** What is kept of an answer's headers: what they say of its content. */
+const KEPT_HEADERS = ['content-type', 'date', 'etag', 'last-modified', 'x-request-id']
+
+function pickHeaders(headers: ResponseHeaders): Record<string, string> {
+  return Object.fromEntries(
+    KEPT_HEADERS.flatMap((name) => (headers[name] === undefined ? [] : [[name, String(headers[name])]])),
+  )
 }
 
 /** A path may hold what must be escaped, or a query of its own. */

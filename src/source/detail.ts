@@ -1,10 +1,10 @@
-import type {WireRecord, World} from '../types.ts'
+import type {Received, WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
 
 /** What became of one id. */
-export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint}>
+export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
 
 /**
  * Fetches single records and hands them out in the order of their ids, see {@link askEach}.
@@ -25,13 +25,13 @@ export function fetchDetails(
   )
 }
 
-function readAnswer(id: string, {status, body, observedAt}: JsonAnswer): DetailAnswer {
-  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
+function readAnswer(id: string, {status, body, observedAt, received}: JsonAnswer): DetailAnswer {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt, received}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const record = isObject(body) ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
-  return {id, outcome: 'found', record, observedAt}
+  return {id, outcome: 'found', record, observedAt, received}
 }
 
 function isObject(value: unknown): value is WireRecord {

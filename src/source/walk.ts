@@ -62,9 +62,9 @@ export async function* walkPages(
     while (ahead) {
       const outcome: Awaited<typeof ahead> = await ahead
       ahead = null
-      const {body, observedAt, receivedAt, length} = readOutcome(outcome)
+      const {body, observedAt, receivedAt, length, received} = readOutcome(outcome)
       envelope ??= findEnvelope(body)
-      const page = createPage({cursor, observedAt, receivedAt, length}, body, envelope)
+      const page = createPage({cursor, observedAt, receivedAt, length, received}, body, envelope)
       if (page.records.length > request.pageSize * MOST_TIMES_PAGE) throw createOversized(request, page)
       const {nextCursor} = page
       progress.take(page)
@@ -91,7 +91,7 @@ export async function* walkPages(
 }
 
 function createPage(
-  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt' | 'length'>,
+  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt' | 'length' | 'received'>,
   body: unknown,
   envelope: Envelope,
 ): Page {

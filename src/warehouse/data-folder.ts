@@ -14,6 +14,8 @@ export interface DataFolder {
   /** The release of the last `build --select`, which is nobody's but its builder's. */
   scratch: string
   exports: string
+  /** What came in from outside, as it came. */
+  tapes: string
   /** The key of hashed personal data, where none is set. */
   hashKey: string
   /** Where the engine puts what does not fit into its memory. */
@@ -35,6 +37,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     current: join(root, 'current'),
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
+    tapes: join(root, 'tape'),
     hashKey: join(root, 'hash.key'),
     spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),
@@ -104,7 +107,7 @@ function requireWritableFolder(path: string, describe: (code: string) => Failure
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|hash\.key|accounting\.json)$)/
+  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

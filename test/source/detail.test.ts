@@ -62,6 +62,16 @@ const answer =
   (_request, response) =>
     sendJson(response, body, {status})
 
+const received = {
+  path: '/deals/1',
+  query: {},
+  status: 200,
+  headers: {},
+  requestedAt: 0n,
+  receivedAt: 0,
+  body: Buffer.alloc(0),
+}
+
 test('fetches every id, in order, out of the data envelope', async () => {
   const {answers, summary} = await fetchFrom(dealsExcept(), ['a', 'b', 'c', 'd', 'e', 'f', 'g'])
   expect(answers.map(({id, outcome}) => `${id} ${outcome}`)).toEqual(
@@ -90,7 +100,14 @@ test('any id but a dot segment becomes one segment of the path', async () => {
       const client = {
         getJson: async (path: string) => {
           asked.push(path)
-          return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0}
+          return {
+            status: 200,
+            body: {data: {id: idOf(path)}},
+            observedAt: 0n,
+            receivedAt: 0,
+            length: 0,
+            received,
+          }
         },
       }
       const {answers} = await drain(fetchDetails(ids, aRequest(), client, createTestWorld()))
@@ -273,7 +290,7 @@ test('never has more requests under way than allowed, nor pulls ids far ahead', 
       most = Math.max(most, underWay)
       await new Promise((resolve) => setImmediate(resolve))
       underWay -= 1
-      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0}
+      return {status: 200, body: {data: {id: idOf(path)}}, observedAt: 0n, receivedAt: 0, length: 0, received}
     },
   }
   for await (const _answer of fetchDetails(ids(), aRequest({concurrency: 3}), client, createTestWorld())) {

@@ -7,6 +7,7 @@ const SRC = join(ROOT, 'src')
 
 const STAGES = [
   'source',
+  'tape',
   'normalise',
   'load',
   'model',

@@ -83,6 +83,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_RETRIES: '2',
     LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
+    LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
   }
   const config = parseConfig(env, {readFile: () => ''})
   const createWorld = (now?: string): World => ({
@@ -170,7 +171,12 @@ export function startProcess(
   const {promise: ended, resolve, reject} = Promise.withResolvers<Ended>()
   const child = spawn(command, args, {
     cwd,
-    env: {PATH: process.env.PATH, NODE_COMPILE_CACHE: COMPILE_CACHE, ...env},
+    env: {
+      PATH: process.env.PATH,
+      XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME,
+      NODE_COMPILE_CACHE: COMPILE_CACHE,
+      ...env,
+    },
   })
   let [stdout, stderr] = ['', '']
   child.stdout.on('data', (chunk: Buffer) => {

@@ -84,6 +84,15 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
       observedAt,
       receivedAt: Number(observedAt / 1000n),
       length: 1000,
+      received: {
+        path: '/deals',
+        query: {},
+        status: 200,
+        headers: {},
+        requestedAt: observedAt,
+        receivedAt: Number(observedAt / 1000n),
+        body: Buffer.from(JSON.stringify(records)),
+      },
     }
     return {page, normalised: normalise(records, observedAt)}
   })

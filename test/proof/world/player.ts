@@ -32,6 +32,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
     LOANTAPE_SQL_DIR: join(root, 'sql'),
     LOANTAPE_ACCOUNTING_FILE: join(root, ACCOUNTS),
+    LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
   }
   const truth = createTruth()
   const books = openLedger()

@@ -1,0 +1,57 @@
+import type {Command} from 'commander'
+import {groupThousands} from '../money.ts'
+import {replaceTapeKey} from '../pipeline/tapes.ts'
+import {readTape, type VerifyResult, verifyTapes} from '../pipeline/verify.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+/** `loantape tape` and `loantape verify`. */
+export function addTape(program: Command, cli: Cli): void {
+  const tape = program.command('tape').description('what came in from outside, as it came')
+  tape
+    .command('cat')
+    .description('the lines of one tape as JSON, for jq and the like')
+    .argument('<walk>', 'id of a walk, or a date: what was read beside the walks of that day')
+    .action((unit: string, _options, command: Command) => {
+      const config = cli.readConfig(command.optsWithGlobals<CommonOptions>())
+      for (const line of readTape(config, unit)) cli.print(JSON.stringify(line))
+    })
+  tape
+    .command('new-key')
+    .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
+    .requiredOption('--why <reason>', 'kept in the ledger')
+    .action((_options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions & {why: string}>()
+      const config = cli.readConfig(options)
+      const result = replaceTapeKey(config, options.why, cli.createWorld(config))
+      cli.printResult(options, result, ({file, fingerprint, set_aside}) =>
+        [
+          `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
+          ...(set_aside === null ? [] : [`Set aside: ${set_aside}`]),
+        ].join('\n'),
+      )
+    })
+  program
+    .command('verify')
+    .description('examine the tapes: nothing is missing, and every byte is as it came')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<CommonOptions>()
+      const result = await verifyTapes(cli.readConfig(options))
+      cli.printResult(options, result, renderVerified)
+      if (result.outcome === 'damaged') cli.exitCode = 1
+    })
+}
+
+function renderVerified({tapes, lines, removed, since, problems}: VerifyResult): string {
+  return [
+    tapes === 0
+      ? 'There are no tapes yet.'
+      : `${groupThousands(String(tapes))} tapes with ${groupThousands(String(lines))} lines, since ${since}.`,
+    ...(removed > 0
+      ? [`${groupThousands(String(removed))} older ones were removed by \`loantape prune\`.`]
+      : []),
+    ...problems.map(({path, problem}) => `${path}: ${problem}.`),
+    ...(problems.length > 0
+      ? ['History, releases and books are as before. Bring these files back from a backup.']
+      : []),
+  ].join('\n')
+}

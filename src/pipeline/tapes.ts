@@ -1,0 +1,254 @@
+import {chmodSync, existsSync} from 'node:fs'
+import {join} from 'node:path'
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {
+  findTape,
+  findTapeKey,
+  listTapes,
+  noteTapeBegun,
+  noteTapeEnded,
+  noteTapeKey,
+  type TapeRow,
+} from '../ledger/tapes.ts'
+import {defaultKeyFile, makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
+import type {Frame, TapeLine} from '../tape/line.ts'
+import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
+import {createTape, resumeTape, type TapeWriter} from '../tape/write-tape.ts'
+import type {Received, World} from '../types.ts'
+import {VERSION} from '../version.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {setAside} from '../warehouse/warehouse.ts'
+
+/** How a unit ended: what was taken down became history, or did not. */
+export interface TapeOutcome {
+  outcome: 'settled' | 'refused' | 'abandoned' | 'dry run'
+  why?: string
+  /** Of what was settled: microseconds since the epoch. */
+  recordedAt?: bigint
+  [certificate: string]: unknown
+}
+
+/** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
+export interface Tapes extends AsyncDisposable {
+  readonly fingerprint: string
+  /** Begins the tape of a walk. */
+  begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
+  /** Goes on with the tape of a day, or begins it; returns what names it. */
+  beginOfDay(date: string, said: Record<string, unknown>): Promise<string>
+  /** Goes on with the tape of a walk; how many lists its whole lines hold, 0 where it is not there. */
+  resume(unit: string): Promise<number>
+  /** Adds an answer; it is on the disk once stored. */
+  take(unit: string, frame: Frame, received?: Received): void
+  store(unit: string): Promise<void>
+  /** Stores how a unit ended, before it ends so; one whose tape is gone ends without. */
+  conclude(unit: string, outcome: TapeOutcome): Promise<void>
+  /** Nobody writes this tape any more. */
+  finish(unit: string): Promise<void>
+  /** Ends the tapes of runs that died, but for those of walks that go on. */
+  finishLeft(goingOn: ReadonlySet<string>): Promise<void>
+}
+
+/**
+ * The key that tapes are sealed with, made where there has been none.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ */
+export function requireTapeKey(
+  {tapeKeyFile = defaultKeyFile()}: Pick<Config, 'tapeKeyFile'>,
+  {root}: DataFolder,
+  ledger: Ledger,
+  {realClock}: Pick<World, 'realClock'>,
+): TapeKey {
+  const pinned = findTapeKey(ledger)
+  const found = readTapeKey(tapeKeyFile, root)
+  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(tapeKeyFile, pinned, found)
+  const key = found ?? makeTapeKey(tapeKeyFile, root)
+  if (pinned === undefined) {
+    const since = new Date(realClock.now()).toISOString()
+    noteTapeKey(ledger, {fingerprint: key.fingerprint, since, why: null})
+  }
+  return key
+}
+
+/**
+ * Goes on with a new key, where the former is lost; one that is there is set aside beside it.
+ *
+ * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ */
+export function replaceTapeKey(
+  config: Pick<Config, 'dataDir' | 'tapeKeyFile'>,
+  why: string,
+  {realClock}: Pick<World, 'realClock'>,
+): {file: string; fingerprint: string; set_aside: string | null} {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const file = config.tapeKeyFile ?? defaultKeyFile()
+  const former = existsSync(file) ? setAside(file, realClock.now()) : null
+  const {fingerprint} = makeTapeKey(file, folder.root)
+  using ledger = openLedger(folder.ledger)
+  noteTapeKey(ledger, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
+  return {file, fingerprint, set_aside: former}
+}
+
+function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): ConfigError {
+  return new ConfigError({
+    code: found ? 'TAPE_KEY_CHANGED' : 'TAPE_KEY_LOST',
+    problem: `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+    kept: 'Nothing was changed; history, releases and books need no key.',
+    next: "Bring the key back. Where it is lost, so is what the tapes hold, and `loantape tape new-key --why '…'` goes on with another.",
+  })
+}
+
+/** Where a tape lies below the data folder. */
+function pathOf(unit: string, date: string): string {
+  return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
+}
+
+interface OpenTape {
+  row: Pick<TapeRow, 'unit' | 'path'>
+  writer: TapeWriter
+  outcome: string
+}
+
+/** Opens the tapes of a run. */
+export function openTapes(
+  {folder, ledger, key}: {folder: DataFolder; ledger: Ledger; key: TapeKey},
+  {realClock}: Pick<World, 'realClock'>,
+): Tapes {
+  const open = new Map<string, OpenTape>()
+  const now = () => new Date(realClock.now()).toISOString()
+  const tapeOf = (unit: string): OpenTape => {
+    const tape = open.get(unit)
+    if (!tape) throw new Error(`Tape '${unit}' is not open.`)
+    return tape
+  }
+
+  async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
+    const row = {unit, path: pathOf(unit, date)}
+    const before = listTapes(ledger).findLast(({head}) => head !== null)?.head ?? null
+    noteTapeBegun(ledger, {...row, fingerprint: key.fingerprint, begun_at: now()})
+    const writer = await createTape(join(folder.root, row.path), key)
+    open.set(unit, {row, writer, outcome: ''})
+    writer.add({frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
+    await writer.store()
+  }
+
+  async function goOn(row: TapeRow, end: TapeEnd): Promise<void> {
+    const path = join(folder.root, row.path)
+    chmodSync(path, 0o600)
+    open.set(row.unit, {row, writer: await resumeTape(path, key, end), outcome: ''})
+  }
+
+  const tapes: Tapes = {
+    fingerprint: key.fingerprint,
+    begin: create,
+    async beginOfDay(date, said) {
+      for (let number = 1; ; number += 1) {
+        const unit = number === 1 ? date : `${date}.${number}`
+        const row = findTape(ledger, unit)
+        // A file that the ledger does not know belongs to a later one than this.
+        if (!row && existsSync(join(folder.root, pathOf(unit, date)))) continue
+        if (!row) {
+          await create(unit, date, said)
+          return unit
+        }
+        const end = readEnd(folder, row, key).end
+        // One that is damaged stays as it is, for whoever brings it back.
+        if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+        noteTapeBegun(ledger, row)
+        await goOn(row, end)
+        tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
+        return unit
+      }
+    },
+    async resume(unit) {
+      const row = findTape(ledger, unit)
+      if (row?.ended_at !== null) return 0
+      const {end, lists} = readEnd(folder, row, key)
+      if (end) await goOn(row, end)
+      return lists
+    },
+    take(unit, frame, received) {
+      const {writer} = tapeOf(unit)
+      if (!received) return writer.add(frame)
+      const {body, requestedAt, receivedAt, path, query, status, headers} = received
+      writer.add(
+        {
+          ...frame,
+          request: {path, ...query},
+          status,
+          headers,
+          requested_at: formatMicros(requestedAt),
+          received_at: new Date(receivedAt).toISOString(),
+        },
+        body,
+      )
+    },
+    store: (unit) => tapeOf(unit).writer.store(),
+    async conclude(unit, {recordedAt, ...outcome}) {
+      if (!open.has(unit)) await tapes.resume(unit)
+      const tape = open.get(unit)
+      if (!tape) return
+      const recorded = recordedAt === undefined ? {} : {recorded_at: formatMicros(recordedAt)}
+      tape.writer.add({frame: 'outcome', ...outcome, ...recorded})
+      tape.outcome = outcome.outcome
+      await tape.writer.store()
+    },
+    async finish(unit) {
+      const tape = open.get(unit)
+      if (!tape) return
+      const {writer, outcome} = tape
+      const {sha256, bytes} = await writer.finish()
+      open.delete(unit)
+      await writer[Symbol.asyncDispose]()
+      noteTapeEnded(ledger, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+    },
+    async finishLeft(goingOn) {
+      for (const row of listTapes(ledger)) {
+        if (row.ended_at !== null || row.removed_at !== null || goingOn.has(row.unit)) continue
+        const {end, outcome} = readEnd(folder, row, key)
+        if (!end) {
+          noteTapeEnded(ledger, row.unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+          continue
+        }
+        await goOn(row, end)
+        if (outcome === undefined) await tapes.conclude(row.unit, {outcome: 'abandoned', why: 'its run died'})
+        else tapeOf(row.unit).outcome = outcome
+        await tapes.finish(row.unit)
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
+    },
+  }
+  return tapes
+}
+
+/** How far a tape that is being written got: its whole lines, how many lists are among them, and the outcome it ends with. */
+function readEnd(
+  folder: DataFolder,
+  row: Pick<TapeRow, 'path'>,
+  key: TapeKey,
+): {end: TapeEnd | undefined; lists: number; outcome: string | undefined} {
+  const path = join(folder.root, row.path)
+  if (!existsSync(path)) return {end: undefined, lists: 0, outcome: undefined}
+  let lists = 0
+  let last: TapeLine | undefined
+  const groups = readGroups(path, key)
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (next.done) {
+      const outcome = last?.frame.frame === 'outcome' ? String(last.frame.outcome) : undefined
+      return {end: next.value.groups === 0 ? undefined : next.value, lists, outcome}
+    }
+    lists += next.value.filter(({frame}) => frame.frame === 'list').length
+    last = next.value.at(-1) ?? last
+  }
+}
+
+/** Microseconds since the epoch as ISO 8601. */
+function formatMicros(micros: bigint): string {
+  const rest = String(micros % 1000n).padStart(3, '0')
+  return new Date(Number(micros / 1000n)).toISOString().replace('Z', rest === '000' ? 'Z' : `${rest}Z`)
+}

@@ -1,0 +1,90 @@
+import {createHash, randomBytes} from 'node:crypto'
+import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
+import {homedir} from 'node:os'
+import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
+import {ConfigError, codeOf} from '../errors.ts'
+import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+
+/** The key that tapes are sealed with. */
+export interface TapeKey {
+  /** 32 of them. */
+  bytes: Buffer
+  /** Names the key without giving it away: 16 hex digits. */
+  fingerprint: string
+}
+
+const KEY_TEXT = /^[0-9a-f]{64}$/
+
+/** Where the key lies that no setting names. */
+export function defaultKeyFile(): string {
+  return join(process.env.XDG_CONFIG_HOME || join(homedir(), '.config'), 'loantape', 'tape.key')
+}
+
+/** The key of 32 bytes. */
+export function createTapeKey(bytes: Buffer): TapeKey {
+  const digest = createHash('sha256').update('loantape tape key').update(bytes).digest('hex')
+  return {bytes, fingerprint: digest.slice(0, 16)}
+}
+
+/**
+ * Reads a key; undefined where its file is not there.
+ *
+ * @throws ConfigError `TAPE_KEY_PLACE` for a file inside the data folder, where whoever copies the folder would have both,
+ * `TAPE_KEY_UNREADABLE`
+ */
+export function readTapeKey(file: string, root: string): TapeKey | undefined {
+  requireOutside(file, root)
+  if (!existsSync(file)) return undefined
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8').trim()
+  } catch (cause) {
+    throw createUnreadable(file, `cannot be read (${codeOf(cause)})`, cause)
+  }
+  if (!KEY_TEXT.test(text)) throw createUnreadable(file, 'expected 64 hex digits')
+  return createTapeKey(Buffer.from(text, 'hex'))
+}
+
+/** Makes a new key, readable by its owner alone; a file that is there is not touched. */
+export function makeTapeKey(file: string, root: string): TapeKey {
+  requireOutside(file, root)
+  const bytes = randomBytes(32)
+  const temporary = `${file}.tmp-${process.pid}`
+  try {
+    mkdirSync(dirname(file), {recursive: true, mode: 0o700})
+    writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
+    moveIntoPlace(temporary, file)
+  } catch (cause) {
+    throw createUnreadable(file, `cannot be written (${codeOf(cause)})`, cause)
+  }
+  return createTapeKey(bytes)
+}
+
+function requireOutside(file: string, root: string): void {
+  const place = relative(followLinks(root), followLinks(file))
+  if (place.startsWith('..') || isAbsolute(place)) return
+  throw new ConfigError({
+    code: 'TAPE_KEY_PLACE',
+    problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
+    kept: 'Nothing was started.',
+    next: 'Name a file elsewhere, that backups of the data folder do not reach.',
+  })
+}
+
+/** The path with links followed, as far as it is there. */
+function followLinks(path: string): string {
+  const whole = resolve(path)
+  if (existsSync(whole)) return realpathSync(whole)
+  const parent = dirname(whole)
+  return parent === whole ? whole : join(followLinks(parent), basename(whole))
+}
+
+function createUnreadable(file: string, problem: string, cause?: unknown): ConfigError {
+  return new ConfigError({
+    code: 'TAPE_KEY_UNREADABLE',
+    problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`,
+    kept: 'Nothing was started; no tape was changed.',
+    next: 'Give loantape a key file that it may read, or a folder where it may make one.',
+    cause,
+  })
+}

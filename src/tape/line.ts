@@ -1,0 +1,76 @@
+import {isUtf8} from 'node:buffer'
+import {createHash} from 'node:crypto'
+import {z} from 'zod'
+
+/** What a line of a tape says: how a unit began, what was received, how it ended. */
+export const FRAME_KINDS = ['begin', 'list', 'detail', 'children', 'look', 'rates', 'outcome'] as const
+
+/** One line of a tape without its body. */
+export interface Frame {
+  frame: (typeof FRAME_KINDS)[number]
+  [field: string]: unknown
+}
+
+/** A line that was read. */
+export interface TapeLine {
+  frame: Frame
+  /** Of the body, also where that was dropped. */
+  sha256: string | undefined
+  /** As received, byte for byte; undefined where there was none, or it was dropped. */
+  body: Buffer | undefined
+  /** sha256 of the chain before and of this line without its body. */
+  chain: string
+}
+
+/** What the first line's chain follows. */
+export const CHAIN_START: string = '0'.repeat(64)
+
+/** Ends what the chain covers. Inside the text of JSON its quotes would be escaped. */
+const MARK = ',"chain":"'
+
+const frameSchema = z.looseObject({
+  frame: z.enum(FRAME_KINDS),
+  sha256: z.string().optional(),
+  encoding: z.literal('base64').optional(),
+})
+const bodySchema = z.object({body: z.string()})
+
+const digest = (content: string | Buffer) => createHash('sha256').update(content).digest('hex')
+
+/**
+ * Writes a line: the frame with the sha256 of its body, the chain, the body. A body that is no UTF-8 is kept as base64. The
+ * chain covers the digest, so that a body may be dropped one day.
+ */
+export function formatLine(
+  frame: Frame,
+  body: Buffer | undefined,
+  previous: string,
+): {text: string; chain: string} {
+  const isText = body === undefined || isUtf8(body)
+  const covered = JSON.stringify({
+    ...frame,
+    ...(body && {sha256: digest(body)}),
+    ...(!isText && {encoding: 'base64'}),
+  })
+  const chain = digest(`${previous}\n${covered}`)
+  const said =
+    body === undefined ? '' : `,"body":${JSON.stringify(body.toString(isText ? 'utf8' : 'base64'))}`
+  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${said}}`, chain}
+}
+
+/** Reads a line that follows `previous`; what is wrong with it where it does not. */
+export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
+  const end = text.indexOf(MARK)
+  if (end === -1) return {problem: 'it has no chain'}
+  const covered = `${text.slice(0, end)}}`
+  const chain = digest(`${previous}\n${covered}`)
+  if (!text.startsWith(chain, end + MARK.length)) return {problem: 'it does not follow the line before'}
+  const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
+  const said = text.slice(end + MARK.length + chain.length + 1)
+  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain}
+  const {body} = bodySchema.parse(JSON.parse(`{${said.slice(1)}`))
+  const received = Buffer.from(body, encoding ?? 'utf8')
+  return digest(received) === sha256
+    ? {frame, sha256, body: received, chain}
+    : {problem: 'its body is not what was received'}
+}

@@ -1,0 +1,95 @@
+import {closeSync, fstatSync, openSync, readSync} from 'node:fs'
+import {UnexpectedError} from '../errors.ts'
+import type {TapeKey} from './key.ts'
+import {CHAIN_START, parseLine, type TapeLine} from './line.ts'
+import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} from './seal.ts'
+
+/** How far a tape could be read. */
+export interface TapeEnd {
+  groups: number
+  lines: number
+  /** Where its last whole group ends. */
+  bytes: number
+  /** Of its last whole line. */
+  chain: string
+  /** What is wrong with what follows; null where nothing does. */
+  problem: string | null
+}
+
+/**
+ * Reads a tape group by group, so that its length costs no memory.
+ *
+ * @returns how far it could be read, as the generator's return value
+ * @throws UnexpectedError `TAPE_KEY_WRONG` when it is sealed with another key
+ */
+export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], TapeEnd, undefined> {
+  const file = openSync(path, 'r')
+  try {
+    const {size} = fstatSync(file)
+    const read = (from: number, length: number) => {
+      const bytes = Buffer.alloc(Math.min(length, size - from))
+      readSync(file, bytes, 0, bytes.length, from)
+      return bytes
+    }
+    const end: TapeEnd = {groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+    const fingerprint = parseHeader(read(0, HEADER_BYTES))
+    if (fingerprint === null) return {...end, problem: 'it does not begin as a tape'}
+    if (fingerprint !== key.fingerprint) throw createWrongKey(path, fingerprint, key)
+    end.bytes = HEADER_BYTES
+    while (end.bytes < size) {
+      const from = end.bytes + LENGTH_BYTES
+      const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
+      if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
+      const text = openGroup(read(from, length), end.groups, key)
+      if (text === null) return {...end, problem: 'its bytes are not those that were written'}
+      const lines: TapeLine[] = []
+      let {chain} = end
+      for (const line of text.split('\n').slice(0, -1)) {
+        const parsed = parseLine(line, chain)
+        if ('problem' in parsed) return {...end, problem: parsed.problem}
+        ;({chain} = parsed)
+        lines.push(parsed)
+      }
+      end.bytes = from + length
+      end.chain = chain
+      end.groups += 1
+      end.lines += lines.length
+      yield lines
+    }
+    return end
+  } finally {
+    closeSync(file)
+  }
+}
+
+/**
+ * Reads every line of a tape that is whole.
+ *
+ * @throws UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
+ */
+export function* readLines(path: string, key: TapeKey): Generator<TapeLine, TapeEnd, undefined> {
+  const groups = readGroups(path, key)
+  for (let next = groups.next(); ; next = groups.next()) {
+    if (!next.done) {
+      yield* next.value
+      continue
+    }
+    const {lines, problem} = next.value
+    if (problem === null) return next.value
+    throw new UnexpectedError({
+      code: 'TAPE_DAMAGED',
+      problem: `Tape '${path}' after line ${lines}: ${problem}.`,
+      kept: 'What was computed from it is in the warehouse as before.',
+      next: 'Bring this file back from a backup.',
+    })
+  }
+}
+
+function createWrongKey(path: string, sealedWith: string, key: TapeKey): UnexpectedError {
+  return new UnexpectedError({
+    code: 'TAPE_KEY_WRONG',
+    problem: `Tape '${path}' is sealed with key ${sealedWith}: the key at hand is ${key.fingerprint}.`,
+    kept: 'Nothing was changed.',
+    next: 'Name the file of the former key in LOANTAPE_TAPE_KEY_FILE.',
+  })
+}

@@ -1,0 +1,219 @@
+import {createHash} from 'node:crypto'
+import {
+  chmodSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(250))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+interface Line {
+  frame: string
+  body?: string
+  sha256?: string
+  outcome?: string
+  why?: string
+  cursor?: string | null
+  id?: string
+  [field: string]: unknown
+}
+
+async function readTape(unit: string): Promise<Line[]> {
+  const {stdout, stderr} = await lab.run(['tape', 'cat', unit])
+  expect(stderr).toBe('')
+  return stdout
+    .split('\n')
+    .filter(Boolean)
+    .map((line) => JSON.parse(line) as Line)
+}
+
+const verify = async () => JSON.parse((await lab.run(['verify', '--json'])).stdout)
+
+/** The walk a tape is of. */
+const walkOf = (path: string) => /w_[^.]+/.exec(path)?.[0] ?? ''
+
+/** Every file of the tape folder, below the data folder. */
+const listTapeFiles = () =>
+  readdirSync(join(lab.folder.root, 'tape'), {recursive: true, encoding: 'utf8'})
+    .filter((name) => name.endsWith('.zst'))
+    .map((name) => join('tape', name))
+    .sort()
+
+test('a walk puts every answer on its tape as it came, and how it ended', async () => {
+  const {certificate} = await lab.walk(DAY_1)
+  const lines = await readTape(certificate.walkId)
+  expect(lines[0]).toMatchObject({
+    frame: 'begin',
+    unit: certificate.walkId,
+    stream: 'deal',
+    businessDate: '2026-02-02',
+    before: null,
+    limits: {shrinkPct: 5, changePct: 20, growthPct: 100},
+  })
+  const lists = lines.filter(({frame}) => frame === 'list')
+  expect(lists).toHaveLength(3)
+  expect(lists.map(({cursor}) => cursor === null)).toEqual([true, false, false])
+  for (const {body = '', sha256} of lists)
+    expect(createHash('sha256').update(body).digest('hex')).toBe(sha256)
+  const listed = lists.flatMap(({body = ''}) => (JSON.parse(body) as {data: {id: string}[]}).data)
+  expect(listed).toHaveLength(250)
+  const details = lines.filter(({frame}) => frame === 'detail')
+  expect(details).toHaveLength(250)
+  expect(lines.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled'})
+  expect(JSON.stringify(lines)).not.toContain('sk_test')
+  const [row] = await lab.queryHistory(
+    `select strftime(recorded_at, '%Y-%m-%dT%H:%M:%S') as at from walk where walk_id = '${certificate.walkId}'`,
+  )
+  expect(String(lines.at(-1)?.recorded_at)).toContain(row?.at)
+})
+
+test('a killed walk goes on with its tape, which holds each page of the list', async () => {
+  const onStep = (step: string) => {
+    if (step === 'pages stored') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 2}, world: {onStep}}))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
+  expect(certificate.resumed).toBe(1)
+  const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
+  const cursors = new Set(lists.map(({cursor}) => cursor))
+  expect(cursors.size).toBe(125)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
+})
+
+test.each([
+  ['gone', 0],
+  ['cut shorter than what was stored', 0.5],
+])('a killed walk whose tape is %s begins anew', async (_, share) => {
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 10}, world: {onStep}}))
+  const [path = ''] = listTapeFiles()
+  const file = join(lab.folder.root, path)
+  const whole = readFileSync(file)
+  if (share === 0) rmSync(file)
+  else writeFileSync(file, whole.subarray(0, whole.length * share))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 10}})
+  expect(certificate.resumed).toBe(0)
+  expect(path).not.toContain(certificate.walkId)
+  expect(
+    await lab.queryHistory('select state, ended_how from walk order by recorded_at nulls first'),
+  ).toEqual([
+    {state: 'abandoned', ended_how: 'its tape is not whole'},
+    {state: 'applied', ended_how: 'complete'},
+  ])
+  if (share > 0) expect((await readTape(walkOf(path))).at(-1)).toMatchObject({outcome: 'abandoned'})
+})
+
+test('refused walks and dry runs say so on their tapes', async () => {
+  await lab.walk(DAY_1)
+  for (const {id} of someDeals(250).slice(0, 100)) lab.service.store.remove(id)
+  await failureOf(lab.walk(DAY_2))
+  const [, refused = ''] = listTapeFiles()
+  expect((await readTape(walkOf(refused))).at(-1)).toMatchObject({
+    outcome: 'refused',
+    why: expect.stringContaining('100 of 250 known deals are absent'),
+  })
+  await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
+  const dry = listTapeFiles().find(
+    (path) => ![refused].includes(path) && path.includes('w_') && path > refused,
+  )
+  expect((await readTape(walkOf(dry ?? ''))).at(-1)).toMatchObject({outcome: 'dry run'})
+})
+
+test('a tape that is missing, swapped, renamed or changed is found', async () => {
+  await lab.walk(DAY_1)
+  await lab.walk(DAY_2)
+  const [one = '', two = ''] = listTapeFiles().map((path) => join(lab.folder.root, path))
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
+  const kept = `${lab.folder.root}.kept`
+
+  renameSync(one, kept)
+  expect((await verify()).problems).toEqual([{path: expect.any(String), problem: 'it is not there'}])
+  renameSync(two, one)
+  renameSync(kept, two)
+  expect((await verify()).problems.map(({problem}: {problem: string}) => problem)).toEqual([
+    'it is not the file that was finished',
+    'it is not the file that was finished',
+  ])
+  renameSync(two, kept)
+  renameSync(one, two)
+  renameSync(kept, one)
+  expect(await verify()).toMatchObject({outcome: 'whole'})
+
+  renameSync(one, one.replace('w_', 'x_'))
+  expect((await verify()).problems.map(({problem}: {problem: string}) => problem).sort()).toEqual([
+    'it is not there',
+    'the ledger knows no tape of this name',
+  ])
+  renameSync(one.replace('w_', 'x_'), one)
+
+  const bytes = readFileSync(one)
+  bytes[bytes.length >> 1]! ^= 1
+  chmodSync(one, 0o600)
+  writeFileSync(one, bytes)
+  const ended = await lab.run(['verify'])
+  expect(ended.code).toBe(1)
+  expect(ended.stdout).toContain('it is not the file that was finished')
+  expect(ended.stdout).toContain('Bring these files back from a backup.')
+})
+
+test('without the key everything but the tapes works, and a sync says what is lost and how to go on', async () => {
+  await lab.sync(DAY_1)
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  expect(statSync(file).mode & 0o777).toBe(0o600)
+  rmSync(file)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect((await lab.run(['export', 'csv'])).code).toBe(0)
+  expect((await lab.run(['status'])).code).toBe(0)
+  const refused = await failureOf(lab.sync(DAY_2))
+  expect(refused).toMatchObject({code: 'TAPE_KEY_LOST', exitCode: 2})
+  expect(refused.message).toContain('tape new-key')
+  expect(existsSync(file)).toBe(false)
+  expect((await lab.run(['tape', 'new-key', '--why', 'the disk died'])).code).toBe(0)
+  await lab.sync(DAY_2)
+  const {problems} = await verify()
+  expect(problems).toEqual([{path: expect.any(String), problem: expect.stringContaining('sealed with key')}])
+})
+
+test('a key inside the data folder, or one that is no key, is refused', async () => {
+  const inside = join(lab.folder.root, 'tape.key')
+  expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
+    code: 'TAPE_KEY_PLACE',
+  })
+  const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  writeFileSync(file, 'not a key')
+  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_UNREADABLE'})
+})
+
+test('prune removes tapes when their days are over, and verify says so', async () => {
+  await lab.walk(DAY_1)
+  await lab.walk(DAY_2)
+  const later = lab.createWorld(DAY_2)
+  later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
+  const {pruneData} = await import('../../src/pipeline/prune.ts')
+  const {tapes} = await pruneData(lab.config, {isDryRun: false}, later)
+  expect(tapes).toHaveLength(2)
+  expect(listTapeFiles()).toEqual([])
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 0, removed: 2})
+  const unknown = await lab.run(['tape', 'cat', walkOf(tapes[0] ?? '')])
+  expect(unknown.stderr).toContain('removed as old')
+})
