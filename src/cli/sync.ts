@@ -16,7 +16,11 @@ export function addSync(program: Command, cli: Cli): void {
   program
     .command('sync')
     .description('walk the source, load what changed, build, check and release the portfolio tables')
-    .option('--accept <what>', `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`)
+    .option(
+      '--accept <what>',
+      `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
+      (word: string, before?: string) => (before === undefined ? word : `${before},${word}`),
+    )
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')

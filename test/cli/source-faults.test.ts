@@ -190,14 +190,18 @@ test.concurrent('one unreadable record is set aside and the run goes on', async 
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '60'}])
 })
 
-test.concurrent('a walk that lost more deals than a day can explain is refused until accepted', async () => {
+test.concurrent.each([
+  [['--accept-shrink']],
+  [['--accept', 'shrink', '--accept', 'growth']],
+  [['--accept', 'growth,shrink']],
+])('a walk that lost more deals than a day can explain is refused until accepted: %j', async (accept) => {
   const {folder, sync, spoilPages} = openCase()
   spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
   const failure = readFailure(await sync({}, '--no-detail'))
   expect(failure).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
   expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
   expect(await readStanding(folder)).toEqual(before)
-  expect(readJson(await sync({}, '--no-detail', '--accept-shrink'))).toMatchObject({outcome: 'released'})
+  expect(readJson(await sync({}, '--no-detail', ...accept))).toMatchObject({outcome: 'released'})
 })
 
 const spoilDeals = (change: (deal: object, index: number) => object[]): Fault => ({

@@ -5,7 +5,7 @@ import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 import {drawStory} from './world/draw.ts'
 import {Finding} from './world/finding.ts'
 import {play} from './world/player.ts'
-import {type Failed, shrinkStory} from './world/shrink.ts'
+import {cutAfter, type Failed, shrinkStory} from './world/shrink.ts'
 import type {Story} from './world/story.ts'
 import {tellStory} from './world/tell.ts'
 
@@ -31,7 +31,7 @@ export async function proveWorld(request: WorldRequest): Promise<Proved> {
       await play(story, {note: (name) => tally.add(name), command: () => undefined})
     } catch (error) {
       if (!(error instanceof Finding)) throw error
-      const failed = {story, finding: error}
+      const failed = {story: cutAfter(story, error.place), finding: error}
       throw describe(shrinkMs > 0 ? await shrinkStory(failed, shrinkMs) : failed, `${seed}-${run}`)
     }
   })

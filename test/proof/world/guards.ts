@@ -25,7 +25,10 @@ export function listExpected({event, before, plan, isApplied, isStepped}: Judged
   const {ahead} = event
   const now = Date.parse(event.at) + (ahead?.page === 1 ? ahead.hours * 3_600_000 : 0)
   if (now + SMALL_STEP_MS <= before.startedAt) return ['CLOCK_BACKWARDS']
-  if (now + SMALL_STEP_MS <= before.endedAt || isStepped) return ['CLOCK_STEPPED']
+  if (now + SMALL_STEP_MS <= before.endedAt) return ['CLOCK_STEPPED']
+  // A list may lead nowhere before the clock has gone back.
+  const early = plan ? [] : listEnds({event, plan, isApplied}).filter((code) => code !== '')
+  if (isStepped) return ['CLOCK_STEPPED', ...early]
   const ends = listEnds({event, plan, isApplied})
   return event.diskKib === undefined ? ends : [...new Set([...ends, '', 'DISK_FULL', 'DISK_FAULT'])]
 }
@@ -35,7 +38,10 @@ function listEnds({event, plan, isApplied}: Pick<Judged, 'event' | 'plan' | 'isA
   const {faults = []} = event
   if (!plan) {
     const isBroken = faults.some(({is}) => is === 'bytes')
-    const isFailing = faults.some((fault) => 'times' in fault && fault.is !== '429' && fault.times > RETRIES)
+    const failures = faults.filter((fault) => 'times' in fault && fault.is !== '429')
+    const timesOf = (page: number) =>
+      failures.reduce((sum, one) => sum + ('times' in one && one.page === page ? one.times : 0), 0)
+    const isFailing = failures.some((fault) => 'times' in fault && timesOf(fault.page) > RETRIES)
     const loops = faults.some(({is}) => is === 'stuck' || is === 'endless')
     const codes = [
       ...(isFailing ? ['SOURCE_FAILING', 'SOURCE_UNREACHABLE'] : []),

@@ -13,7 +13,7 @@ import {READABLE, startSource, UNREADABLE} from './source.ts'
 import {ACCOUNTS, command, type Listener, noteRefresh, type Stage} from './stage.ts'
 import {type Event, laterDate, localTime, type Story, type Sync} from './story.ts'
 import {listMonths, listTables} from './tables.ts'
-import {createTruth} from './truth.ts'
+import {createTruth, type Truth} from './truth.ts'
 import {visitSource} from './visit.ts'
 
 /** Plays a story to its end. Throws a {@link Finding} at the first thing that is not as it must be. */
@@ -127,7 +127,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   const {truth, root, listener} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
   const day = last && laterDate(last, -days)
-  if (!stage.copies.history || day < first) return
+  if (isBehind(stage) || day < first) return
   const out = join(root, 'past.duckdb')
   const {code, stderr} = await command(stage, ['build', '--as-of', day, '--out', out], at)
   if (code !== 0) throw new Finding(`build: expected success, seen ${stderr}`)
@@ -139,7 +139,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
 async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, listener} = stage
   const last = truth.walks.at(-1)
-  if (!last || !stage.copies.history) return
+  if (!last || isBehind(stage)) return
   for (const profile of profiles) {
     let isWhole = true
     for (const month of listMonths(truth, last.on))
@@ -149,6 +149,11 @@ async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>
     books.requireBalances(profile, truth, story.booksEnded)
     listener.note('balances compared')
   }
+}
+
+/** Whether the copy that exports and builds read lacks what the warehouse holds, as after a run that died between the two. */
+function isBehind({copies, truth}: Stage): boolean {
+  return copies.history?.walks.length !== truth.walks.length
 }
 
 /** NetSuite takes ten digits before the point. */
@@ -167,17 +172,20 @@ async function exportMonth(stage: Stage, profile: string, month: string, at: str
     throw new Finding('export: handed out from a history that lacks what was handed out before')
   if (error === 'JOURNAL_HISTORY' && lacks.perhaps) {
     const trueUp = await command(stage, ['period', 'true-up', '--issue'], at)
+    if (trueUp.error === 'JOURNAL_FILE' && hasHuge(truth)) return false
     if (trueUp.code !== 0) throw new Finding(`true-up: expected success, seen ${trueUp.stderr}`)
     listener.note('trued up')
     books.importNew(join(data, 'exports'), truth.walks)
     books.trueUp(truth.walks)
     ;({code, error, stderr} = await command(stage, args, at))
   }
-  const sightings = [...truth.deals.values()].flat()
-  const isHuge = sightings.some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)
-  if (error === 'JOURNAL_FILE' && profile === 'netsuite' && isHuge) return false
+  if (error === 'JOURNAL_FILE' && profile === 'netsuite' && hasHuge(truth)) return false
   if (code !== 0) throw new Finding(`export: expected success, seen ${error}: ${stderr}`)
   return true
+}
+
+function hasHuge({deals}: Truth): boolean {
+  return [...deals.values()].flat().some(({fields}) => (fields?.amount ?? 0n) > MOST_OF_NETSUITE)
 }
 
 async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 'reopen'}>): Promise<void> {

@@ -52,7 +52,7 @@ export async function shrinkStory(failed: Failed, budgetMs: number): Promise<Fai
 }
 
 /** What comes after the event at which something was wrong had no part in it. */
-function cutAfter(story: Story, place: number | undefined): Story {
+export function cutAfter(story: Story, place: number | undefined): Story {
   return place === undefined ? story : {...story, events: story.events.slice(0, place + 1)}
 }
 

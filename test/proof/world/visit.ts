@@ -55,8 +55,6 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
   const expected = listExpected({event, before, ...progress})
   if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
   if (progress.wrong) throw progress.wrong
-  if (progress.isApplied && progress.isStepped)
-    throw new Finding('clock: it went back under the walk, which was applied')
   if (progress.refusals.length > 0)
     throw new Finding(`guard: ${progress.refusals.join('; ')}, and the walk was applied`)
   if (isKilled) return undefined
@@ -115,6 +113,7 @@ function reach({stage, event, progress}: Run, step: string, now: number): void {
   }
   if (step === 'changes applied') {
     progress.isApplied = true
+    if (progress.isStepped) progress.refusals.push('CLOCK_STEPPED expected')
     const refusals = listRefusals(progress.plan, event.accept)
     if (refusals.length > 0)
       progress.refusals.push(`${refusals.join(' or ')} expected of ${show(progress.plan)}`)
