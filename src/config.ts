@@ -1,3 +1,5 @@
+import {homedir} from 'node:os'
+import {join} from 'node:path'
 import {z} from 'zod'
 import {isCalendarDate} from './clock.ts'
 import {ConfigError, codeOf} from './errors.ts'
@@ -67,6 +69,8 @@ export interface Settings {
 export interface Config extends Settings {
   /** The query of the base URL, `?key=…`: nothing but requests holds it. */
   baseUrlQuery?: string | undefined
+  /** Where the key of tapes is made that no setting names. */
+  defaultKeyFile: string
 }
 
 const configSchema = z.object(SETTINGS)
@@ -152,7 +156,9 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
       next: 'Mend the settings named above; docs/configuration.md describes each.',
     })
   }
-  const {baseUrl, ...settings} = parsed.data
+  const {baseUrl, ...parsedSettings} = parsed.data
+  const configHome = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
+  const settings = {...parsedSettings, defaultKeyFile: join(configHome, 'loantape', 'tape.key')}
   if (baseUrl === undefined) return settings
   const {name, query} = splitSourceAddress(baseUrl)
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
@@ -183,8 +189,16 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
 }
 
 /** The settings as a table for people: secrets masked. */
-export function maskConfig({baseUrlQuery, ...config}: Config): Record<string, string | number | null> {
-  const shown = baseUrlQuery === undefined ? config : {...config, baseUrl: `${config.baseUrl}${baseUrlQuery}`}
+export function maskConfig({
+  baseUrlQuery,
+  defaultKeyFile,
+  ...config
+}: Config): Record<string, string | number | null> {
+  const shown = {
+    ...config,
+    tapeKeyFile: config.tapeKeyFile ?? defaultKeyFile,
+    ...(baseUrlQuery !== undefined && {baseUrl: `${config.baseUrl}${baseUrlQuery}`}),
+  }
   return Object.fromEntries(
     Object.entries(shown).map(([key, value]) => [
       envNameOf(key),

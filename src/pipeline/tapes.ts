@@ -12,7 +12,7 @@ import {
   noteTapeKey,
   type TapeRow,
 } from '../ledger/tapes.ts'
-import {defaultKeyFile, makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
+import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
 import {createTape, resumeTape, type TapeWriter} from '../tape/write-tape.ts'
@@ -56,7 +56,7 @@ export interface Tapes extends AsyncDisposable {
  * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
  */
 export function requireTapeKey(
-  {tapeKeyFile = defaultKeyFile()}: Pick<Config, 'tapeKeyFile'>,
+  {defaultKeyFile, tapeKeyFile = defaultKeyFile}: Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>,
   {root}: DataFolder,
   ledger: Ledger,
   {realClock}: Pick<World, 'realClock'>,
@@ -78,13 +78,13 @@ export function requireTapeKey(
  * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
  */
 export function replaceTapeKey(
-  config: Pick<Config, 'dataDir' | 'tapeKeyFile'>,
+  config: Pick<Config, 'dataDir' | 'tapeKeyFile' | 'defaultKeyFile'>,
   why: string,
   {realClock}: Pick<World, 'realClock'>,
 ): {file: string; fingerprint: string; set_aside: string | null} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const file = config.tapeKeyFile ?? defaultKeyFile()
+  const file = config.tapeKeyFile ?? config.defaultKeyFile
   const former = existsSync(file) ? setAside(file, realClock.now()) : null
   const {fingerprint} = makeTapeKey(file, folder.root)
   using ledger = openLedger(folder.ledger)

@@ -4,7 +4,7 @@ import type {Config} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findTape, listTapes, type TapeRow} from '../ledger/tapes.ts'
-import {defaultKeyFile, readTapeKey, type TapeKey} from '../tape/key.ts'
+import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -90,7 +90,7 @@ function listFiles({root, tapes}: DataFolder): string[] {
     .sort()
 }
 
-function requireKey({tapeKeyFile = defaultKeyFile()}: Config, {root}: DataFolder): TapeKey {
+function requireKey({defaultKeyFile, tapeKeyFile = defaultKeyFile}: Config, {root}: DataFolder): TapeKey {
   const key = readTapeKey(tapeKeyFile, root)
   if (key) return key
   throw new ConfigError({

@@ -1,6 +1,5 @@
 import {createHash, randomBytes} from 'node:crypto'
 import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
-import {homedir} from 'node:os'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {ConfigError, codeOf} from '../errors.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
@@ -14,11 +13,6 @@ export interface TapeKey {
 }
 
 const KEY_TEXT = /^[0-9a-f]{64}$/
-
-/** Where the key lies that no setting names. */
-export function defaultKeyFile(): string {
-  return join(process.env.XDG_CONFIG_HOME || join(homedir(), '.config'), 'loantape', 'tape.key')
-}
 
 /** The key of 32 bytes. */
 export function createTapeKey(bytes: Buffer): TapeKey {

@@ -12,8 +12,10 @@ const parse = (env: Record<string, string>) => parseConfig(env, noFiles)
 const refusalOf = (env: Record<string, string>) => failureOf((async () => parse(env))())
 
 test('settings that are not given have their defaults', () => {
-  expect(parse({})).toEqual({
+  expect(parse({HOME: '/home/ann'})).toEqual({
     dataDir: './data',
+    defaultKeyFile: '/home/ann/.config/loantape/tape.key',
+    tapeDays: 400,
     ratePerSecond: 5,
     rateBurst: 5,
     pageSize: 100,
@@ -44,6 +46,11 @@ test('settings that are not given have their defaults', () => {
     alarmMaxAgeHours: 26,
     alarmQuarantine: 10,
   })
+})
+
+test('the key of tapes is made in the configuration folder that the system names', () => {
+  const {defaultKeyFile} = parse({HOME: '/home/ann', XDG_CONFIG_HOME: '/etc/ann'})
+  expect(defaultKeyFile).toBe('/etc/ann/loantape/tape.key')
 })
 
 test('an empty variable counts as one that is not set', () => {

@@ -11,6 +11,14 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {storeEvent} from '../../src/ledger/webhook-events.ts'
+import {applyEvents} from '../../src/pipeline/events.ts'
+import {pruneData} from '../../src/pipeline/prune.ts'
+import {ingestRates} from '../../src/pipeline/rates.ts'
+import {replayQuarantine} from '../../src/pipeline/replay.ts'
+import {refreshHistory} from '../../src/warehouse/history.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -56,6 +64,13 @@ const listTapeFiles = () =>
     .filter((name) => name.endsWith('.zst'))
     .map((name) => join('tape', name))
     .sort()
+
+/** The files of the data folder that hold a text. */
+function findFilesWith(text: string): string[] {
+  const entries = readdirSync(lab.folder.root, {recursive: true, withFileTypes: true})
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
+  return files.filter((file) => readFileSync(file).includes(text))
+}
 
 test('a walk puts every answer on its tape as it came, and how it ended', async () => {
   const {certificate} = await lab.walk(DAY_1)
@@ -209,11 +224,81 @@ test('prune removes tapes when their days are over, and verify says so', async (
   await lab.walk(DAY_2)
   const later = lab.createWorld(DAY_2)
   later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
-  const {pruneData} = await import('../../src/pipeline/prune.ts')
   const {tapes} = await pruneData(lab.config, {isDryRun: false}, later)
   expect(tapes).toHaveLength(2)
   expect(listTapeFiles()).toEqual([])
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 0, removed: 2})
   const unknown = await lab.run(['tape', 'cat', walkOf(tapes[0] ?? '')])
   expect(unknown.stderr).toContain('removed as old')
+})
+
+test('what webhooks, feeds and replays bring shares the tape of its day', async () => {
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 1},
+    fault: {
+      kind: 'mutate',
+      change(body) {
+        Object.assign((body as {data: object[]}).data[0] ?? {}, {loan_amount: 'much'})
+        return body
+      },
+    },
+  })
+  await lab.walk(DAY_1)
+  lab.service.faults.clear()
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    storeEvent(ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_000002'}, Date.now())
+  }
+  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
+  expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
+
+  const feed = join(lab.folder.root, '..', 'rates.csv')
+  writeFileSync(feed, 'date,value\n2026-02-02,0.05\n')
+  const ratesFile = join(lab.folder.root, '..', 'rates.json')
+  const described = {name: 'fed', rate_name: 'sofr', format: 'csv', date: 'date', value: 'value', file: feed}
+  writeFileSync(ratesFile, JSON.stringify({feeds: [described]}))
+  expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
+
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run(
+      `update warehouse.raw.quarantine set record = json_merge_patch(record, '{"loan_amount": 5}')`,
+    )
+    await refreshHistory(db, lab.folder)
+  }
+  expect(await replayQuarantine(lab.config, noon)).toMatchObject({replayed: 1})
+
+  const lines = await readTape('2026-02-03')
+  expect(lines.map(({frame, kind, outcome}) => [frame, kind ?? outcome])).toEqual([
+    ['begin', 'look'],
+    ['look', undefined],
+    ['outcome', 'settled'],
+    ['begin', 'rates'],
+    ['rates', undefined],
+    ['outcome', 'settled'],
+    ['begin', 'replay'],
+    ['outcome', 'settled'],
+  ])
+  expect(lines[1]?.body).toContain('"status":"funded"')
+  expect(lines[4]?.body).toBe('date,value\n2026-02-02,0.05\n')
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2})
+})
+
+test('of borrowers a tape holds nothing but what is stored, and no file of the folder shows a name', async () => {
+  lab.service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'adalbert@example.com', 1, 0)`,
+  )
+  await lab.sync(DAY_1, {config: {streams: 'deals,borrowers'}})
+  const [walk] = await lab.queryHistory(`select walk_id from walk where stream = 'borrower'`)
+  const lines = await readTape(String(walk?.walk_id))
+  const about = lines.filter(({frame, parent}) => frame === 'children' && parent === 'deal_000001')
+  expect(about).toMatchObject([{outcome: 'listed', page: 1, received_sha256: expect.any(String)}])
+  expect(about[0]?.body).toContain('bor_1')
+  const shown = JSON.stringify(lines)
+  for (const name of ['Adalbert', 'Querfeldein', 'adalbert@example.com']) {
+    expect(shown).not.toContain(name)
+    expect(findFilesWith(name)).toEqual([])
+  }
 })
