@@ -8,11 +8,11 @@ COPY bin ./bin
 COPY src ./src
 COPY sql ./sql
 COPY jobs ./jobs
-RUN install -d -m 700 -o node -g node /data
+RUN install -d -m 700 -o node -g node /data /key
 USER node
-# The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data).
-VOLUME /data
-ENV LOANTAPE_DATA_DIR=/data
+# The root file system may be read-only (docker run --read-only --tmpfs /tmp -v loantape:/data -v loantape-key:/key).
+VOLUME ["/data", "/key"]
+ENV LOANTAPE_DATA_DIR=/data LOANTAPE_TAPE_KEY_FILE=/key/tape.key
 # Node itself is process 1, so that it gets SIGTERM.
 ENTRYPOINT ["node", "--max-semi-space-size=2", "/app/bin/loantape.js"]
 CMD ["status"]

@@ -7,12 +7,14 @@ import {readTargets} from '../delivery/target.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
 import {describeLost, readStanding} from '../export/journal-origin.ts'
 import {openLedger} from '../ledger/ledger.ts'
+import {findTapeKey} from '../ledger/tapes.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
+import {requireTapeKey} from '../pipeline/tapes.ts'
 import {requirePin} from '../pipeline/walk.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
@@ -37,6 +39,13 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     requireWritable(folder)
     const {bavail, bsize} = await statfs(folder.root)
     return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
+  },
+  tapes: async (config, folder, world) => {
+    if (!existsSync(folder.ledger)) return 'none yet'
+    using ledger = openLedger(folder.ledger)
+    if (findTapeKey(ledger) === undefined) return 'none yet'
+    const {fingerprint} = requireTapeKey(config, folder, ledger, world)
+    return `sealed with key ${fingerprint} of ${config.tapeKeyFile ?? config.defaultKeyFile}`
   },
   models: async (config) => {
     const sources = readSources(config)

@@ -17,6 +17,7 @@ export interface TapeRow {
   outcome: string | null
   /** Chain of its last line. */
   head: string | null
+  /** Null until its first lines are stored. */
   bytes: number | null
   sha256: string | null
   removed_at: string | null
@@ -45,6 +46,16 @@ export function noteTapeBegun(
     `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
      on conflict (unit) do update set ended_at = null`,
   ).run(unit, path, fingerprint, begun_at)
+}
+
+/** Notes that the first lines of a tape are stored. */
+export function noteTapeStored({db}: Ledger, unit: string, bytes: number): void {
+  db.prepare('update tape set bytes = ? where unit = ?').run(bytes, unit)
+}
+
+/** Forgets a tape of which nothing was ever stored. */
+export function forgetTape({db}: Ledger, unit: string): void {
+  db.prepare('delete from tape where unit = ? and bytes is null').run(unit)
 }
 
 /** Notes that a tape is whole. */
@@ -79,6 +90,12 @@ export function listTapes({db}: Ledger): TapeRow[] {
     .prepare('select * from tape order by tape_no')
     .all()
     .map((row) => tapeRow.parse(row))
+}
+
+/** The chain that the tape ended last ends with; null before the first. */
+export function findLastHead({db}: Ledger): string | null {
+  const row = db.prepare('select head from tape where head is not null order by tape_no desc limit 1').get()
+  return row ? z.object({head: z.string()}).parse(row).head : null
 }
 
 /** The tape of a walk or a day. */

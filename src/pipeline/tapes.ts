@@ -1,15 +1,18 @@
-import {chmodSync, existsSync} from 'node:fs'
+import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
+  findLastHead,
   findTape,
   findTapeKey,
+  forgetTape,
   listTapes,
   noteTapeBegun,
   noteTapeEnded,
   noteTapeKey,
+  noteTapeStored,
   type TapeRow,
 } from '../ledger/tapes.ts'
 import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
@@ -127,12 +130,13 @@ export function openTapes(
 
   async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
     const row = {unit, path: pathOf(unit, date)}
-    const before = listTapes(ledger).findLast(({head}) => head !== null)?.head ?? null
+    const before = findLastHead(ledger)
     noteTapeBegun(ledger, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key)
     open.set(unit, {row, writer, outcome: ''})
     writer.add({frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
     await writer.store()
+    noteTapeStored(ledger, unit, 0)
   }
 
   async function goOn(row: TapeRow, end: TapeEnd): Promise<void> {
@@ -209,10 +213,13 @@ export function openTapes(
       for (const row of listTapes(ledger)) {
         if (row.ended_at !== null || row.removed_at !== null || goingOn.has(row.unit)) continue
         const {end, outcome} = readEnd(folder, row, key)
-        if (!end) {
+        if (!end && row.bytes === null) {
+          rmSync(join(folder.root, row.path), {force: true})
+          forgetTape(ledger, row.unit)
+        } else if (!end) {
           noteTapeEnded(ledger, row.unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
-          continue
         }
+        if (!end) continue
         await goOn(row, end)
         if (outcome === undefined) await tapes.conclude(row.unit, {outcome: 'abandoned', why: 'its run died'})
         else tapeOf(row.unit).outcome = outcome

@@ -39,12 +39,22 @@ export async function verifyTapes(config: Config): Promise<VerifyResult> {
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the ledger knows no tape of this name'}))
   const key = kept.length > 0 ? requireKey(config, folder) : undefined
+  /** What ends units, on tapes that were read and on those that cannot be any more. */
+  const ends = new Set(rows.map(({head}) => head))
+  const begun: {path: string; before: string}[] = []
   let lines = 0
   for (const row of kept) {
-    const before = rows.findLast(({tape_no, head}) => tape_no < row.tape_no && head !== null)?.head ?? null
-    const read = await examine(join(folder.root, row.path), row, {key: key as TapeKey, before})
-    if (typeof read === 'string') problems.push({path: row.path, problem: read})
-    else lines += read
+    const read = await examine(join(folder.root, row.path), row, key as TapeKey)
+    if ('problem' in read) {
+      problems.push({path: row.path, problem: read.problem})
+      continue
+    }
+    lines += read.lines
+    for (const end of read.ends) ends.add(end)
+    if (read.before !== null) begun.push({path: row.path, before: read.before})
+  }
+  for (const {path, before} of begun) {
+    if (!ends.has(before)) problems.push({path, problem: 'the tape that came before it is not known'})
   }
   return {
     outcome: problems.length > 0 ? 'damaged' : 'whole',
@@ -56,29 +66,33 @@ export async function verifyTapes(config: Config): Promise<VerifyResult> {
   }
 }
 
-/** How many lines a tape has, or what is wrong with it. */
-async function examine(
-  path: string,
-  row: TapeRow,
-  {key, before}: {key: TapeKey; before: string | null},
-): Promise<number | string> {
-  if (!existsSync(path)) return 'it is not there'
+/** What a tape holds that is whole. */
+interface Examined {
+  lines: number
+  /** The end of the tape before it. */
+  before: string | null
+  /** Chains of the lines that end a unit. */
+  ends: string[]
+}
+
+async function examine(path: string, row: TapeRow, key: TapeKey): Promise<Examined | {problem: string}> {
+  if (row.ended_at === null) return {lines: 0, before: null, ends: []}
+  if (!existsSync(path)) return {problem: 'it is not there'}
   if (row.fingerprint !== key.fingerprint)
-    return `it is sealed with key ${row.fingerprint}, which is not at hand`
-  if (row.ended_at === null) return 0
-  if (row.outcome === 'lost') return 'it was not whole when its run was ended'
-  if ((await digestFile(path)) !== row.sha256) return 'it is not the file that was finished'
+    return {problem: `it is sealed with key ${row.fingerprint}, which is not at hand`}
+  if (row.outcome === 'lost') return {problem: 'it was not whole when its run was ended'}
+  if ((await digestFile(path)) !== row.sha256) return {problem: 'it is not the file that was finished'}
+  const examined: Examined = {lines: 0, before: null, ends: []}
   try {
-    const lines = readLines(path, key)
-    const first = lines.next()
-    if (!first.done && (first.value.frame.before ?? null) !== before) return 'another tape came before it'
-    for (let next = lines.next(); ; next = lines.next()) {
-      if (!next.done) continue
-      return next.value.chain === row.head ? next.value.lines : 'it does not end as it was finished'
+    for (const {frame, chain} of readLines(path, key)) {
+      if (examined.lines === 0 && typeof frame.before === 'string') examined.before = frame.before
+      if (frame.frame === 'outcome') examined.ends.push(chain)
+      examined.lines += 1
     }
   } catch (error) {
-    return messageOf(error)
+    return {problem: messageOf(error)}
   }
+  return examined.ends.at(-1) === row.head ? examined : {problem: 'it does not end as it was finished'}
 }
 
 /** The files of the tape folder, below the data folder. */

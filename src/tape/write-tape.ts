@@ -13,7 +13,7 @@ export interface TapeWriter extends AsyncDisposable {
   readonly chain: string
   /** Adds a line; it is on the tape once it has been stored. */
   add(frame: Frame, body?: Buffer): void
-  /** Writes the lines added so far to the disk as one group; more may be added meanwhile. */
+  /** Writes the lines added so far to the disk as one group; more may be added meanwhile. Once it has failed it fails always. */
   store(): Promise<void>
   /** Stores the rest and makes the file one that nobody writes any more. */
   finish(): Promise<{sha256: string; bytes: number}>
@@ -47,6 +47,7 @@ interface Place {
 function createWriter(path: string, key: TapeKey, {file, ...start}: Place): TapeWriter {
   let {groups, bytes, chain} = start
   let added: string[] = []
+  let failure: unknown
   const writer: TapeWriter = {
     get chain() {
       return chain
@@ -57,14 +58,21 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
       added.push(`${line.text}\n`)
     },
     async store() {
+      // What failed may be torn: only who reads it anew knows where it ends.
+      if (failure !== undefined) throw failure
       if (added.length === 0) return
       const text = added.join('')
       added = []
-      const sealed = await sealGroup(text, groups, key)
-      await file.write(sealed, 0, sealed.length, bytes)
-      await file.datasync()
-      groups += 1
-      bytes += sealed.length
+      try {
+        const sealed = await sealGroup(text, groups, key)
+        await file.write(sealed, 0, sealed.length, bytes)
+        await file.datasync()
+        groups += 1
+        bytes += sealed.length
+      } catch (error) {
+        failure = error
+        throw error
+      }
     },
     async finish() {
       await writer.store()

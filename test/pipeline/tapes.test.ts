@@ -12,6 +12,7 @@ import {
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
+import {listTapes, noteTapeBegun} from '../../src/ledger/tapes.ts'
 import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {applyEvents} from '../../src/pipeline/events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
@@ -136,6 +137,37 @@ test.each([
     {state: 'applied', ended_how: 'complete'},
   ])
   if (share > 0) expect((await readTape(walkOf(path))).at(-1)).toMatchObject({outcome: 'abandoned'})
+})
+
+test('a tape of which nothing was stored when its run died is no loss', async () => {
+  await lab.walk(DAY_1)
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    const [{fingerprint = '', path = ''} = {}] = listTapes(ledger)
+    const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
+    noteTapeBegun(ledger, torn)
+    writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
+    noteTapeBegun(ledger, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
+  }
+  await lab.walk(DAY_2)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
+})
+
+test('a tape whose file was lost while it was written is named', async () => {
+  await failureOf(
+    lab.walk(DAY_1, {
+      world: {
+        onStep(step) {
+          if (step === 'walk certified') throw new Error('killed')
+        },
+      },
+    }),
+  )
+  const [path = ''] = listTapeFiles()
+  rmSync(join(lab.folder.root, path))
+  await lab.walk(DAY_1)
+  await lab.walk(DAY_2)
+  expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
 })
 
 test('refused walks and dry runs say so on their tapes', async () => {

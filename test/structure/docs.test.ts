@@ -87,12 +87,17 @@ test('the composed service has every setting of .env, and the folder its paths m
   }
   const {env_file, environment, volumes, healthcheck} = services.loantape
   expect(env_file).toEqual(['.env'])
-  const isInside = {LOANTAPE_DATA_DIR: '/data', LOANTAPE_WEB_HOST: '0.0.0.0', LOANTAPE_WEB_PORT: 8321}
+  const isInside = {
+    LOANTAPE_DATA_DIR: '/data',
+    LOANTAPE_TAPE_KEY_FILE: '/key/tape.key',
+    LOANTAPE_WEB_HOST: '0.0.0.0',
+    LOANTAPE_WEB_PORT: 8321,
+  }
   expect(environment).toEqual(isInside)
   expect(listSettings().map(({env}) => env)).toEqual(expect.arrayContaining(Object.keys(isInside)))
   expect(healthcheck.test.join(' ')).toContain(`127.0.0.1:${isInside.LOANTAPE_WEB_PORT}/`)
   const workDir = /^WORKDIR (.+)$/m.exec(readPage('Dockerfile'))?.[1]
-  expect(volumes).toEqual([`data:${isInside.LOANTAPE_DATA_DIR}`, `./custom:${workDir}/custom:ro`])
+  expect(volumes).toEqual([`data:${isInside.LOANTAPE_DATA_DIR}`, 'key:/key', `./custom:${workDir}/custom:ro`])
 })
 
 test('the README stays under 120 lines', () => {
