@@ -56,7 +56,7 @@ export interface Tapes extends AsyncDisposable {
 /**
  * The key that tapes are sealed with, made where there has been none.
  *
- * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`, `TAPE_KEY_NOT_WRITABLE`
  */
 export function requireTapeKey(
   {defaultKeyFile, tapeKeyFile = defaultKeyFile}: Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>,
@@ -78,7 +78,7 @@ export function requireTapeKey(
 /**
  * Goes on with a new key, where the former is lost; one that is there is set aside beside it.
  *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
  */
 export function replaceTapeKey(
   config: Pick<Config, 'dataDir' | 'tapeKeyFile' | 'defaultKeyFile'>,

@@ -39,7 +39,11 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
   return createTapeKey(Buffer.from(text, 'hex'))
 }
 
-/** Makes a new key, readable by its owner alone; a file that is there is not touched. */
+/**
+ * Makes a new key, readable by its owner alone.
+ *
+ * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
+ */
 export function makeTapeKey(file: string, root: string): TapeKey {
   requireOutside(file, root)
   const bytes = randomBytes(32)
@@ -49,7 +53,13 @@ export function makeTapeKey(file: string, root: string): TapeKey {
     writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
     moveIntoPlace(temporary, file)
   } catch (cause) {
-    throw createUnreadable(file, `cannot be written (${codeOf(cause)})`, cause)
+    throw new ConfigError({
+      code: 'TAPE_KEY_NOT_WRITABLE',
+      problem: `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`,
+      kept: 'Nothing was started; what is stored is untouched.',
+      next: 'Name a file in LOANTAPE_TAPE_KEY_FILE, in a folder that loantape may write.',
+      cause,
+    })
   }
   return createTapeKey(bytes)
 }
@@ -78,7 +88,7 @@ function createUnreadable(file: string, problem: string, cause?: unknown): Confi
     code: 'TAPE_KEY_UNREADABLE',
     problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`,
     kept: 'Nothing was started; no tape was changed.',
-    next: 'Give loantape a key file that it may read, or a folder where it may make one.',
+    next: 'Give loantape a key file that it may read.',
     cause,
   })
 }

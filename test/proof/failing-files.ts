@@ -34,7 +34,20 @@ const CHANGING = [
   'utimes',
   'appendFile',
   'cp',
+  'open',
 ]
+/** Those of an open file. */
+const CHANGING_OPEN = ['write', 'sync', 'datasync', 'truncate']
+
+/** Writes half of what `write` of an open file was given, then fails. */
+async function leaveHalfOf(
+  [bytes, offset, length, position]: unknown[],
+  write: (args: unknown[]) => unknown,
+  error: Error,
+): Promise<never> {
+  await write([bytes, offset, Math.floor(Number(length) / 2), position])
+  throw error
+}
 
 type Operation = (...args: unknown[]) => unknown
 
@@ -43,12 +56,12 @@ function isOperation(value: unknown): value is Operation {
 }
 
 /**
- * Replaces, in this process, the functions of `node:fs` and `node:fs/promises` that change files. One that fails while
+ * Replaces, in this process, the functions of `node:fs` and `node:fs/promises` that change files, and those of open files. One that fails while
  * it writes or copies leaves half of the file behind, as a real disk does.
  *
  * What DuckDB and SQLite write is native and passes by: full disks for them are in test/cli/storage.test.ts.
  */
-export function installFailingFiles(): FailingFiles {
+export async function installFailingFiles(): Promise<FailingFiles> {
   const {writeFileSync, readFileSync} = fs
   let [calls, nth, isForEver] = [0, Number.POSITIVE_INFINITY, false]
   let code: FileErrorCode = 'EIO'
@@ -73,12 +86,20 @@ export function installFailingFiles(): FailingFiles {
   function replace(place: object, name: string, operation: string, fail: (error: Error) => unknown): void {
     const original: unknown = Reflect.get(place, name)
     if (!isOperation(original)) return
-    Reflect.set(place, name, (...args: unknown[]) => {
-      const error = takeFailure(operation, args)
-      return error === undefined ? Reflect.apply(original, place, args) : fail(error)
+    Reflect.set(place, name, function call(this: unknown, ...args: unknown[]) {
+      const onIt = (given: unknown[]) => Reflect.apply(original, this ?? place, given)
+      const isReading = operation === 'open' && ['r', undefined].includes(args[1] as string | undefined)
+      const error = isReading ? undefined : takeFailure(operation, args)
+      if (error === undefined) return onIt(args)
+      return Buffer.isBuffer(args[0]) ? leaveHalfOf(args, onIt, error) : fail(error)
     })
   }
 
+  const file = await fs.promises.open(process.execPath)
+  const ofOpen = Object.getPrototypeOf(file) as object
+  await file.close()
+  for (const operation of CHANGING_OPEN)
+    replace(ofOpen, operation, operation, (error) => Promise.reject(error))
   for (const operation of CHANGING) {
     replace(fs, `${operation}Sync`, operation, (error) => {
       throw error

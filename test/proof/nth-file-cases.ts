@@ -71,7 +71,7 @@ function judgeFailure(failure: LoantapeError | undefined, one: Case): void {
 
 async function proveCases(request: ProofRequest): Promise<Proved> {
   const tally = createTally()
-  const files = installFailingFiles()
+  const files = await installFailingFiles()
   await using lab = await createLab()
   const {store} = lab.service
   store.insert(someDeals(60))
