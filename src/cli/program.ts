@@ -3,6 +3,7 @@ import {ConfigError, explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
 import {addAccounting} from './accounting.ts'
+import {addBackup} from './backup.ts'
 import {addBuild} from './build.ts'
 import {addConfig} from './config.ts'
 import type {Cli} from './context.ts'
@@ -56,6 +57,7 @@ export function createProgram(cli: Cli): Command {
     addDocs,
     addQuarantine,
     addTape,
+    addBackup,
     addRestore,
     addPrune,
     addStatus,

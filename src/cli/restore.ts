@@ -10,14 +10,17 @@ interface RestoreOptions extends CommonOptions {
 export function addRestore(program: Command, cli: Cli): void {
   program
     .command('restore')
-    .description('bring back the last good copy of a damaged warehouse; what it replaces is set aside')
+    .description(
+      'bring back a backup, or the last good copy of a damaged warehouse; what it replaces is set aside',
+    )
+    .argument('[backup]', 'what `loantape backup` has written, for an empty data folder')
     .option('--force', 'also when the warehouse opens')
-    .action(async (_options, command: Command) => {
+    .action(async (backup: string | undefined, _options, command: Command) => {
       const options = command.optsWithGlobals<RestoreOptions>()
       const config = cli.readConfig(options)
       const result = await restoreWarehouse(
         config,
-        {isForced: options.force ?? false},
+        {isForced: options.force ?? false, backup},
         cli.createWorld(config),
       )
       cli.printResult(options, result, ({from, set_aside}) =>

@@ -3,6 +3,7 @@ import type {RatesResult} from '../pipeline/rates.ts'
 import {requireJob} from '../schedule/job.ts'
 import {performJob} from '../schedule/perform-job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
+import {renderBackup} from './backup.ts'
 import {type ClaimOptions, claimOption} from './claim.ts'
 import type {Cli} from './context.ts'
 import {renderBatch, renderDelivery} from './export.ts'
@@ -28,6 +29,7 @@ export function addRun(program: Command, cli: Cli): void {
 
 function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
+  if (step.do === 'backup') return renderBackup(step.result)
   if (step.do === 'close_period') {
     const {period, outcome} = step.result
     return outcome === 'not_due' ? `Period ${period}: not due today.` : `Period ${period}: ${outcome}.`

@@ -9,6 +9,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {openWarehouse, setAside} from '../warehouse/warehouse.ts'
+import {unpackBackup} from './backup.ts'
 
 /** What a restore came to. */
 export interface RestoreResult {
@@ -20,19 +21,21 @@ export interface RestoreResult {
 }
 
 /**
- * Brings back the last copy of the warehouse that can be read whole; what it replaces is set aside, never deleted.
+ * Brings back the last copy of the warehouse that can be read whole, or in an empty data folder a backup; what it
+ * replaces is set aside, never deleted.
  * What was observed since is walked again by the next sync.
  *
  * @throws ConfigError `RESTORE_HEALTHY` when the warehouse opens and `isForced` is not set
- * @throws UnexpectedError `RESTORE_NO_COPY`
+ * @throws UnexpectedError `RESTORE_NO_COPY`; those of a backup
  */
 export async function restoreWarehouse(
   config: Config,
-  request: {isForced: boolean},
+  request: {isForced: boolean; backup?: string | undefined},
   world: World,
 ): Promise<RestoreResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
+  if (request.backup !== undefined) await unpackBackup(folder, request.backup)
   return withRun(folder.ledger, 'restore', world, async () => {
     if (!request.isForced) await requireDamage(folder)
     const temporary = `${folder.warehouse}.tmp`

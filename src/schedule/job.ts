@@ -43,6 +43,8 @@ export type Step =
   | {do: 'publish'; to: 'postgres'}
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   | {do: 'deliver'; targets: string[]}
+  /** Back up below this folder, named after the instant, and keep so many. */
+  | {do: 'backup'; to: string; kept: number}
   /** Tell people what has changed since they were last told; also after a step that failed. */
   | {do: 'notify'}
 
@@ -100,6 +102,7 @@ const stepSchema = z.discriminatedUnion('do', [
   }),
   z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
+  z.strictObject({do: z.literal('backup'), to: z.string().min(1), kept: z.number().int().min(1)}),
   z.strictObject({do: z.literal('notify')}),
 ])
 

@@ -2,6 +2,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {DeliveryResult} from '../delivery/deliver.ts'
 import type {BatchResult} from '../export/batch.ts'
+import {type BackupResult, backUpDated} from '../pipeline/backup.ts'
 import type {BuildResult} from '../pipeline/build.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
 import {publishRelease} from '../pipeline/publish.ts'
@@ -21,6 +22,7 @@ export type StepResult =
   | {do: 'publish'; result: PublishResult}
   | {do: 'deliver'; result: DeliveryResult[]}
   | {do: 'close_period'; result: CloseResult}
+  | {do: 'backup'; result: BackupResult}
 
 /** What a job came to; `run --json` prints it. */
 export interface JobResult {
@@ -71,6 +73,8 @@ async function runStep(
         do: 'close_period',
         result: await closePreviousMonth(config, {job, step, instant: slot}, world),
       }
+    case 'backup':
+      return {do: 'backup', result: await backUpDated(config, step, world)}
     case 'publish':
       return {do: 'publish', result: await publishRelease(config, {}, world)}
     case 'deliver': {

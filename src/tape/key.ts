@@ -1,8 +1,9 @@
 import {createHash, randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readFileSync, realpathSync, writeFileSync} from 'node:fs'
-import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
+import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {dirname} from 'node:path'
 import {ConfigError, codeOf} from '../errors.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import {isInside} from '../warehouse/data-folder.ts'
 
 /** The key that tapes are sealed with. */
 export interface TapeKey {
@@ -65,22 +66,13 @@ export function makeTapeKey(file: string, root: string): TapeKey {
 }
 
 function requireOutside(file: string, root: string): void {
-  const place = relative(followLinks(root), followLinks(file))
-  if (place.startsWith('..') || isAbsolute(place)) return
+  if (!isInside(file, root)) return
   throw new ConfigError({
     code: 'TAPE_KEY_PLACE',
     problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
     kept: 'Nothing was started.',
     next: 'Name a file elsewhere, that backups of the data folder do not reach.',
   })
-}
-
-/** The path with links followed, as far as it is there. */
-function followLinks(path: string): string {
-  const whole = resolve(path)
-  if (existsSync(whole)) return realpathSync(whole)
-  const parent = dirname(whole)
-  return parent === whole ? whole : join(followLinks(parent), basename(whole))
 }
 
 function createUnreadable(file: string, problem: string, cause?: unknown): ConfigError {

@@ -132,6 +132,20 @@ export function requireOutFile(folder: DataFolder, out: string): string {
   return file
 }
 
+/** Whether a path is a folder, or lies below it, links followed. */
+export function isInside(path: string, folder: string): boolean {
+  const place = relative(followLinks(folder), followLinks(path))
+  return !place.startsWith('..') && !isAbsolute(place)
+}
+
+/** The path with links followed, as far as it is there. */
+function followLinks(path: string): string {
+  const whole = resolve(path)
+  if (existsSync(whole)) return realpathSync(whole)
+  const parent = dirname(whole)
+  return parent === whole ? whole : join(followLinks(parent), basename(whole))
+}
+
 function outError(code: string, out: string, expected: string): ConfigError {
   return new ConfigError({
     code,

@@ -10,6 +10,7 @@ export interface Ended {
   code: number
   /** The error's stable code; empty without one. */
   error: string
+  stdout: string
   stderr: string
 }
 
@@ -29,10 +30,14 @@ const codeIn = (stderr: string) => /\[([A-Z\d_]+)\]\s*$/.exec(stderr)?.[1] ?? ''
 /** Runs one command line to its end in this process; waiting takes no time. */
 export async function runHere(args: readonly string[], steering: Steering): Promise<Ended> {
   const {at, clock = {now: () => Date.parse(at)}, onStep = () => undefined} = steering
-  let stderr = ''
+  let [stdout, stderr] = ['', '']
   const surroundings = createCli({
     env: {...steering.env, LOANTAPE_NOW: at},
-    stdout: {write: () => true},
+    stdout: {
+      write(text) {
+        stdout += text
+      },
+    },
     stderr: {
       write(text) {
         stderr += text
@@ -60,7 +65,7 @@ export async function runHere(args: readonly string[], steering: Steering): Prom
     }),
   })
   const code = await runProgram(createProgram(cli), cli, args)
-  return {code, error: codeIn(stderr), stderr}
+  return {code, error: codeIn(stderr), stdout, stderr}
 }
 
 /** A step that a process of its own reached, by the machine's clock. */
@@ -101,5 +106,5 @@ export async function runThere(
     step,
     at: Number(time),
   }))
-  return {code: code ?? 137, error: codeIn(stderr), stderr, isKilled: signal === 'SIGKILL', reached}
+  return {code: code ?? 137, error: codeIn(stderr), stdout, stderr, isKilled: signal === 'SIGKILL', reached}
 }

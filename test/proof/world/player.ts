@@ -1,4 +1,4 @@
-import {mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {dataFolderAt} from '../../../src/warehouse/data-folder.ts'
@@ -48,9 +48,19 @@ export async function play(story: Story, listener: Listener): Promise<void> {
         throw error
       }
     }
+    await requireTapes(stage)
   } finally {
     rmSync(root, {recursive: true, force: true})
   }
+}
+
+/** Every tape is whole; a folder that was brought back from a backup lacks those from before. */
+async function requireTapes(stage: Stage): Promise<void> {
+  const isBroughtBack = stage.story.events.some((event) => event.do === 'recover' && event.from === 'backup')
+  if (isBroughtBack || !existsSync(join(stage.data, 'tape'))) return
+  const {code, stdout} = await command(stage, ['verify'], '2027-12-31T00:00:00Z')
+  if (code !== 0) throw new Finding(`tapes: ${stdout}`)
+  stage.listener.note('tapes verified')
 }
 
 async function take(stage: Stage, event: Event): Promise<void> {

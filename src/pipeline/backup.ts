@@ -1,0 +1,243 @@
+import {
+  closeSync,
+  constants,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmdirSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import {dirname, join, relative, resolve} from 'node:path'
+import {backup, DatabaseSync} from 'node:sqlite'
+import {z} from 'zod'
+import type {Config} from '../config.ts'
+import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
+import {withRun} from '../ledger/runs.ts'
+import {findTapeKey} from '../ledger/tapes.ts'
+import type {World} from '../types.ts'
+import {GENERATOR} from '../version.ts'
+import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {
+  createDataFolder,
+  type DataFolder,
+  dataFolderAt,
+  isInside,
+  requireWritable,
+} from '../warehouse/data-folder.ts'
+
+const MANIFEST = 'manifest.json'
+const FORMAT = 'loantape backup 1'
+
+const manifestSchema = z.object({
+  format: z.literal(FORMAT),
+  generator: z.string(),
+  made_at: z.string(),
+  /** Fingerprint of the key that opens the tapes, which is not in the backup. */
+  tape_key: z.string().nullable(),
+  files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
+})
+
+/** What a backup came to. */
+export interface BackupResult {
+  run_id: string
+  outcome: 'backed_up'
+  dir: string
+  files: number
+  bytes: number
+  tape_key: string | null
+  /** Backups that were removed as older than those to be kept. */
+  removed: string[]
+}
+
+/**
+ * Copies everything that cannot be built again, under the run lock, so that its parts belong together: history, files handed
+ * out, tapes, the key of hashes, the ledger. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
+ *
+ * @param to a folder that is not there yet, or is empty
+ * @throws ConfigError `BACKUP_PLACE`, `BACKUP_EXISTS`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
+ */
+export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  const dir = requirePlace(folder, to)
+  return withRun(folder.ledger, 'backup', world, async ({runId, ledger}) => {
+    const temporary = `${dir}.tmp-${process.pid}`
+    rmSync(temporary, {recursive: true, force: true})
+    const files: z.output<typeof manifestSchema>['files'] = []
+    try {
+      mkdirSync(temporary, {recursive: true, mode: 0o700})
+      for (const path of listKept(folder)) {
+        await copyVerified(join(folder.root, path), join(temporary, path))
+        files.push(await describeFile(temporary, path))
+      }
+      await copyLedger(folder, temporary)
+      files.push(await describeFile(temporary, LEDGER))
+      const tape_key = findTapeKey(ledger) ?? null
+      const made_at = new Date(world.realClock.now()).toISOString()
+      const manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files}
+      writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
+      if (existsSync(dir)) rmdirSync(dir)
+      moveIntoPlace(temporary, dir)
+      const bytes = files.reduce((total, file) => total + file.bytes, 0)
+      return {run_id: runId, outcome: 'backed_up', dir, files: files.length, bytes, tape_key, removed: []}
+    } catch (error) {
+      rmSync(temporary, {recursive: true, force: true})
+      throw error
+    }
+  })
+}
+
+/** The name of a backup among others. */
+const DATED = /^loantape-\d{8}T\d{6}Z$/
+
+/** Makes a backup below a folder, named after the instant, and removes the oldest beyond `kept`. */
+export async function backUpDated(
+  config: Config,
+  {to, kept}: {to: string; kept: number},
+  world: World,
+): Promise<BackupResult> {
+  const stamp = new Date(world.realClock.now()).toISOString().replace(/[-:]|\.\d+/g, '')
+  const result = await backUp(config, join(to, `loantape-${stamp}`), world)
+  const dated = readdirSync(to).filter((name) => DATED.test(name) && existsSync(join(to, name, MANIFEST)))
+  const removed = dated.sort().slice(0, -kept)
+  for (const name of removed) rmSync(join(to, name), {recursive: true})
+  return {...result, removed}
+}
+
+const LEDGER = 'ledger.sqlite'
+
+/** The files that are copied as they are, below the data folder. */
+function listKept({root, history, exports, tapes, hashKey}: DataFolder): string[] {
+  return [history, hashKey, exports, tapes]
+    .filter((path) => existsSync(path))
+    .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
+    .map((path) => relative(root, path))
+}
+
+function listFiles(dir: string): string[] {
+  return readdirSync(dir, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort()
+}
+
+async function copyVerified(from: string, to: string): Promise<void> {
+  mkdirSync(dirname(to), {recursive: true, mode: 0o700})
+  copyFileSync(from, to, constants.COPYFILE_FICLONE)
+  syncToDisk(to)
+  if ((await digestFile(from)) === (await digestFile(to))) return
+  throw new UnexpectedError({
+    code: 'BACKUP_DIFFERS',
+    problem: `Copy '${to}' is not what '${from}' holds.`,
+    kept: 'Nothing was changed; the backup was removed again.',
+    next: 'Check the disk, then run again.',
+  })
+}
+
+async function copyLedger(folder: DataFolder, dir: string): Promise<void> {
+  const copy = join(dir, LEDGER)
+  closeSync(openSync(copy, 'w'))
+  {
+    using ledger = new DatabaseSync(folder.ledger)
+    await backup(ledger, copy)
+  }
+  using copied = new DatabaseSync(copy)
+  // A copy that stands alone, without a log beside it.
+  copied.exec('pragma journal_mode = delete')
+  // This run, which goes on in the ledger that is copied.
+  copied.exec('delete from lock; delete from run where ended_at is null')
+  const {integrity_check} = z
+    .object({integrity_check: z.string()})
+    .parse(copied.prepare('pragma integrity_check').get())
+  if (integrity_check === 'ok') return
+  throw new UnexpectedError({
+    code: 'BACKUP_DIFFERS',
+    problem: `Copy '${copy}' of the ledger is damaged: ${integrity_check}.`,
+    kept: 'Nothing was changed; the backup was removed again.',
+    next: 'Run `loantape doctor`, check the disk, then run again.',
+  })
+}
+
+async function describeFile(
+  dir: string,
+  path: string,
+): Promise<{path: string; bytes: number; sha256: string}> {
+  const file = join(dir, path)
+  return {path, bytes: statSync(file).size, sha256: await digestFile(file)}
+}
+
+function requirePlace(folder: DataFolder, to: string): string {
+  const dir = resolve(to)
+  const kept = 'Nothing was written.'
+  if (isInside(dir, folder.root)) {
+    throw new ConfigError({
+      code: 'BACKUP_PLACE',
+      problem: `Folder '${dir}' for the backup: expected one outside the data folder.`,
+      kept,
+      next: 'Name another, best on another disk.',
+    })
+  }
+  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
+    throw new ConfigError({
+      code: 'BACKUP_EXISTS',
+      problem: `Folder '${dir}' for the backup: expected one that is not there yet, or is empty.`,
+      kept,
+      next: 'Name another; a job step `backup` names them after the day by itself.',
+    })
+  }
+  return dir
+}
+
+/**
+ * Brings the files of a backup into a data folder that has none.
+ *
+ * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`
+ */
+export async function unpackBackup(folder: DataFolder, from: string): Promise<void> {
+  createDataFolder(folder)
+  if (existsSync(folder.warehouse) || existsSync(folder.ledger)) {
+    throw new ConfigError({
+      code: 'RESTORE_NOT_EMPTY',
+      problem: `Data folder '${folder.root}': expected an empty one for a backup.`,
+      kept: 'Nothing was changed.',
+      next: 'Move it elsewhere, or name another with --data.',
+    })
+  }
+  const dir = resolve(from)
+  const {files} = readManifest(dir)
+  for (const {path, sha256} of files) {
+    if (!isInside(join(dir, path), dir)) throw createDamaged(dir, path)
+    const isWhole = existsSync(join(dir, path)) && (await digestFile(join(dir, path))) === sha256
+    if (!isWhole) throw createDamaged(dir, path)
+  }
+  // The ledger last: with it the folder is one that has data.
+  for (const {path} of files.toSorted((a, b) => Number(a.path === LEDGER) - Number(b.path === LEDGER)))
+    await copyVerified(join(dir, path), join(folder.root, path))
+}
+
+function readManifest(dir: string): z.output<typeof manifestSchema> {
+  try {
+    return manifestSchema.parse(JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8')))
+  } catch (cause) {
+    throw new ConfigError({
+      code: 'BACKUP_UNREADABLE',
+      problem: `Folder '${dir}' is no backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
+      kept: 'Nothing was changed.',
+      next: 'Name the folder that `loantape backup` has written.',
+      cause,
+    })
+  }
+}
+
+function createDamaged(dir: string, path: string): UnexpectedError {
+  return new UnexpectedError({
+    code: 'BACKUP_DAMAGED',
+    problem: `File '${path}' of the backup '${dir}' is not the one that was written.`,
+    kept: 'Nothing was changed.',
+    next: 'Take an earlier backup, or another copy of this one.',
+  })
+}

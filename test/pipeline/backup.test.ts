@@ -1,0 +1,128 @@
+import {
+  appendFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {backUp, backUpDated} from '../../src/pipeline/backup.ts'
+import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import type {Job} from '../../src/schedule/job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const DAY_1 = '2026-02-02T23:30:00-05:00'
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
+let lab: Lab
+let dir: string
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(30))
+  dir = join(lab.folder.root, '../backups/first')
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+/** Every file below a folder, with its bytes. */
+function readFiles(root: string): Map<string, Buffer> {
+  const entries = readdirSync(root, {recursive: true, withFileTypes: true}).filter((entry) => entry.isFile())
+  const paths = entries.map((entry) => join(entry.parentPath, entry.name)).sort()
+  return new Map(paths.map((path) => [path.slice(root.length + 1), readFileSync(path)]))
+}
+
+const restore = (backup: string) =>
+  restoreWarehouse(lab.config, {isForced: false, backup}, lab.createWorld(DAY_2))
+
+test('a backup brings everything back that cannot be built again, and the next night goes on from there', async () => {
+  const config = {streams: 'deals,borrowers'}
+  lab.service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values ('bor_1', 'deal_000001', 'Ada', 'Quer', 'ada@example.com', 1, 0)`,
+  )
+  const {release_id} = await lab.sync(DAY_1, {config})
+  await lab.run(['export', 'csv'])
+  const made = await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  expect(made).toMatchObject({outcome: 'backed_up', dir, tape_key: expect.stringMatching(/^[0-9a-f]{16}$/)})
+  const kept = readFiles(dir)
+  expect([...kept.keys()]).toEqual(
+    expect.arrayContaining(['history.duckdb', 'hash.key', 'ledger.sqlite', 'manifest.json']),
+  )
+  const key = readFileSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', 'utf8').trim()
+  for (const [path, bytes] of kept) expect(bytes.includes(key), path).toBe(false)
+
+  const exported = readFiles(join(lab.folder.root, 'exports'))
+  rmSync(lab.folder.root, {recursive: true})
+  expect((await lab.run(['restore', dir])).code).toBe(0)
+  expect(readFiles(join(lab.folder.root, 'exports'))).toEqual(exported)
+  expect(JSON.parse((await lab.run(['build', '--json'])).stdout)).toMatchObject({release_id})
+  expect((await lab.run(['verify'])).code).toBe(0)
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  const night = await lab.sync(DAY_2, {config})
+  expect(night.changes).toMatchObject({updated: 1, unchanged: 29})
+})
+
+test('what was saved is checked before any of it is brought back', async () => {
+  await lab.walk(DAY_1)
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  const history = join(dir, 'history.duckdb')
+  const whole = readFileSync(history)
+  appendFileSync(history, 'x')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  rmSync(history)
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  writeFileSync(history, whole)
+  const manifest = join(dir, 'manifest.json')
+  const text = readFileSync(manifest, 'utf8')
+  writeFileSync(manifest, text.replace('"history.duckdb"', '"../../escaped"'))
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  writeFileSync(manifest, '{}')
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
+  writeFileSync(manifest, text)
+  expect(existsSync(lab.folder.ledger)).toBe(false)
+  expect(await restore(dir)).toMatchObject({outcome: 'restored'})
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
+})
+
+test('a backup goes into a folder of its own, outside the data', async () => {
+  await lab.walk(DAY_1)
+  const world = lab.createWorld(DAY_1)
+  expect(await failureOf(backUp(lab.config, join(lab.folder.root, 'backup'), world))).toMatchObject({
+    code: 'BACKUP_PLACE',
+  })
+  mkdirSync(dir, {recursive: true})
+  writeFileSync(join(dir, 'mine'), '')
+  expect(await failureOf(backUp(lab.config, dir, world))).toMatchObject({code: 'BACKUP_EXISTS'})
+  expect(readdirSync(dir)).toEqual(['mine'])
+})
+
+test('a job backs up and keeps so many; what else lies there it leaves alone', async () => {
+  await lab.walk(DAY_1)
+  const to = join(lab.folder.root, '../backups')
+  mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
+  const job: Job = {
+    name: 'saving',
+    schedule: '0 4 * * *',
+    timeZone: 'UTC',
+    catchUp: 'latest',
+    graceMinutes: 60,
+    steps: [{do: 'backup', to, kept: 2}],
+  }
+  const at = (minutes: number) => {
+    const world = lab.createWorld(DAY_1)
+    return {...world, realClock: {...world.realClock, now: () => Date.now() + minutes * 60_000}}
+  }
+  const {steps} = await runJob(lab.config, {job}, at(0))
+  expect(steps).toMatchObject([{do: 'backup', result: {outcome: 'backed_up', removed: []}}])
+  await backUpDated(lab.config, {to, kept: 2}, at(1))
+  const {removed} = await backUpDated(lab.config, {to, kept: 2}, at(2))
+  expect(removed).toHaveLength(1)
+  expect(readdirSync(to)).toHaveLength(3)
+  expect(readdirSync(to)).toContain('loantape-20200101T000000Z')
+})
