@@ -16,7 +16,7 @@ import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
-import {type SettleTools, settleWalk} from './settle.ts'
+import {endWalk, type SettleTools, settleWalk} from './settle.ts'
 import type {Tapes} from './tapes.ts'
 import {beginTape} from './walk.ts'
 import {dropStepped} from './walk-clock.ts'
@@ -88,8 +88,7 @@ async function readAndSettle(
   world: World,
 ): Promise<ChildResult> {
   const {db, stream, config} = tools
-  const left = await findOpenWalk(db, stream)
-  if (left) await tools.tapes.resume(left.walkId)
+  const left = await findLeft(tools)
   if (left && left.businessDate !== run.businessDate) {
     // Its run died on an earlier day; what it read is still an observation of that day.
     await settleChildren(tools, left, result, world)
@@ -116,6 +115,14 @@ async function readAndSettle(
       })
   const read = await readListings(tools, walk, {parents, budgetMs: run.budgetMs}, world)
   return settleChildren(tools, read.walk, {...result, ...read.counts}, world)
+}
+
+/** The walk that a run left behind; one without its tape is dropped, and its lists are read again. */
+async function findLeft(tools: ChildTools): Promise<OpenWalk | undefined> {
+  const left = await findOpenWalk(tools.db, tools.stream)
+  if (!left || (await tools.tapes.resume(left.walkId)) !== undefined) return left
+  await endWalk(tools, left.walkId, {state: 'abandoned', how: 'its tape is not whole'})
+  return undefined
 }
 
 function nameWalk(runId: string, world: World): string {

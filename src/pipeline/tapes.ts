@@ -40,8 +40,8 @@ export interface Tapes extends AsyncDisposable {
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
   /** Goes on with the tape of a day, or begins it; returns what names it. */
   beginOfDay(date: string, said: Record<string, unknown>): Promise<string>
-  /** Goes on with the tape of a walk; how many lists its whole lines hold, 0 where it is not there. */
-  resume(unit: string): Promise<number>
+  /** Goes on with the tape of a walk; how many lists its whole lines hold, undefined where it is not there. */
+  resume(unit: string): Promise<number | undefined>
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
   store(unit: string): Promise<void>
@@ -169,9 +169,10 @@ export function openTapes(
     },
     async resume(unit) {
       const row = findTape(ledger, unit)
-      if (row?.ended_at !== null) return 0
+      if (row?.ended_at !== null) return undefined
       const {end, lists} = readEnd(folder, row, key)
-      if (end) await goOn(row, end)
+      if (!end) return undefined
+      await goOn(row, end)
       return lists
     },
     take(unit, frame, received) {

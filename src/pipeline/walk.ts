@@ -106,7 +106,8 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
   if (open.isComplete && tools.isDryRun) throw createWaiting(open)
-  if ((await tools.tapes.resume(open.walkId)) < open.pages) {
+  const taped = await tools.tapes.resume(open.walkId)
+  if (taped === undefined || taped < open.pages) {
     await endWalk(tools, open.walkId, {state: 'abandoned', how: 'its tape is not whole'})
     return startAnew(tools, world)
   }

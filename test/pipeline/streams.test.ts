@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {readdirSync, readFileSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -400,6 +400,33 @@ test('a process killed between two groups of lists goes on with the next deal', 
     {resumed: '1'},
   ])
   expect(await lab.query('select count(*) as links from core.borrower')).toEqual([{links: '25'}])
+})
+
+test('lists that a dead run had read without a tape, as the version before did, are read again', async () => {
+  lab.service.store.insert(someDeals(250))
+  for (let number = 1; number <= 250; number += 10) link(number)
+  const env = {
+    ...lab.env,
+    LOANTAPE_STREAMS: 'deals,borrowers',
+    LOANTAPE_DETAIL: 'off',
+    LOANTAPE_NOW: DAY_1,
+    KILL_STEP: 'lists stored',
+  }
+  using killed = startProcess([process.execPath, KILLED_RUN], env)
+  await killed.ended
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    ledger.db.exec('delete from tape')
+  }
+  rmSync(lab.folder.tapes, {recursive: true})
+  const {streams} = await lab.walk(DAY_1, {config: {streams: 'deals,borrowers', detail: 'off' as const}})
+  expect(streams[0]).toMatchObject({outcome: 'applied', listed: 250, changes: {created: 25}})
+  expect(
+    await lab.queryHistory(`select state, ended_how from raw.walk where stream = 'borrower' order by state`),
+  ).toEqual([
+    {state: 'abandoned', ended_how: 'its tape is not whole'},
+    {state: 'applied', ended_how: 'complete'},
+  ])
 })
 
 const AMID_LISTS: [string, string, Fault, Partial<Config>][] = [
