@@ -74,10 +74,13 @@ export async function exportJournal(
       isComplete: true,
       lines: closed.lines,
       mapping: closed.mapping,
-      source: closed.release,
+      // What it stands on since: after a true-up the history that came back.
+      source: {...closed.release, history_id: closed.historyId},
       dateOf: (date: string) => date,
     }
     batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
+    // After a recovery the month may have been closed on more than what is known now: this batch is no later one.
+    for (const {batch_id} of batches) month.batchIds.add(batch_id)
   }
   const target = {
     ...month,

@@ -156,6 +156,19 @@ test.each([
   else expect(readJson(exported)).toMatchObject({batches: [{outcome: 'empty'}]})
 })
 
+test('a month that was closed before a recovery and never issued is issued as it was closed, and what differs follows', async () => {
+  await books.walk('2026-01-31', inStatus('funded'))
+  expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})
+  await loseJanuary31()
+  await books.walk('2026-02-01', inStatus('funded', {d1: {loan_amount: 1300.01}}))
+  await expectRefused('export xero --period 2026-01', '2026-02-02')
+  expect((await run('period true-up --issue', '2026-02-02')).code).toBe(0)
+  for (const period of ['2026-01', '2026-02']) {
+    expect(readJson(await run(`export xero --period ${period}`, '2026-02-02'))).toHaveProperty('batches')
+  }
+  expect(handedOut()).toEqual({1200: FUNDED + 30_000n, 1090: -FUNDED - 30_000n})
+})
+
 test('batches of an earlier version, which do not say what they were made from, are held against their lines', async () => {
   await fundAndExport()
   {

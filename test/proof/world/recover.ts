@@ -39,9 +39,8 @@ export async function recover(stage: Stage, {from, at}: Extract<Event, {do: 'rec
   const {code, stderr} = await command(stage, ['restore'], at)
   if (code !== 0) throw new Finding(`restore: expected success, seen ${stderr}`)
   truth.restore(known)
-  // A copy that is damaged stays where it is until the next run makes another.
-  if (from === 'previous') delete copies.history
-  else copies.history = known
+  // Also in the place of a copy that was damaged.
+  copies.history = known
   listener.note(`restored from ${from}`)
   rmSync(join(root, 'aside'), {recursive: true, force: true})
 }
