@@ -82,6 +82,11 @@ test('fetches every id, in order, out of the data envelope', async () => {
     outcome: 'found',
     record: {id: 'a', loan_program: 'bridge_30yr'},
     observedAt: BigInt(Date.parse('2026-01-31T23:00:00Z')) * 1000n,
+    received: expect.objectContaining({
+      path: '/deals/a',
+      status: 200,
+      body: Buffer.from('{"data":{"id":"a","loan_program":"bridge_30yr"}}'),
+    }),
   })
   expect(summary).toEqual({proven: true, fetched: 7, gone: 0, failed: 0, ended: 'done'})
 })
