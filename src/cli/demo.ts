@@ -1,5 +1,5 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
-import {join, resolve} from 'node:path'
+import {join} from 'node:path'
 import type {Command} from 'commander'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -135,7 +135,6 @@ async function runDemo(
     ratePerSecond: 5000,
     rateBurst: 1000,
     streams: STREAMS.map(({plural}) => plural).join(','),
-    tapeKeyFile: config.tapeKeyFile ?? `${resolve(config.dataDir)}.tape.key`,
   }
   const nightly = await requireJob(demoConfig, 'nightly')
   const folder = dataFolderAt(config.dataDir)

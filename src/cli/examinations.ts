@@ -14,7 +14,7 @@ import {readPrograms} from '../pipeline/journal-read.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
-import {requireTapeKey} from '../pipeline/tapes.ts'
+import {keyFileOf, requireTapeKey} from '../pipeline/tapes.ts'
 import {requirePin} from '../pipeline/walk.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
@@ -45,7 +45,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     using ledger = openLedger(folder.ledger)
     if (findTapeKey(ledger) === undefined) return 'none yet'
     const {fingerprint} = requireTapeKey(config, folder, ledger, world)
-    return `sealed with key ${fingerprint} of ${config.tapeKeyFile ?? config.defaultKeyFile}`
+    return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
   },
   models: async (config) => {
     const sources = readSources(config)

@@ -53,21 +53,29 @@ export interface Tapes extends AsyncDisposable {
   finishLeft(goingOn: ReadonlySet<string>): Promise<void>
 }
 
+/** Where the key of tapes lies: the demo keeps its own, beside its folder. */
+export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
+  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
+}
+
+type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
+
 /**
  * The key that tapes are sealed with, made where there has been none.
  *
  * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`, `TAPE_KEY_NOT_WRITABLE`
  */
 export function requireTapeKey(
-  {defaultKeyFile, tapeKeyFile = defaultKeyFile}: Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>,
-  {root}: DataFolder,
+  config: KeyConfig,
+  folder: DataFolder,
   ledger: Ledger,
   {realClock}: Pick<World, 'realClock'>,
 ): TapeKey {
+  const file = keyFileOf(config, folder)
   const pinned = findTapeKey(ledger)
-  const found = readTapeKey(tapeKeyFile, root)
-  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(tapeKeyFile, pinned, found)
-  const key = found ?? makeTapeKey(tapeKeyFile, root)
+  const found = readTapeKey(file, folder.root)
+  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
+  const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
     const since = new Date(realClock.now()).toISOString()
     noteTapeKey(ledger, {fingerprint: key.fingerprint, since, why: null})
@@ -76,21 +84,24 @@ export function requireTapeKey(
 }
 
 /**
- * Goes on with a new key, where the former is lost; one that is there is set aside beside it.
+ * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
+ * is set aside.
  *
  * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
  */
 export function replaceTapeKey(
-  config: Pick<Config, 'dataDir' | 'tapeKeyFile' | 'defaultKeyFile'>,
+  config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,
   {realClock}: Pick<World, 'realClock'>,
 ): {file: string; fingerprint: string; set_aside: string | null} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const file = config.tapeKeyFile ?? config.defaultKeyFile
-  const former = existsSync(file) ? setAside(file, realClock.now()) : null
-  const {fingerprint} = makeTapeKey(file, folder.root)
+  const file = keyFileOf(config, folder)
   using ledger = openLedger(folder.ledger)
+  const found = readTapeKey(file, folder.root)
+  const isFormer = found?.fingerprint === findTapeKey(ledger)
+  const former = found && isFormer ? setAside(file, realClock.now()) : null
+  const {fingerprint} = found && !isFormer ? found : makeTapeKey(file, folder.root)
   noteTapeKey(ledger, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
   return {file, fingerprint, set_aside: former}
 }

@@ -8,6 +8,7 @@ import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {keyFileOf} from './tapes.ts'
 
 /** What examining the tapes came to; `verify --json` prints it. */
 export interface VerifyResult {
@@ -104,12 +105,13 @@ function listFiles({root, tapes}: DataFolder): string[] {
     .sort()
 }
 
-function requireKey({defaultKeyFile, tapeKeyFile = defaultKeyFile}: Config, {root}: DataFolder): TapeKey {
-  const key = readTapeKey(tapeKeyFile, root)
+function requireKey(config: Config, folder: DataFolder): TapeKey {
+  const file = keyFileOf(config, folder)
+  const key = readTapeKey(file, folder.root)
   if (key) return key
   throw new ConfigError({
     code: 'TAPE_KEY_LOST',
-    problem: `Key of tapes '${tapeKeyFile}': it is not there.`,
+    problem: `Key of tapes '${file}': it is not there.`,
     kept: 'Nothing was changed; history, releases and books need no key.',
     next: 'Name the file of the key in LOANTAPE_TAPE_KEY_FILE.',
   })

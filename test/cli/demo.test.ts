@@ -127,7 +127,8 @@ test.concurrent("from the demo to a service of one's own, as the README goes, no
   const start = (...args: string[]) => runProgram(args, {LOANTAPE_LOG_LEVEL: 'error'}, home)
   const showDemo = () => start('demo', '--deals', '20', '--days', '1')
   expect(await showDemo()).toMatchObject({code: 0, stderr: ''})
-  expect(readdirSync(home)).toEqual(['demo-data'])
+  expect(readdirSync(home)).toEqual(['demo-data', 'demo-data.tape.key'])
+  expect(await start('verify', '--data', 'demo-data')).toMatchObject({code: 0})
   const {LOANTAPE_DATA_DIR: _default, ...settings} = lab.env
   const lines = Object.entries(settings).map((pair) => pair.join('='))
   writeFileSync(join(home, '.env'), lines.join('\n'))
