@@ -115,7 +115,7 @@ for (const [behaviour, sql, words] of refused) {
       /([.!]\s|\n *\^\n)The release is read-only; nothing was changed\. Correct the statement/,
     )
     expect(await readStanding(lab.folder)).toEqual(before)
-    expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data'])
+    expect(readdirSync(join(lab.folder.root, '..'))).toEqual(['data', 'tape.key'])
   })
 }
 
