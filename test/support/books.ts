@@ -57,7 +57,12 @@ export function openBooks(copied?: Books | DataFolder): Books {
   const accounts = join(folder.root, 'accounting.json')
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
   const config = parseConfig({LOANTAPE_DATA_DIR: folder.root}, {readFile: () => ''})
-  const at: Books['at'] = (day, onStep = () => undefined) => ({...createWorldAt(`${day}T17:00:00Z`), onStep})
+  // Two runs of one instant have ids of their own.
+  const at: Books['at'] = (day, onStep = () => undefined) => ({
+    ...createWorldAt(`${day}T17:00:00Z`),
+    random: Math.random,
+    onStep,
+  })
   const readBatches: Books['readBatches'] = (name, period) => {
     const profile = findJournalProfile(name)!
     const dir = join(folder.exports, name)

@@ -91,7 +91,7 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
         headers: {},
         requestedAt: observedAt,
         receivedAt: Number(observedAt / 1000n),
-        body: Buffer.from(JSON.stringify(records)),
+        body: Buffer.alloc(0),
       },
     }
     return {page, normalised: normalise(records, observedAt)}
