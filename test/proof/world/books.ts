@@ -61,10 +61,12 @@ export interface Ledger {
   /** Takes over the batches that are new in a folder of exports, made from a history with these walks. */
   importNew(exports: string, walks: readonly Walk[]): void
   /**
-   * Whether a history with these walks lacks what a batch was made from: the last day of its month or before that was
-   * walked, or any walk that it may have been made from.
+   * Whether a history with these walks lacks what a batch was made from, the last day of its month or before that was
+   * walked; or any walk that a batch or a closing may stand on.
    */
   lacks(walks: readonly Walk[]): {certainly: boolean; perhaps: boolean}
+  /** A month was closed on a history with these walks. */
+  noteClosed(walks: readonly Walk[]): void
   /** From now on the books stand on another history. */
   trueUp(walks: readonly Walk[]): void
   /** Batches imported so far. */
@@ -76,6 +78,8 @@ export interface Ledger {
 /** Opens empty books. */
 export function openLedger(): Ledger {
   const batches = new Map<string, {text: string; lines: Line[]; ofMonth: number; last: number}>()
+  /** Last walks before a month was closed. */
+  const closings = new Set<number>()
   return {
     importNew(exports, walks) {
       for (const profile of PROFILE_NAMES) {
@@ -107,11 +111,15 @@ export function openLedger(): Ledger {
       const held = new Set(walks.map(({id}) => id))
       return {
         certainly: batches.values().some(({ofMonth}) => !held.has(ofMonth)),
-        perhaps: batches.values().some(({last}) => !held.has(last)),
+        perhaps: [...closings, ...[...batches.values()].map(({last}) => last)].some((id) => !held.has(id)),
       }
+    },
+    noteClosed(walks) {
+      closings.add(walks.at(-1)!.id)
     },
     trueUp(walks) {
       const {id} = walks.at(-1)!
+      closings.clear()
       for (const batch of batches.values()) Object.assign(batch, {ofMonth: id, last: id})
     },
     requireBalances(profile, truth, booksEnded) {

@@ -205,6 +205,7 @@ async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 're
   const why = event.do === 'reopen' ? ['--why', 'a proof'] : []
   for (const month of event.do === 'close' ? months : months.toReversed()) {
     const {code, stderr} = await command(stage, ['period', event.do, month, ...why], event.at)
+    if (code === 0 && event.do === 'close') stage.books.noteClosed(truth.walks)
     if (code === 0) return listener.note(`${event.do} done`)
     if (code !== 2) throw new Finding(`period ${event.do}: expected success or a refusal, seen ${stderr}`)
   }
