@@ -19,7 +19,7 @@ export interface Walk {
   /** Unlike that of any other walk, of those that a restore took back as well. */
   id: number
   startedAt: number
-  /** The last instant at which it asked for anything. */
+  /** The last instant at which it asked for anything that was there: of the rest nothing is stored. */
   endedAt: number
   on: string
   pages: number
@@ -324,7 +324,9 @@ export function createTruth(): Truth {
       walks.push({
         id: lastId,
         startedAt: walk.startedAt,
-        endedAt: Math.max(...[...walk.pages, ...walk.own].map(({at}) => at)),
+        endedAt: Math.max(
+          ...[...walk.pages, ...walk.own.filter(({status}) => status === 200)].map(({at}) => at),
+        ),
         on: walk.on,
         records: result.records,
         distinct: result.distinct,
