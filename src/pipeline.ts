@@ -18,7 +18,7 @@ import {fetchMissingDetails} from './pipeline/detail.ts'
 import {exportJournal} from './pipeline/journal-export.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
-import {openTapes, requireTapeKey} from './pipeline/tapes.ts'
+import {openTapes} from './pipeline/tapes.ts'
 import {readToEnd, requireOwnSource} from './pipeline/walk.ts'
 import {createWalkClock, dropStepped} from './pipeline/walk-clock.ts'
 import {createWebhookWatch} from './pipeline/webhook-watch.ts'
@@ -117,8 +117,7 @@ export async function walkAndApply(
   const accepted = new Set(request.accept)
   await using db = await openWarehouse(folder, outside)
   outside.onStep('warehouse opened')
-  const key = requireTapeKey(config, folder, run.ledger, outside)
-  await using tapes = openTapes({folder, ledger: run.ledger, key}, outside)
+  await using tapes = openTapes(config, {folder, ledger: run.ledger}, outside)
   await requireOwnSource({db, tapes}, config.baseUrl, accepted)
   await tapes.finishLeft(await listOpenWalks(db))
   const world = {...outside, clock: await createWalkClock(db, outside.clock)}

@@ -1,5 +1,6 @@
 import {type RealClock, realClock} from '../clock.ts'
 import {problemSchema} from '../contract/problem.ts'
+import {parseJson} from '../json.ts'
 import {parseRetryAfter} from '../retry-after.ts'
 import {ApiError} from './api-error.ts'
 
@@ -54,8 +55,7 @@ export function waitBefore(
 async function refusalOf(response: Response): Promise<ApiError> {
   const requestId = response.headers.get('x-request-id')
   // A proxy in between may answer anything: what is no JSON says nothing of why.
-  const body: unknown = await response.json().catch(() => undefined)
-  const parsed = problemSchema.safeParse(body)
+  const parsed = problemSchema.safeParse(parseJson(await response.text()))
   if (parsed.success) return new ApiError(parsed.data, {requestId})
   const detail = `The service answered ${response.status} without saying why.`
   return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})

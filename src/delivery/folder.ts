@@ -27,10 +27,12 @@ export async function openFolder(target: FolderTarget, place: string): Promise<C
         shareWithFolder(part)
         moveIntoPlace(part, final)
       } catch (error) {
-        // What failed says more than what could not be tidied up after it.
-        await rm(part, {force: true}).catch(() => undefined)
         const code = codeOf(error)
-        const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})`
+        const left = await rm(part, {force: true}).then(
+          () => '',
+          (cause) => `; '${part}' is left there (${codeOf(cause)})`,
+        )
+        const what = `file '${name}' cannot be written (${messageOf(error).split(',')[0]})${left}`
         throw /^(EACCES|EPERM|EROFS|ENOTDIR)$/.test(code)
           ? refused(where, what, error)
           : failed(where, what, error)

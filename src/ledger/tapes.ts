@@ -37,7 +37,7 @@ const tapeRow: z.ZodType<TapeRow> = z.object({
   removed_at: z.string().nullable(),
 })
 
-/** Notes that a tape is begun, or gone on with. */
+/** Notes that a tape is begun or continued. */
 export function noteTapeBegun(
   {db}: Ledger,
   {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,

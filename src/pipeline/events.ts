@@ -12,12 +12,13 @@ import {createNormaliser} from '../normalise/record.ts'
 import {syncDeals} from '../pipeline.ts'
 import {createClient} from '../source/client.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
-import type {Observation, World} from '../types.ts'
+import type {Frame} from '../tape/line.ts'
+import type {Observation, Received, World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
-import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
+import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
 import {createWalkClock} from './walk-clock.ts'
 
@@ -56,8 +57,7 @@ async function lookAgain(
   outside: World,
 ): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
   return withRun(folder.ledger, 'events', outside, async () => {
-    const key = requireTapeKey(source, folder, ledger, outside)
-    await using tapes = openTapes({folder, ledger, key}, outside)
+    await using tapes = openTapes(source, {folder, ledger}, outside)
     await using db = await openWarehouse(folder, outside)
     await requireOwnSource({db, tapes}, source.baseUrl, new Set())
     const world = {...outside, clock: await createWalkClock(db, outside.clock)}
@@ -79,37 +79,39 @@ async function lookAgain(
     const past = await findPast(db, dealStream)
     const today = businessDateOf(world.clock.now(), source)
     const businessDate = past && past.businessDate > today ? past.businessDate : today
-    const unit = await tapes.beginOfDay(businessDate, {kind: 'look', stream: dealStream.name})
-    const observations = await readObservations({db, tapes, unit}, answers)
-    const appended = await applyLooks(db, dealStream, {
-      businessDate,
-      observations,
-      limits: source,
-      now: BigInt(world.clock.now()) * 1000n,
-      alongside: (recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}),
-    })
-    await tapes.finish(unit)
+    const {lines, observations} = await readObservations(db, answers)
+    const unit = {said: {kind: 'look', stream: dealStream.name}, lines}
+    const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
+      applyLooks(db, dealStream, {
+        businessDate,
+        observations,
+        limits: source,
+        now: BigInt(world.clock.now()) * 1000n,
+        alongside,
+      }),
+    )
     if (appended > 0) await refreshHistory(db, folder)
     return {isComplete: observations.length === ids.length, appended, outcome: 'applied'}
   })
 }
 
-/** A fetched record is one observation: the fields of its own page over those last known. */
+/** A fetched record is one observation: the fields of its own page over those last known; and its line on the tape. */
 async function readObservations(
-  {db, tapes, unit}: {db: Database; tapes: Tapes; unit: string},
+  db: Database,
   answers: readonly DetailAnswer[],
-): Promise<Observation[]> {
+): Promise<{lines: [Frame, Received][]; observations: Observation[]}> {
   const found = answers.filter((answer) => answer.outcome === 'found')
   const known = await listKnownFields(
     db,
     dealStream,
     found.map(({id}) => id),
   )
-  for (const {id, received} of found) tapes.take(unit, {frame: 'look', id, known: known.get(id)}, received)
-  await tapes.store(unit)
   const normalise = createNormaliser(dealStream)
-  return found.flatMap(({id, record, observedAt}) => {
-    const merged = {...known.get(id), ...record}
-    return normalise([merged], observedAt).observations
-  })
+  return {
+    lines: found.map(({id, received}) => [{frame: 'look', id, known: known.get(id)}, received]),
+    observations: found.flatMap(({id, record, observedAt}) => {
+      const merged = {...known.get(id), ...record}
+      return normalise([merged], observedAt).observations
+    }),
+  }
 }

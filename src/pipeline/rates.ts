@@ -6,13 +6,14 @@ import {codeOf, LoantapeError} from '../errors.ts'
 import {withRun} from '../ledger/runs.ts'
 import {appendRates} from '../load/rates.ts'
 import type {FeedPage} from '../normalise/rate-feed.ts'
-import type {World} from '../types.ts'
+import type {Frame} from '../tape/line.ts'
+import type {Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {type ReadPage, readFeed} from './rate-feed.ts'
-import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
+import {openTapes, type Tapes} from './tapes.ts'
 
 /** What became of one feed. */
 export interface RateFeedResult {
@@ -58,8 +59,7 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
   return withRun(folder.ledger, 'rates', world, async ({runId, ledger}) => {
-    const key = requireTapeKey(config, folder, ledger, world)
-    await using tapes = openTapes({folder, ledger, key}, world)
+    await using tapes = openTapes(config, {folder, ledger}, world)
     await using db = await openWarehouse(folder, world)
     const results: RateFeedResult[] = []
     for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
@@ -125,18 +125,20 @@ async function storeReading(
     world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
   }
   const businessDate = businessDateOf(startedAt, config)
-  const unit = await tapes.beginOfDay(businessDate, {kind: 'rates', feed})
-  for (const {received} of pages) tapes.take(unit, {frame: 'rates', feed}, received)
-  await tapes.store(unit)
-  const counts = await appendRates(db, {
-    feed,
-    observations: pages.flatMap(({page}) => page.observations),
-    observedAt: BigInt(Math.floor(startedAt)) * 1000n,
-    businessDate,
-    now: BigInt(Math.floor(world.clock.now())) * 1000n,
-    alongside: (recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}),
-  })
-  await tapes.finish(unit)
+  const unit = {
+    said: {kind: 'rates', feed},
+    lines: pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received]),
+  }
+  const counts = await tapes.settleOfDay(businessDate, unit, (alongside) =>
+    appendRates(db, {
+      feed,
+      observations: pages.flatMap(({page}) => page.observations),
+      observedAt: BigInt(Math.floor(startedAt)) * 1000n,
+      businessDate,
+      now: BigInt(Math.floor(world.clock.now())) * 1000n,
+      alongside,
+    }),
+  )
   const sum = (count: (page: FeedPage) => number) => pages.reduce((total, {page}) => total + count(page), 0)
   return {
     feed,

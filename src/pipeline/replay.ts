@@ -12,7 +12,7 @@ import {requireHashKey} from '../warehouse/hash-key.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
-import {openTapes, requireTapeKey, type Tapes} from './tapes.ts'
+import {openTapes, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
 export interface ReplayResult {
@@ -37,8 +37,7 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   return withRun(folder.ledger, 'quarantine replay', world, async ({runId, ledger}) => {
-    const key = requireTapeKey(config, folder, ledger, world)
-    await using tapes = openTapes({folder, ledger, key}, world)
+    await using tapes = openTapes(config, {folder, ledger}, world)
     const counts = await replayAll({folder, tapes}, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(folder, config, {}, world)
@@ -81,10 +80,10 @@ async function applyReadable(
     const now = BigInt(world.clock.now()) * 1000n
     const entries = records.map(({entry}) => entry.quarantine_id)
     const today = businessDateOf(world.clock.now(), config)
-    const unit = await tapes.beginOfDay(today, {kind: 'replay', stream: stream.name, entries})
-    const alongside = (recordedAt: bigint) => tapes.conclude(unit, {outcome: 'settled', recordedAt})
-    appended += await applyReplay(db, stream, {businessDate, records, now, alongside})
-    await tapes.finish(unit)
+    const unit = {said: {kind: 'replay', stream: stream.name, entries}, lines: []}
+    appended += await tapes.settleOfDay(today, unit, (alongside) =>
+      applyReplay(db, stream, {businessDate, records, now, alongside}),
+    )
   }
   return appended
 }

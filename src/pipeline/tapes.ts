@@ -1,7 +1,7 @@
 import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {ConfigError, GuardError} from '../errors.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
   findLastHead,
@@ -35,12 +35,19 @@ export interface TapeOutcome {
 
 /** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
 export interface Tapes extends AsyncDisposable {
-  readonly fingerprint: string
   /** Begins the tape of a walk. */
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
-  /** Goes on with the tape of a day, or begins it; returns what names it. */
-  beginOfDay(date: string, said: Record<string, unknown>): Promise<string>
-  /** Goes on with the tape of a walk; how many lists its whole lines hold, undefined where it is not there. */
+  /**
+   * Takes down on the tape of its day what was received beside the walks, then has it stored.
+   *
+   * @param store gets what it has to do last, in its transaction
+   */
+  settleOfDay<T>(
+    date: string,
+    unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
+    store: (alongside: (recordedAt: bigint) => Promise<void>) => Promise<T>,
+  ): Promise<T>
+  /** Continues the tape of a walk; how many lists its whole lines hold, undefined where it is not there. */
   resume(unit: string): Promise<number | undefined>
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
@@ -126,11 +133,17 @@ interface OpenTape {
   outcome: string
 }
 
-/** Opens the tapes of a run. */
+/**
+ * Opens the tapes of a run.
+ *
+ * @throws as {@link requireTapeKey} does
+ */
 export function openTapes(
-  {folder, ledger, key}: {folder: DataFolder; ledger: Ledger; key: TapeKey},
+  config: KeyConfig,
+  {folder, ledger}: {folder: DataFolder; ledger: Ledger},
   {realClock}: Pick<World, 'realClock'>,
 ): Tapes {
+  const key = requireTapeKey(config, folder, ledger, {realClock})
   const open = new Map<string, OpenTape>()
   const now = () => new Date(realClock.now()).toISOString()
   const tapeOf = (unit: string): OpenTape => {
@@ -150,6 +163,27 @@ export function openTapes(
     noteTapeStored(ledger, unit, 0)
   }
 
+  /** Continues the tape of a day, or the next one where it is damaged; returns what names it. */
+  async function beginOfDay(date: string, said: Record<string, unknown>): Promise<string> {
+    for (let number = 1; ; number += 1) {
+      const unit = number === 1 ? date : `${date}.${number}`
+      const row = findTape(ledger, unit)
+      // A file that the ledger does not know belongs to a later one than this.
+      if (!row && existsSync(join(folder.root, pathOf(unit, date)))) continue
+      if (!row) {
+        await create(unit, date, said)
+        return unit
+      }
+      const {end} = readEnd(folder, row, key)
+      // One that is damaged stays as it is, for whoever brings it back.
+      if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+      noteTapeBegun(ledger, row)
+      await goOn(row, end)
+      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
+      return unit
+    }
+  }
+
   async function goOn(row: TapeRow, end: TapeEnd): Promise<void> {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
@@ -157,25 +191,18 @@ export function openTapes(
   }
 
   const tapes: Tapes = {
-    fingerprint: key.fingerprint,
     begin: create,
-    async beginOfDay(date, said) {
-      for (let number = 1; ; number += 1) {
-        const unit = number === 1 ? date : `${date}.${number}`
-        const row = findTape(ledger, unit)
-        // A file that the ledger does not know belongs to a later one than this.
-        if (!row && existsSync(join(folder.root, pathOf(unit, date)))) continue
-        if (!row) {
-          await create(unit, date, said)
-          return unit
-        }
-        const end = readEnd(folder, row, key).end
-        // One that is damaged stays as it is, for whoever brings it back.
-        if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-        noteTapeBegun(ledger, row)
-        await goOn(row, end)
-        tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
-        return unit
+    async settleOfDay(date, {said, lines}, store) {
+      const unit = await beginOfDay(date, said)
+      for (const [frame, received] of lines) tapes.take(unit, frame, received)
+      await tapes.store(unit)
+      try {
+        return await store((recordedAt) => tapes.conclude(unit, {outcome: 'settled', recordedAt}))
+      } catch (error) {
+        if (error instanceof GuardError) await tapes.conclude(unit, {outcome: 'refused', why: error.code})
+        throw error
+      } finally {
+        await tapes.finish(unit)
       }
     },
     async resume(unit) {
@@ -248,11 +275,13 @@ export function openTapes(
 /** How far a tape that is being written got: its whole lines, how many lists are among them, and the outcome it ends with. */
 function readEnd(
   folder: DataFolder,
-  row: Pick<TapeRow, 'path'>,
+  row: Pick<TapeRow, 'path' | 'fingerprint'>,
   key: TapeKey,
 ): {end: TapeEnd | undefined; lists: number; outcome: string | undefined} {
   const path = join(folder.root, row.path)
-  if (!existsSync(path)) return {end: undefined, lists: 0, outcome: undefined}
+  // What is sealed with a key that was lost is no longer to be had.
+  const isReadable = row.fingerprint === key.fingerprint && existsSync(path)
+  if (!isReadable) return {end: undefined, lists: 0, outcome: undefined}
   let lists = 0
   let last: TapeLine | undefined
   const groups = readGroups(path, key)

@@ -28,7 +28,7 @@ export function createWebhookWatch(
     begin: (walkId) => noteWalkBegun(ledger, walkId, world.realClock.now()),
     async settle(db, walkId) {
       const found = await compare(db, ledger)
-      // Before the walk is applied: one that dies in between is settled again when it is gone on with.
+      // Before the walk is applied: one that dies in between is settled again by the run that continues it.
       settleWalkCoverage(ledger, walkId, found, world.realClock.now())
       if (found === null) return
       const {changes, missed} = found

@@ -30,12 +30,10 @@ export async function openSession(url: string): Promise<Session> {
   })
   // A connection that breaks fails the statement under way; without this it would end the process, too.
   client.on('error', () => undefined)
-  // One that is lost already cannot be ended once more.
-  const end = () => client.end().catch(() => undefined)
   try {
     await client.connect()
   } catch (error) {
-    await end()
+    await client.end()
     throw explainPostgres(error, server)
   }
   return {
@@ -48,7 +46,7 @@ export async function openSession(url: string): Promise<Session> {
       const {rows} = await client.query(sql, params)
       return rows.map((values) => row.parse(values))
     },
-    end,
-    [Symbol.asyncDispose]: end,
+    end: () => client.end(),
+    [Symbol.asyncDispose]: () => client.end(),
   }
 }

@@ -2,6 +2,7 @@ import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, UnexpectedError} from '../errors.ts'
+import {parseJson} from '../json.ts'
 import type {ReleaseManifest} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
@@ -71,15 +72,6 @@ export function readRelease(dir: string): Release | undefined {
     kept: 'The release was not changed.',
     next: 'Remove the release folder and run `loantape build`, which makes it again.',
   })
-}
-
-/** The value of a JSON text; undefined where it is none. */
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
 }
 
 /** The release `current` points to, if there is one. */

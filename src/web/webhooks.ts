@@ -2,6 +2,7 @@ import type {FastifyInstance} from 'fastify'
 import {Webhook} from 'standardwebhooks'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
+import {parseJson} from '../json.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {storeEvent} from '../ledger/webhook-events.ts'
 import type {World} from '../types.ts'
@@ -62,13 +63,5 @@ function isSigned(verifier: Webhook, body: string, headers: Record<string, strin
     return true
   } catch {
     return false
-  }
-}
-
-function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
   }
 }

@@ -377,7 +377,8 @@ test('under another key nothing is synced: the same person would be two', async 
   expect((await lab.sync(DAY_2)).outcome).toBe('released')
 })
 
-test('a process killed between two groups of lists goes on with the next deal', async () => {
+/** A process that reads the borrowers of 250 deals and is killed between two groups of lists. */
+async function dieAmidLists(): Promise<void> {
   lab.service.store.insert(someDeals(250))
   for (let number = 1; number <= 250; number += 10) link(number)
   const env = {
@@ -389,6 +390,10 @@ test('a process killed between two groups of lists goes on with the next deal', 
   }
   using killed = startProcess([process.execPath, KILLED_RUN], env)
   expect(await killed.ended).toMatchObject({signal: 'SIGKILL'})
+}
+
+test('a process killed between two groups of lists goes on with the next deal', async () => {
+  await dieAmidLists()
   const stored = await countStoredLists()
   expect(stored).toBeGreaterThan(0)
   const before = listRequests('borrowers')
@@ -403,17 +408,7 @@ test('a process killed between two groups of lists goes on with the next deal', 
 })
 
 test('lists that a dead run had read without a tape, as the version before did, are read again', async () => {
-  lab.service.store.insert(someDeals(250))
-  for (let number = 1; number <= 250; number += 10) link(number)
-  const env = {
-    ...lab.env,
-    LOANTAPE_STREAMS: 'deals,borrowers',
-    LOANTAPE_DETAIL: 'off',
-    LOANTAPE_NOW: DAY_1,
-    KILL_STEP: 'lists stored',
-  }
-  using killed = startProcess([process.execPath, KILLED_RUN], env)
-  await killed.ended
+  await dieAmidLists()
   {
     using ledger = openLedger(lab.folder.ledger)
     ledger.db.exec('delete from tape')

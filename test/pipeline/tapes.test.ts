@@ -66,6 +66,13 @@ const listTapeFiles = () =>
     .map((name) => join('tape', name))
     .sort()
 
+/** A deal becomes funded, and a webhook tells of it. */
+function change(dealId: string): void {
+  lab.service.store.update(dealId, {status: 'funded'})
+  using ledger = openLedger(lab.folder.ledger)
+  storeEvent(ledger, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+}
+
 /** The files of the data folder that hold a text. */
 function findFilesWith(text: string): string[] {
   const entries = readdirSync(lab.folder.root, {recursive: true, withFileTypes: true})
@@ -241,6 +248,28 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect(problems).toEqual([{path: expect.any(String), problem: expect.stringContaining('sealed with key')}])
 })
 
+test('with another key, what a dead run had begun and what the day holds already hold nothing up', async () => {
+  await lab.walk(DAY_1)
+  change('deal_000002')
+  const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
+  await applyEvents(lab.config, noon)
+  const onStep = (step: string) => {
+    if (step === 'walk certified') throw new Error('killed')
+  }
+  await failureOf(lab.walk(DAY_2, {world: {onStep}}))
+  rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
+  expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
+  const {certificate} = await lab.walk(DAY_2)
+  expect(certificate).toMatchObject({records: 250, resumed: 0})
+  change('deal_000003')
+  const later = lab.createWorld('2026-02-03T23:50:00-05:00')
+  expect(await applyEvents(lab.config, later)).toMatchObject({appended: 1})
+  await lab.walk('2026-02-04T23:30:00-05:00')
+  const {problems} = await verify()
+  expect(problems).toHaveLength(3)
+  expect(listTapeFiles().map((path) => path.split('/').at(-1))).toContain('2026-02-03.2.jsonl.zst')
+})
+
 test('a key inside the data folder, or one that is no key, is refused', async () => {
   const inside = join(lab.folder.root, 'tape.key')
   expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
@@ -277,11 +306,7 @@ test('what webhooks, feeds and replays bring shares the tape of its day', async 
   })
   await lab.walk(DAY_1)
   lab.service.faults.clear()
-  lab.service.store.update('deal_000002', {status: 'funded'})
-  {
-    using ledger = openLedger(lab.folder.ledger)
-    storeEvent(ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_000002'}, Date.now())
-  }
+  change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   expect(await applyEvents(lab.config, noon)).toMatchObject({appended: 1})
 

@@ -1,3 +1,4 @@
+import {RUN_STEPS, type RunStep} from '../../../src/run-steps.ts'
 import type {Random} from '../../../src/service/random.ts'
 import {PROFILE_NAMES} from './books.ts'
 import {
@@ -29,20 +30,10 @@ const NEXT: Record<string, [string, ...string[]]> = {
   withdrawn: ['draft'],
   in_review: ['approved'],
 }
-const KILLS = [
-  'walk begun',
-  'pages stored',
-  'walk certified',
-  'details stored',
-  'changes planned',
-  'changes applied',
-  'history refreshed',
-  'models built',
-  'checks passed',
-  'tables written',
-  'release published',
-  'current moved',
-] as const
+/** Where a run may die; streams beside the deals there are none. */
+const KILLS = RUN_STEPS.filter(
+  (step) => !['warehouse opened', 'lists stored', 'models compiled'].includes(step),
+)
 
 /** Draws a story of so many days. */
 export function drawStory(random: Random, days: number): Story {
@@ -124,7 +115,7 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
   // Half of all runs end before their release, which the next one makes: it saves the time that building takes.
   if (chance < 0.4) run.kill = {step: 'history refreshed', nth: 1}
   else if (chance < 0.5) {
-    run.kill = {step: random.pick(KILLS), nth: random.integer(1, 2)}
+    run.kill = {step: random.pick(KILLS as [RunStep]), nth: random.integer(1, 2)}
     if (random.chance(0.1)) run.kill.isReal = true
   }
   if (!run.kill && random.chance(0.02)) run.diskKib = random.pick([4, 300, 1200, 3000, 6000] as const)
