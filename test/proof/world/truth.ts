@@ -42,6 +42,8 @@ export interface Unread {
   /** Number of the walk that showed it; of one that was refused, that of the next. */
   walk: number
   isOfRefused: boolean
+  /** Unlike that of any other walk, refused ones among them. */
+  batch: number
   record: WireRecord
   /** It stood on the deal's own page. */
   isOwn: boolean
@@ -142,6 +144,7 @@ export function createTruth(): Truth {
   let open: OpenWalk | undefined
   let run = 0
   let lastId = 0
+  let lastBatch = 0
   let lastAt = 0
 
   function read({pages, own}: OpenWalk) {
@@ -296,8 +299,16 @@ export function createTruth(): Truth {
       if (!walk || end === 'abandoned') return
       const result = read(walk)
       const noteUnread = (isOfRefused: boolean) => {
+        lastBatch += 1
         for (const unread of result.unread)
-          quarantine.push({...unread, on: walk.on, walk: walks.length + 1, isOfRefused, isReplayed: false})
+          quarantine.push({
+            ...unread,
+            on: walk.on,
+            walk: walks.length + 1,
+            isOfRefused,
+            batch: lastBatch,
+            isReplayed: false,
+          })
       }
       if (end === 'refused') return noteUnread(true)
       const absent = listAbsent(walk, result)
@@ -350,7 +361,7 @@ export function createTruth(): Truth {
     replay() {
       let replayed = 0
       const waiting = quarantine.filter(({isReplayed}) => !isReplayed)
-      const byWalk = Map.groupBy(waiting, ({walk, isOfRefused}) => `${walk} ${isOfRefused}`)
+      const byWalk = Map.groupBy(waiting, ({batch}) => batch)
       for (const entries of byWalk.values()) {
         const latest = new Map<string, {entry: Unread; fields: Shown}>()
         for (const entry of entries.toSorted((a, b) => a.at - b.at || Number(a.isOwn) - Number(b.isOwn))) {
