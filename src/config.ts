@@ -36,7 +36,7 @@ export interface Settings {
   releasesKept: number
   pastReleasesKept: number
   modelTimeoutSeconds: number
-  buildMemoryMb?: number | undefined
+  memoryMb?: number | undefined
   sqlDir?: string | undefined
   jobsDir?: string | undefined
   webHost: string

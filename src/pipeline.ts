@@ -11,11 +11,11 @@ import {addSourceAnswers} from './ledger/source-answers.ts'
 import {listNamedDeals} from './ledger/webhook-events.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
-import {listOpenWalks} from './load/walk-state.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from './pipeline/build.ts'
 import {type ChildResult, syncChildren} from './pipeline/children.ts'
 import {fetchMissingDetails} from './pipeline/detail.ts'
 import {exportJournal} from './pipeline/journal-export.ts'
+import {restageWalks} from './pipeline/restage.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {exportTables} from './pipeline/table-export.ts'
 import {openTapes} from './pipeline/tapes.ts'
@@ -115,12 +115,12 @@ export async function walkAndApply(
   const stream = dealStream
   const children = parseChildStreams(config.streams)
   const accepted = new Set(request.accept)
-  await using db = await openWarehouse(folder, outside)
+  await using db = await openWarehouse(folder, outside, config.memoryMb)
   outside.onStep('warehouse opened')
   await using tapes = openTapes(config, {folder, ledger: run.ledger}, outside)
-  await requireOwnSource({db, tapes}, config.baseUrl, accepted)
-  await tapes.finishLeft(await listOpenWalks(db))
-  const world = {...outside, clock: await createWalkClock(db, outside.clock)}
+  const walks = await restageWalks({db, tapes}, outside)
+  await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
+  const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
   const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
   const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
   const learntRate = findLearntRate(run.ledger, config.baseUrl, world)
@@ -128,7 +128,19 @@ export async function walkAndApply(
   try {
     const webhooks = createWebhookWatch(run.ledger, config, world)
     const isDryRun = request.isDryRun ?? false
-    const tools = {db, stream, folder, tapes, client, config, accepted, runId: run.runId, webhooks, isDryRun}
+    const tools = {
+      db,
+      stream,
+      folder,
+      tapes,
+      walks,
+      client,
+      config,
+      accepted,
+      runId: run.runId,
+      webhooks,
+      isDryRun,
+    }
     const walk = await readToEnd(tools, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     const certificate = await certifyWalk(db, stream, walk)
@@ -145,7 +157,7 @@ export async function walkAndApply(
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}
   } catch (error) {
-    await dropStepped({db, tapes}, error)
+    await dropStepped({db, tapes, walks}, error)
     throw error
   } finally {
     storeLearntRate(run.ledger, config.baseUrl, client.stats.ratePerSecond, world)

@@ -151,9 +151,9 @@ export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
   modelTimeoutSeconds: number(0.01, 86_400)
     .prefault('1800')
     .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
-  buildMemoryMb: integer(64, 16_777_216).optional().meta({
+  memoryMb: integer(64, 16_777_216).optional().meta({
     description:
-      'Megabytes the engine may hold while it builds a release or answers `query`; the rest spills to the disk. Where it is not set, 80 % of the memory, for a build at most 3000.',
+      'Megabytes the engine may hold; the rest spills to the disk. Where it is not set: for a walk a third of the memory, at least 512, for a build 80 % of it, at most 3000, for `query` 80 %.',
     example: '2048',
   }),
   sqlDir: z.string().optional().meta({

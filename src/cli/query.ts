@@ -49,7 +49,7 @@ export function addQuery(program: Command, cli: Cli): void {
                 cli.createWorld(config),
               )
             ).release_id
-      await using db = await openRelease(requireRelease(folder, releaseId), config.buildMemoryMb)
+      await using db = await openRelease(requireRelease(folder, releaseId), config.memoryMb)
       const result = await runQuery(db.connection, sql)
       cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
     })
@@ -86,7 +86,7 @@ function closeWords(words: string): string {
 function describeTooLarge(cause: unknown): ConfigError {
   return new ConfigError({
     code: 'QUERY_MEMORY',
-    problem: 'Query stopped: it needs more memory than this machine or LOANTAPE_BUILD_MEMORY_MB gives.',
+    problem: 'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB gives.',
     kept: 'The release is read-only; nothing was changed.',
     next: 'Filter or aggregate more, look for a join without a condition, or raise the setting.',
     cause,

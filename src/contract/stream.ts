@@ -33,7 +33,7 @@ export interface Privacy {
 
 /** A kind of record that is synced; source, load and warehouse are written over this, never over one kind. */
 export interface Stream {
-  /** Names the tables: `raw.<name>_version`, `raw.<name>_head`, `raw.staged_<name>`. */
+  /** Names the tables: `raw.<name>_version`, `raw.<name>_head`. */
   name: string
   /** Its records in messages and in `LOANTAPE_STREAMS`. */
   plural: string

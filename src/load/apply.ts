@@ -1,12 +1,11 @@
 import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {buildBridgeSql} from './bridge.ts'
 import {carryLate} from './head.ts'
-import {inParts, isInPart} from './parts.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {type Settle, settle} from './settle.ts'
+import {clearStage} from './stage.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
 
 /** Which rows of `change` replace the latest state. */
@@ -42,7 +41,7 @@ export function applyObservations(
     if (confirmation !== null) {
       await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
     }
-    await inParts(db, ['temp.change', 'temp.absence'], () => db.run(buildReplacedSql(stream)))
+    await db.run(buildReplacedSql(stream))
     await db.run(`insert into ${head} by name ${buildNextHeadSql(stream)}`, [
       batch.walkId,
       batch.businessDate,
@@ -52,7 +51,7 @@ export function applyObservations(
     await dropPlan(db)
     await alongside?.(recorded.micros)
   }
-  return withEnoughMemory(db, () => settle(db, {kind, walkId: batch.walkId, now}, store))
+  return settle(db, {kind, walkId: batch.walkId, now}, store)
 }
 
 /** The walk is applied: its certificate says what changed, what it could not read counts, and what it staged has served. */
@@ -80,10 +79,8 @@ async function completeCertificate(
     ],
   )
   await db.run('update warehouse.raw.quarantine set recorded_at = $2 where walk_id = $1', [walkId, recorded])
-  const {head, staged} = tablesOf(stream)
-  await inParts(db, [head, staged], () => db.run(buildBridgeSql(stream), [walkId]))
-  await db.run(`delete from ${staged}`)
-  await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
+  await db.run(buildBridgeSql(stream), [walkId])
+  await clearStage(db, stream, walkId)
 }
 
 /** Version rows: what was observed as it was observed, and for absences the state that was last known. */
@@ -156,17 +153,16 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
     where not is_appended and source in ('detail', 'webhook') and ${confirmed}_present`
 }
 
-/** Drops the latest states that are replaced, of the part under way. */
+/** Drops the latest states that are replaced. */
 function buildReplacedSql(stream: Stream): string {
   const {idColumn} = stream
   return `
     delete from ${tablesOf(stream).head}
-    where ${isInPart(idColumn)}
-      and ${idColumn} in (
-        select ${idColumn} from change where ${MOVES_HEAD} and ${isInPart(idColumn)}
-        union all
-        select ${idColumn} from absence where ${isInPart(idColumn)}
-      )`
+    where ${idColumn} in (
+      select ${idColumn} from change where ${MOVES_HEAD}
+      union all
+      select ${idColumn} from absence
+    )`
 }
 
 /**

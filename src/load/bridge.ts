@@ -1,12 +1,11 @@
 import type {Stream} from '../contract/stream.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
-import {isInPart} from './parts.ts'
 import {amountOf, buildReachSql, tablesOf} from './stream-tables.ts'
 
 const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
 
 /**
- * SQL that adds the part under way to the bridge of the certificate `$1`, in records and amount:
+ * SQL that completes the bridge of the certificate `$1`, in records and amount:
  * present = distinct + kept because quarantined + kept because missing + adjusted by observations outside the list.
  * Of a child stream only what belongs to the parents it listed.
  *
@@ -15,7 +14,7 @@ const TERMS = ['present', 'kept_quarantined', 'kept_missing', 'adjusted']
 export function buildBridgeSql(stream: Stream): string {
   const {idColumn} = stream
   const sums = TERMS.flatMap((term) => [`${term}_deals`, `${term}_amount`]).map(
-    (column) => `${column} = coalesce(walk.${column}, 0) + bridge.${column}`,
+    (column) => `${column} = bridge.${column}`,
   )
   return `
     update warehouse.raw.walk set
@@ -24,7 +23,7 @@ export function buildBridgeSql(stream: Stream): string {
       with present as (
         select ${idColumn} as id, kind, ${amountOf(stream)} as amount
         from ${tablesOf(stream).head}
-        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')} and ${isInPart(idColumn)}
+        where kind in ('seen', 'missing') and ${buildReachSql(stream, '$1')}
       ),
       listed as (
         select ${idColumn} as id, listed_amount as amount
@@ -34,7 +33,7 @@ export function buildBridgeSql(stream: Stream): string {
       rejected as (
         select distinct record_id as id
         from warehouse.raw.quarantine
-        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list' and ${isInPart('record_id')}
+        where walk_id = $1 and stream = ${quoteLiteral(stream.name)} and source = 'list'
       ),
       walk as (
         from warehouse.raw.walk where walk_id = $1

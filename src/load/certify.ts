@@ -1,8 +1,7 @@
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {Certificate} from '../types.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
+import type {Database} from '../warehouse/database.ts'
 import {findRepeated} from './incoming.ts'
 import {amountOf, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
@@ -14,38 +13,20 @@ const totalsRow = z.object({
 })
 
 /**
- * Stores the certificate of a walk whose last page has been stored: what it saw, as counts, the amount total and the
- * digest of its cursor chain. Of records seen twice the later request counts.
+ * Certifies a walk that was read to its end: what it saw, as counts and the total of the amounts. Of records seen twice the
+ * later request counts.
  */
 export async function certifyWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<Certificate> {
-  const {listed, distinct, amountTotal} = await withEnoughMemory(db, () => readTotals(db, stream))
-  const duplicates = listed - distinct
-  await inTransaction(db, () =>
-    db.run(
-      `update warehouse.raw.walk set
-         distinct_records = $2,
-         duplicates = $3,
-         amount_total = $4::decimal(38,2),
-         is_shifted = $5,
-         ended_how = 'complete',
-         cursor_digest = (
-           select sha256(string_agg(coalesce(cursor, ''), chr(10) order by page_no))
-           from warehouse.raw.page where walk_id = $1
-         )
-       where walk_id = $1`,
-      [walk.walkId, distinct, duplicates, amountTotal, duplicates > 0],
-    ),
-  )
+  const {listed, distinct, amountTotal} = await readTotals(db, stream)
+  walk.certified = {distinct, duplicates: listed - distinct, amountTotal}
   return {
     walkId: walk.walkId,
     businessDate: walk.businessDate,
     pages: walk.pages,
     records: walk.records,
-    distinct,
-    duplicates,
     quarantined: walk.quarantined,
-    amountTotal,
     resumed: walk.resumed,
+    ...walk.certified,
   }
 }
 

@@ -2,10 +2,8 @@ import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {Observation, Quarantined, WireRecord} from '../types.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
-import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
-import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
+import type {Database} from '../warehouse/database.ts'
+import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
 import {createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
@@ -35,27 +33,17 @@ export type StagedDetail =
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` records
  */
-export function listDetailCandidates(
-  db: Database,
-  stream: Stream,
-  asked: {now: bigint; limit: number},
-): Promise<DetailCandidate[]> {
-  return withEnoughMemory(db, () => rankCandidates(db, stream, asked))
-}
-
-async function rankCandidates(
+export async function listDetailCandidates(
   db: Database,
   stream: Stream,
   asked: {now: bigint; limit: number},
 ): Promise<DetailCandidate[]> {
   const {head} = tablesOf(stream)
   const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
-  const candidates = buildCandidatesSql(stream)
-  await createTempTable(db, 'candidate', candidates)
-  await inParts(db, [tablesOf(stream).staged, head], () => db.run(`insert into temp.candidate ${candidates}`))
   const rows = await db.all(
     z.record(z.string(), z.string().nullable()),
-    `with quota as (
+    `with candidate as materialized (${buildCandidatesSql(stream)}),
+     quota as (
        select greatest(
          (select least(1, count(*)) from absence),
          ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (detail_at > $1 - interval 1 day)
@@ -63,9 +51,9 @@ async function rankCandidates(
        from ${head} where kind = 'seen'
      ),
      needed as (
-       from temp.candidate where need <> '2'
+       from candidate where need <> '2'
        union all
-       from temp.candidate where need = '2'
+       from candidate where need = '2'
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by detail_at, id) <= (select records from quota)
      )
@@ -75,7 +63,6 @@ async function rankCandidates(
      limit ${asked.limit}`,
     [new DuckDBTimestampValue(asked.now)],
   )
-  await db.run('drop table temp.candidate')
   return rows.map(({id, ...row}) => {
     const known: WireRecord = {[stream.idField]: id}
     for (const {name} of stream.columns) {
@@ -86,7 +73,7 @@ async function rankCandidates(
   })
 }
 
-/** Of the part under way: absent records (need 0), new and changed ones (1), and those that are as they were (2). */
+/** SQL of absent records (need 0), new and changed ones (1), and those that are as they were (2). */
 function buildCandidatesSql(stream: Stream): string {
   const {idColumn} = stream
   return `
@@ -99,12 +86,12 @@ function buildCandidatesSql(stream: Stream): string {
           else '2'
         end as need
       from incoming i
-      left join ${partOf(tablesOf(stream).head, stream)} h on h.${idColumn} = i.${idColumn}
+      left join ${tablesOf(stream).head} h on h.${idColumn} = i.${idColumn}
       where i.source = 'list'
     )
     select ${idColumn} as id, '0' as need, null::timestamp as detail_at, ${listWireFields(stream, 'absence')}
     from absence
-    where ${isInPart(idColumn)} and ${idColumn} not in (select ${idColumn} from incoming)
+    where ${idColumn} not in (select ${idColumn} from incoming)
     union all by name
     select ${idColumn} as id, need, detail_at, ${listWireFields(stream, 'listed')}
     from listed`
@@ -133,8 +120,8 @@ function buildWireText({name, type, precisionColumn}: Column): string {
   return `case ${precisionColumn} when 'date' then strftime(${name}, '%Y-%m-%d') else ${instant} end`
 }
 
-/** Stores what a group of records' own pages said, in one transaction. */
-export async function storeDetails(
+/** Stages what a group of records' own pages said. */
+export async function stageDetails(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
@@ -152,8 +139,6 @@ export async function storeDetails(
       rejected.push({...detail.rejected, id, place: id})
     }
   }
-  await inTransaction(db, async () => {
-    await rows.append(db)
-    await storeQuarantined(db, stream, walk, 'detail', rejected)
-  })
+  await rows.append(db)
+  await stageQuarantined(db, stream, walk, 'detail', rejected)
 }

@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {comparedSql, tablesOf} from './stream-tables.ts'
 
 /** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
@@ -16,14 +15,13 @@ const MOST_FINDINGS = 100
  * To be called while the walk is staged and not yet applied; again, it replaces what it stored.
  */
 export async function recordDrift(db: Database, stream: Stream, walk: {walkId: string}): Promise<void> {
-  const store = async () => {
+  await inTransaction(db, async () => {
     await db.run(
       `delete from warehouse.raw.drift where walk_id = $1 and stream = ${quoteLiteral(stream.name)}`,
       [walk.walkId],
     )
     await db.run(buildDriftSql(stream), [walk.walkId])
-  }
-  await withEnoughMemory(db, () => inTransaction(db, store))
+  })
 }
 
 /** One way in which records were not as the contract has them. */

@@ -3,14 +3,13 @@ import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {Database} from '../warehouse/database.ts'
-import {inParts, partOf} from './parts.ts'
 import {buildRowHashSql, tablesOf} from './stream-tables.ts'
 
 /** Makes the latest states of a stream anew, from its versions alone. */
 export async function rebuildHead(db: Database, stream: Stream): Promise<void> {
-  const {head, version} = tablesOf(stream)
+  const {head} = tablesOf(stream)
   await db.run(`delete from ${head}`)
-  await inParts(db, [version], () => db.run(`insert into ${head} by name ${buildHeadSql(stream)}`))
+  await db.run(`insert into ${head} by name ${buildHeadSql(stream)}`)
 }
 
 /**
@@ -27,12 +26,10 @@ export async function carryLate(db: Database, stream: Stream): Promise<void> {
   const {idColumn} = stream
   const carried = [...stream.columns.map(({name}) => name), 'row_hash']
   const late = `${idColumn} in (select ${idColumn} from temp.change where is_late)`
-  await inParts(db, ['temp.change'], () =>
-    db.run(
-      `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
-       from (${buildHeadSql(stream, late)}) as made
-       where head.${idColumn} = made.${idColumn}`,
-    ),
+  await db.run(
+    `update ${head} as head set ${carried.map((name) => `${name} = made.${name}`).join(', ')}
+     from (${buildHeadSql(stream, late)}) as made
+     where head.${idColumn} = made.${idColumn}`,
   )
 }
 
@@ -63,7 +60,7 @@ export async function listHeadsAfter(db: Database, stream: Stream, instant: bigi
   return rows.map(({id}) => id)
 }
 
-/** SQL of the latest states of the part under way: what an observation left out, and an absence all, was last shown. */
+/** SQL of the latest states: what an observation left out, and an absence all, was last shown. */
 export function buildHeadSql(stream: Stream, condition = 'true'): string {
   const {idColumn} = stream
   const columns = stream.columns.map(({name, mayBeAbsent}) => {
@@ -83,7 +80,7 @@ export function buildHeadSql(stream: Stream, condition = 'true'): string {
         ${columns.join(', ')},
         max(observed_at) filter (where source in ('detail', 'webhook')) over so_far as detail_at,
         row_number() over (partition by ${idColumn} order by observed_at desc, seq desc) as recency
-      from ${partOf(tablesOf(stream).version, stream)}
+      from ${tablesOf(stream).version}
       where ${condition}
       window so_far as (partition by ${idColumn} order by observed_at, seq)
     ),

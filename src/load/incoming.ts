@@ -1,16 +1,16 @@
 import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
-import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {amountOf, buildListHashSql} from './stream-tables.ts'
 
 /** Fills the temporary table `repeated` with the ids of the records that were staged more than once. */
 export async function findRepeated(db: Database, {idColumn}: Stream, staged: string): Promise<void> {
-  const repeated = `select ${idColumn} from ${staged} where ${isInPart(idColumn)} group by ${idColumn} having count(*) > 1`
-  await createTempTable(db, 'repeated', repeated)
-  await inParts(db, [staged], () => db.run(`insert into temp.repeated ${repeated}`))
+  await db.run(
+    `create or replace temp table repeated as
+     select ${idColumn} from ${staged} group by ${idColumn} having count(*) > 1`,
+  )
 }
 
-/** Makes the temporary view `incoming`, a row for each staged record of the part under way, and what it reads. */
+/** Makes the temporary view `incoming`, a row for each staged record, and what it reads. */
 export async function createIncoming(db: Database, stream: Stream, staged: string): Promise<void> {
   await findRepeated(db, stream, staged)
   await db.run(buildIncomingSql(stream, staged))
@@ -22,8 +22,8 @@ export async function dropIncoming(db: Database): Promise<void> {
 }
 
 /**
- * The latest staged row of each record of the part under way; under one instant the record's own page counts after the
- * list. Only records that were staged more than once are ordered.
+ * The latest staged row of each record; under one instant the record's own page counts after the list. Only records that
+ * were staged more than once are ordered.
  */
 function buildIncomingSql(stream: Stream, staged: string): string {
   const {idColumn} = stream
@@ -31,8 +31,6 @@ function buildIncomingSql(stream: Stream, staged: string): string {
   const isListed = `source in ('list', 'replay')`
   const listedAmount = `case when source = 'list' then ${amountOf(stream)} end`
   const listHash = `case when source = 'list' then ${buildListHashSql(stream)} end`
-  const rows = partOf(staged, stream)
-  const repeated = partOf('temp.repeated', stream)
   return `
     create or replace temp view incoming as
     select
@@ -40,16 +38,16 @@ function buildIncomingSql(stream: Stream, staged: string): string {
       ${isListed} as is_listed,
       ${listedAmount} as listed_amount,
       ${listHash} as list_hash
-    from ${rows}
-    anti join ${repeated} using (${idColumn})
+    from ${staged}
+    anti join temp.repeated using (${idColumn})
     union all
     select
       *,
       bool_or(${isListed}) over same_record as is_listed,
       first_value(${listedAmount} ignore nulls) over latest_first as listed_amount,
       first_value(${listHash} ignore nulls) over latest_first as list_hash
-    from ${rows}
-    semi join ${repeated} using (${idColumn})
+    from ${staged}
+    semi join temp.repeated using (${idColumn})
     window
       same_record as (partition by ${idColumn}),
       latest_first as (

@@ -2,12 +2,10 @@ import {BIGINT, DuckDBTimestampValue, type DuckDBType, TIMESTAMP, VARCHAR} from 
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import type {ColumnValue, NormalisedPage} from '../types.ts'
-import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
-import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
-import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
-import {createStagedRows, isSettledSql, tablesOf} from './stream-tables.ts'
+import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
+import {createStagedRows, isSettledSql, STAGE, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 /** Each parent's list is read again within about this many days. */
@@ -26,7 +24,7 @@ export interface Announcement {
 }
 
 interface ParentsAsked {
-  walk: Pick<OpenWalk, 'walkId' | 'businessDate'>
+  businessDate: string
   now: bigint
   limit: number
   announced: readonly Announcement[]
@@ -40,20 +38,17 @@ interface ParentsAsked {
  *
  * @param asked `now` on the business clock, microseconds since the epoch; at most `limit` parents
  */
-export function listParentsInNeed(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
-  return withEnoughMemory(db, () => rankParents(db, stream, asked))
-}
-
-async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): Promise<string[]> {
+export async function listParentsInNeed(
+  db: Database,
+  stream: Stream,
+  asked: ParentsAsked,
+): Promise<string[]> {
   const {parent} = stream
   if (!parent) return []
-  const parents = tablesOf(parent.stream).head
-  const known = buildKnownParentsSql(stream, parent.stream, asked.walk.walkId)
-  await createTempTable(db, 'known', known)
-  await inParts(db, [parents], () => db.run(`insert into temp.known ${known}`))
   const rows = await db.all(
     z.object({id: z.string()}),
-    `with doubted as (
+    `with known as materialized (${buildKnownParentsSql(stream, parent.stream)}),
+     doubted as (
        select distinct ${parent.column} as id
        from ${tablesOf(stream).head}
        where kind = 'missing' and business_date < cast($2 as date)
@@ -64,10 +59,10 @@ async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): P
      ),
      quota as (
        select ceil(count(*) / ${ROTATION_DAYS}.0) - count(*) filter (listed_at > $1 - interval 1 day) as lists
-       from temp.known
+       from known
      ),
      ranked as (
-       select *, row_number() over (order by listed_at nulls last, id) as age_rank from temp.known
+       select *, row_number() over (order by listed_at nulls last, id) as age_rank from known
      ),
      needed as (
        select
@@ -82,7 +77,8 @@ async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): P
      )
      select id
      from needed
-     where need is not null and not is_in_walk
+     where need is not null
+       and id not in (select parent_id from temp.staged_listing where stream = ${quoteLiteral(stream.name)})
      order by
        coalesce(attempted_at > listed_at, attempted_at is not null),
        need,
@@ -90,33 +86,25 @@ async function rankParents(db: Database, stream: Stream, asked: ParentsAsked): P
        attempted_at nulls first,
        id
      limit ${asked.limit}`,
-    [new DuckDBTimestampValue(asked.now), asked.walk.businessDate, JSON.stringify(asked.announced)],
+    [new DuckDBTimestampValue(asked.now), asked.businessDate, JSON.stringify(asked.announced)],
   )
-  await db.run('drop table temp.known')
   return rows.map(({id}) => id)
 }
 
-/** The parents of the part under way, each with when its list was read or tried before this walk, and whether it was in it. */
-function buildKnownParentsSql(stream: Stream, parents: Stream, walkId: string): string {
-  const isThisWalk = `walk_id = ${quoteLiteral(walkId)}`
+/** SQL of the parents, each with when its list was read or tried before this walk. */
+function buildKnownParentsSql(stream: Stream, parents: Stream): string {
   return `
     with attempt as (
       select
         parent_id,
-        max(observed_at) filter (outcome = 'listed' and not ${isThisWalk}) as listed_at,
-        max(observed_at) filter (not ${isThisWalk}) as attempted_at,
-        bool_or(${isThisWalk}) as is_in_walk
+        max(observed_at) filter (outcome = 'listed') as listed_at,
+        max(observed_at) as attempted_at
       from warehouse.raw.listing
-      where stream = ${quoteLiteral(stream.name)} and ${isInPart('parent_id')}
+      where stream = ${quoteLiteral(stream.name)}
       group by parent_id
     )
-    select
-      p.*,
-      p.${parents.idColumn} as id,
-      listed_at,
-      attempted_at,
-      coalesce(is_in_walk, false) as is_in_walk
-    from ${partOf(tablesOf(parents).head, parents)} p
+    select p.*, p.${parents.idColumn} as id, listed_at, attempted_at
+    from ${tablesOf(parents).head} p
     left join attempt on attempt.parent_id = p.${parents.idColumn}
     where p.kind = 'seen'`
 }
@@ -125,7 +113,9 @@ function buildKnownParentsSql(stream: Stream, parents: Stream, walkId: string): 
 export async function hasListed(db: Database, stream: Stream): Promise<boolean> {
   const {has_listed} = await db.one(
     z.object({has_listed: z.boolean()}),
-    `select exists (from warehouse.raw.listing where stream = $1 and outcome = 'listed') as has_listed`,
+    `select exists (
+       from (from warehouse.raw.listing union all from temp.staged_listing) where stream = $1 and outcome = 'listed'
+     ) as has_listed`,
     [stream.name],
   )
   return has_listed
@@ -137,22 +127,16 @@ const listingTypes: DuckDBType[] = [
   ...Array<DuckDBType>(4).fill(BIGINT),
 ]
 
-/**
- * Stores lists of single parents: their records and their certificates in one transaction, so that a killed run goes on
- * with the next parent.
- *
- * @returns the walk as it stands now
- */
-export async function storeListings(
+/** Stages lists of single parents: their records and their certificates. */
+export async function stageListings(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
   group: readonly StagedListing[],
-): Promise<OpenWalk> {
+): Promise<void> {
   const rows = createStagedRows(stream)
   const rejected: RejectedRecord[] = []
   const certificates: ColumnValue[][] = []
-  const total = {pages: 0, records: 0, quarantined: 0, unreadable: 0}
   for (const listing of group) {
     const pages = listing.outcome === 'listed' ? listing.pages : []
     const bad = pages.flatMap(({quarantined}) => quarantined)
@@ -174,56 +158,13 @@ export async function storeListings(
       listing.observedAt,
       ...counts,
     ])
-    total.pages += pages.length
-    total.records += records
-    total.quarantined += bad.length
-    total.unreadable += unreadable
+    walk.pages += pages.length
+    walk.records += records
+    walk.quarantined += bad.length
+    walk.unreadableIds += unreadable
+    if (listing.observedAt > (walk.endedAt ?? walk.startedAt)) walk.endedAt = listing.observedAt
   }
-  const next: OpenWalk = {
-    ...walk,
-    pages: walk.pages + total.pages,
-    records: walk.records + total.records,
-    quarantined: walk.quarantined + total.quarantined,
-  }
-  const endedAt =
-    group
-      .map(({observedAt}) => observedAt)
-      .toSorted()
-      .at(-1) ?? walk.startedAt
-  await inTransaction(db, async () => {
-    await rows.append(db)
-    await appendRows(
-      db,
-      {catalog: 'warehouse', schema: 'raw', table: 'listing', types: listingTypes},
-      certificates,
-    )
-    await storeQuarantined(db, stream, walk, 'list', rejected)
-    await db.run(
-      `update warehouse.raw.walk set pages = $2, records = $3, quarantined = $4,
-         unreadable_ids = unreadable_ids + $5, ended_at = greatest(ended_at, $6)
-       where walk_id = $1`,
-      [
-        walk.walkId,
-        next.pages,
-        next.records,
-        next.quarantined,
-        total.unreadable,
-        new DuckDBTimestampValue(endedAt),
-      ],
-    )
-  })
-  return next
-}
-
-/** Notes whether every list that was needed was read. */
-export async function closeListings(
-  db: Database,
-  walk: OpenWalk,
-  end: {isComplete: boolean; waitedMs: number},
-): Promise<OpenWalk> {
-  await db.run(
-    'update warehouse.raw.walk set is_complete = $2, waited_ms = waited_ms + $3 where walk_id = $1',
-    [walk.walkId, end.isComplete, end.waitedMs],
-  )
-  return {...walk, isComplete: end.isComplete, waitedMs: walk.waitedMs + end.waitedMs}
+  await rows.append(db)
+  await appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, certificates)
+  await stageQuarantined(db, stream, walk, 'list', rejected)
 }

@@ -6,7 +6,7 @@ import {applyObservations} from './apply.ts'
 import {listWireFields} from './details.ts'
 import {type GuardLimits, guardChanges} from './guard.ts'
 import {planChanges} from './plan-changes.ts'
-import {createStagedRows, tablesOf} from './stream-tables.ts'
+import {createStaged, createStagedRows, tablesOf} from './stream-tables.ts'
 
 /** Records looked at between two walks. */
 export interface Looks {
@@ -28,12 +28,12 @@ export interface Looks {
  * @throws GuardError when together they change more than a walk may
  */
 export async function applyLooks(db: Database, stream: Stream, looks: Looks): Promise<number> {
-  await db.run(`create or replace temp table staged_look as from ${tablesOf(stream).staged} limit 0`)
+  await createStaged(db, stream, 'staged_look')
   const rows = createStagedRows(stream)
   looks.observations.forEach((observation, position) => {
     rows.push(observation, {source: 'webhook', pageNo: 0, position})
   })
-  await rows.append(db, {catalog: 'temp', schema: 'main', table: 'staged_look'})
+  await rows.append(db, 'staged_look')
   const batch = {walkId: null, businessDate: looks.businessDate}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
   guardChanges(plan, looks.limits, new Set(), stream)

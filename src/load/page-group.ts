@@ -1,28 +1,25 @@
-import {BIGINT, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
-import type {ColumnValue, NormalisedPage, Page} from '../types.ts'
+import type {NormalisedPage, Page} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
-import {allowWidth} from '../warehouse/load-memory.ts'
-import {appendRows} from '../warehouse/row-buffer.ts'
-import {type RejectedRecord, storeQuarantined} from './quarantine.ts'
+import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
 import {createStagedRows} from './stream-tables.ts'
 
 /** Pages that are stored together. */
 export interface PageGroup {
   readonly pages: number
+  /** What they were asked with; empty of the first page. */
+  readonly cursors: readonly string[]
   readonly records: number
   /** Length of the answers' texts. */
   readonly length: number
   readonly quarantined: readonly RejectedRecord[]
   /** The last page, without its records; undefined while the group is empty. */
   readonly last: Omit<Page, 'records' | 'received'> | undefined
-  /** Takes a page in, column by column: its records need not stay in memory until they are stored. */
-  add(page: Page, normalised: NormalisedPage): void
-  /** Stores the pages and what became of their records. */
-  store(db: Database): Promise<void>
+  /** Takes a page in, column by column: its records need not stay in memory as they came. */
+  add(page: Omit<Page, 'received'>, normalised: NormalisedPage): void
+  /** Stages what became of the records. */
+  stage(db: Database): Promise<void>
 }
-
-const pageTypes: DuckDBType[] = [VARCHAR, BIGINT, VARCHAR, BIGINT, TIMESTAMP]
 
 /**
  * Creates an empty group.
@@ -35,15 +32,16 @@ export function createPageGroup(
   pagesBefore: number,
 ): PageGroup {
   const staged = createStagedRows(stream)
-  const pages: ColumnValue[][] = []
+  const cursors: string[] = []
   const quarantined: RejectedRecord[] = []
   let recordCount = 0
   let length = 0
   let last: PageGroup['last']
   return {
+    cursors,
     quarantined,
     get pages() {
-      return pages.length
+      return cursors.length
     },
     get records() {
       return recordCount
@@ -54,9 +52,9 @@ export function createPageGroup(
     get last() {
       return last
     },
-    add({records, received, ...page}, normalised) {
-      const pageNo = pagesBefore + pages.length + 1
-      pages.push([walk.walkId, BigInt(pageNo), page.cursor, BigInt(records.length), page.observedAt])
+    add({records, ...page}, normalised) {
+      cursors.push(page.cursor ?? '')
+      const pageNo = pagesBefore + cursors.length
       recordCount += records.length
       length += page.length
       last = page
@@ -67,11 +65,9 @@ export function createPageGroup(
         quarantined.push({...record, place: `${pageNo}/${position}`})
       })
     },
-    async store(db) {
-      await allowWidth(db, length / Math.max(1, recordCount))
+    async stage(db) {
       await staged.append(db)
-      await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'page', types: pageTypes}, pages)
-      await storeQuarantined(db, stream, walk, 'list', quarantined)
+      await stageQuarantined(db, stream, walk, 'list', quarantined)
     },
   }
 }

@@ -2,11 +2,10 @@ import {z} from 'zod'
 import type {Column, Stream} from '../contract/stream.ts'
 import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {withEnoughMemory} from '../warehouse/load-memory.ts'
 import {createIncoming, dropIncoming} from './incoming.ts'
 import {buildMovesSql, createLooked, type Movement, measureMovement} from './movement.ts'
-import {createTempTable, inParts, isInPart, partOf} from './parts.ts'
 import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {type OpenWalk, storeWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -30,7 +29,6 @@ export interface Batch {
 }
 
 const count = z.coerce.number()
-const listedRow = z.object({listed: count})
 const planRow = z.object({
   created: count,
   updated: count,
@@ -51,39 +49,25 @@ const planRow = z.object({
  *
  * @param staged the table to read; the stream's own by default
  */
-export function planChanges(
+export async function planChanges(
   db: Database,
   stream: Stream,
-  batch: Batch,
+  {walkId}: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
-  return withEnoughMemory(db, () => compareStaged(db, stream, {...batch, staged}))
-}
-
-async function compareStaged(
-  db: Database,
-  stream: Stream,
-  {walkId, staged}: {walkId: string | null; staged: string},
-): Promise<ChangePlan> {
-  const change = buildChangeSql(stream, walkId)
-  const absence = buildAbsenceSql(stream, walkId)
   await createIncoming(db, stream, staged)
   await createLooked(db, stream)
-  await createTempTable(db, 'change', change)
-  await createTempTable(db, 'absence', absence)
-  // The latest states are held while what was staged streams by; a few staged rows are held instead.
-  const held = walkId === null ? staged : tablesOf(stream).head
-  let listed = 0
-  await inParts(db, [held], async () => {
-    await db.run(`insert into temp.change ${change}`)
-    await db.run(`insert into temp.absence ${absence}`)
-    listed += (await db.one(listedRow, 'select count(*) as listed from incoming where is_listed')).listed
-  })
-  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId), [
-    listed,
-  ])
+  await db.run(`create or replace temp table change as ${buildChangeSql(stream, walkId)}`)
+  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, walkId)}`)
+  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId))
   const moved = await measureMovement(db, stream)
   return {counts, known, newlyAbsent: newly_absent, moved, appended}
+}
+
+/** Stores a certified walk to be settled, and compares what it staged as {@link planChanges} does. */
+export async function planWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<ChangePlan> {
+  await storeWalk(db, stream, walk, {state: 'walking', how: 'complete'})
+  return planChanges(db, stream, walk)
 }
 
 /** Drops what {@link planChanges} left. */
@@ -141,12 +125,11 @@ function buildChangeSql(stream: Stream, walkId: string | null): string {
           from warehouse.raw.quarantine q
           where q.stream = ${quoteLiteral(stream.name)}
             and q.record_id = i.${idColumn}
-            and ${isInPart('q.record_id')}
             and q.replayed_at is null
             and q.observed_at > h.observed_at
         ) ${orInOpenWalk} as is_kept_anyway
       from incoming i
-      left join ${partOf(head, stream)} h on h.${idColumn} = i.${idColumn}
+      left join ${head} h on h.${idColumn} = i.${idColumn}
     ),
     hashed as (
       select *, ${buildRowHashSql(stream)} as row_hash
@@ -222,7 +205,7 @@ function buildAbsenceSql(stream: Stream, walkId: string | null): string {
         walk.walk_id as walk_id
       ),
       h.kind as head_kind
-    from ${partOf(head, stream)} h
+    from ${head} h
     cross join walk
     left join incoming i on i.${idColumn} = h.${idColumn}
     ${list.join}
@@ -236,7 +219,7 @@ function buildAbsenceSql(stream: Stream, walkId: string | null): string {
           and h.walk_id is distinct from walk.walk_id
           and not exists (
             from warehouse.raw.quarantine q
-            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn} and ${isInPart('q.record_id')}
+            where q.walk_id = walk.walk_id and q.record_id = h.${idColumn}
           )
         )
       )`
@@ -250,7 +233,8 @@ function buildPlanSql(stream: Stream, walkId: string | null): string {
         count(*) filter (is_listed and content = 'created') as created,
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
-        $1 - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
+        (select count(*) from incoming where is_listed)
+          - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
         count(*) filter (is_appended) as appended
       from change
     ),

@@ -7,12 +7,12 @@ import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 import {applyObservations} from './apply.ts'
 import {planChanges} from './plan-changes.ts'
-import {createStagedRows, tablesOf} from './stream-tables.ts'
+import {createStaged, createStagedRows, STAGE} from './stream-tables.ts'
 
 /** A rejected record and where it stood in its walk, which tells two apart that are otherwise alike. */
 export type RejectedRecord = Quarantined & {place: string}
 
-const storedTypes: DuckDBType[] = [
+const stagedTypes: DuckDBType[] = [
   ...Array<DuckDBType>(8).fill(VARCHAR),
   TIMESTAMP,
   DATE,
@@ -20,8 +20,8 @@ const storedTypes: DuckDBType[] = [
   TIMESTAMP,
 ]
 
-/** Keeps rejected records whole; they count in releases from the moment at which their walk is applied. */
-export async function storeQuarantined(
+/** Stages rejected records, whole; they count in releases from the moment at which their walk is applied. */
+export async function stageQuarantined(
   db: Database,
   stream: Stream,
   walk: {walkId: string; businessDate: string},
@@ -42,7 +42,7 @@ export async function storeQuarantined(
     null,
     null,
   ])
-  await appendRows(db, {catalog: 'warehouse', schema: 'raw', table: 'quarantine', types: storedTypes}, rows)
+  await appendRows(db, {...STAGE, table: 'staged_quarantine', types: stagedTypes}, rows)
 }
 
 /** A record in quarantine. */
@@ -138,13 +138,12 @@ export interface Replay {
  * @returns how many versions were appended
  */
 export async function applyReplay(db: Database, stream: Stream, replay: Replay): Promise<number> {
-  const table = {catalog: 'temp', schema: 'main', table: 'staged_replay'}
-  await db.run(`create or replace temp table staged_replay as from ${tablesOf(stream).staged} limit 0`)
+  await createStaged(db, stream, 'staged_replay')
   const rows = createStagedRows(stream)
   replay.records.forEach(({observation}, position) => {
     rows.push(observation, {source: 'replay', pageNo: 0, position})
   })
-  await rows.append(db, table)
+  await rows.append(db, 'staged_replay')
   const batch = {walkId: null, businessDate: replay.businessDate}
   const plan = await planChanges(db, stream, batch, 'temp.staged_replay')
   const ids = replay.records.map(({entry}) => entry.quarantine_id)

@@ -5,6 +5,9 @@ import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {type AppendTarget, createRowBuffer} from '../warehouse/row-buffer.ts'
 
+/** Where the tables of what is staged lie. */
+export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
+
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
 export type StagedSource = 'list' | 'detail' | 'gone' | 'replay' | 'webhook'
 
@@ -17,12 +20,12 @@ export interface StreamTables {
   confirmation: string | null
 }
 
-/** The names of a stream's tables in the warehouse. */
+/** The names of a stream's tables; what is staged lies in memory. */
 export function tablesOf(stream: Stream): StreamTables {
   return {
     version: `warehouse.raw.${stream.name}_version`,
     head: `warehouse.raw.${stream.name}_head`,
-    staged: `warehouse.raw.staged_${stream.name}`,
+    staged: `temp.staged_${stream.name}`,
     confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
   }
 }
@@ -69,6 +72,24 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   TIMESTAMP,
 }
 
+/** Makes an empty table of staged observations of a stream. */
+export async function createStaged(
+  db: Database,
+  {name, idColumn, columns}: Stream,
+  table: string = `staged_${name}`,
+): Promise<void> {
+  const own = columns.flatMap((column) => [
+    `${column.name} ${column.type}`,
+    ...(column.mayBeAbsent ? [`${column.name}_present boolean not null`] : []),
+  ])
+  await db.run(
+    `create or replace temp table ${table} (
+       source varchar not null, page_no bigint not null, position bigint not null, observed_at timestamp not null,
+       ${idColumn} varchar not null, ${own.join(', ')}, payload json
+     )`,
+  )
+}
+
 /** Where a staged observation belongs. */
 export interface StagedPlace {
   source: StagedSource
@@ -82,7 +103,7 @@ export interface StagedRows {
   /** Notes that a record's own page says it is gone. */
   pushGone(gone: {id: string; observedAt: bigint}): void
   /** Appends them to the staged table of the stream, or to another of its form. */
-  append(db: Database, target?: AppendTarget): Promise<void>
+  append(db: Database, table?: string): Promise<void>
 }
 
 /** Creates an empty batch of staged rows. */
@@ -117,8 +138,8 @@ export function createStagedRows(stream: Stream): StagedRows {
       }
       push(nothing, {source: 'gone', pageNo: 0, position: 0})
     },
-    append(db, target = {catalog: 'warehouse', schema: 'raw', table: `staged_${stream.name}`}) {
-      return rows.append(db, target)
+    append(db, table = `staged_${stream.name}`) {
+      return rows.append(db, {...STAGE, table})
     },
   }
 }

@@ -1,8 +1,10 @@
-import {DuckDBTimestampValue} from '@duckdb/node-api'
+import {hash} from 'node:crypto'
+import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
 import type {PageGroup} from './page-group.ts'
+import {clearStage} from './stage.ts'
 import {tablesOf} from './stream-tables.ts'
 
 /** What a walk asks for; a change of any of these starts anew. */
@@ -13,75 +15,163 @@ export interface WalkRequest {
   filter: string
 }
 
-/** A walk in progress, or complete and not yet applied. Instants are microseconds since the epoch. */
+/** How far a walk that is not yet applied has got; it changes as answers are staged. Instants are microseconds since the epoch. */
 export interface OpenWalk extends WalkRequest {
   walkId: string
   businessDate: string
   startedAt: bigint
+  /** Start of the last request for a list. */
+  endedAt: bigint | null
+  /** What its pages were asked with, in order; empty of the first. */
+  cursors: string[]
   nextCursor: string | null
   /** Real clock, when `nextCursor` was received; null before the first page. */
   cursorReceivedAt: bigint | null
+  envelope: string | null
   isComplete: boolean
   pages: number
   records: number
   quarantined: number
+  unreadableIds: number
   resumed: number
   waitedMs: number
+  /** What `certifyWalk` found; null before. */
+  certified: {distinct: number; duplicates: number; amountTotal: string} | null
 }
 
-const walkRow = z
-  .object({
-    walk_id: z.string(),
-    base_url: z.string(),
-    page_size: z.coerce.number(),
-    filter: z.string(),
-    business_date: z.string(),
-    started_us: z.coerce.bigint(),
-    cursor_received_us: z.coerce.bigint().nullable(),
-    next_cursor: z.string().nullable(),
-    is_complete: z.boolean(),
-    pages: z.coerce.number(),
-    records: z.coerce.number(),
-    quarantined: z.coerce.number(),
-    resumed: z.coerce.number(),
-    waited_ms: z.coerce.number(),
+/** The walks that are not yet applied, by the name of their stream: of each there is one at most. */
+export type OpenWalks = Map<string, OpenWalk>
+
+/** Begins a walk. */
+export function startWalk(
+  walk: WalkRequest & Pick<OpenWalk, 'walkId' | 'businessDate' | 'startedAt'>,
+): OpenWalk {
+  return {
+    ...walk,
+    endedAt: null,
+    cursors: [],
+    nextCursor: null,
+    cursorReceivedAt: null,
+    envelope: null,
+    isComplete: false,
+    pages: 0,
+    records: 0,
+    quarantined: 0,
+    unreadableIds: 0,
+    resumed: 0,
+    waitedMs: 0,
+    certified: null,
+  }
+}
+
+/** Stages a group of pages. */
+export async function stagePages(
+  db: Database,
+  walk: OpenWalk,
+  group: PageGroup,
+  waitedMs: number,
+): Promise<void> {
+  const {last, quarantined} = group
+  if (!last) return
+  await group.stage(db)
+  walk.cursors.push(...group.cursors)
+  walk.nextCursor = last.nextCursor
+  walk.cursorReceivedAt = BigInt(last.receivedAt) * 1000n
+  walk.envelope = last.envelope
+  walk.endedAt = last.observedAt
+  walk.isComplete = last.nextCursor === null
+  walk.pages += group.pages
+  walk.records += group.records
+  walk.quarantined += quarantined.length
+  walk.unreadableIds += quarantined.filter(({id}) => id === null).length
+  walk.waitedMs = waitedMs
+}
+
+/** The ids of the records a walk has read, those in quarantine included. */
+export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
+  if (walk.pages === 0) return
+  const rows = db.stream(
+    `select ${stream.idColumn} from ${tablesOf(stream).staged}
+     union all
+     select record_id from temp.staged_quarantine
+     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
+  )
+  for await (const ids of rows) yield* ids.map(String)
+}
+
+/**
+ * Stores a walk with what belongs to it, in place of what is stored of it: `walking` for it to be settled, its lists and
+ * its rejected records with it; else it has ended and leaves the stage. The rejected records of a refused one stay as evidence.
+ */
+export function storeWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {state, how}: {state: 'walking' | 'refused' | 'abandoned'; how: string},
+): Promise<void> {
+  const {walkId} = walk
+  return inTransaction(db, async () => {
+    for (const table of ['walk', 'listing', 'quarantine']) {
+      await db.run(`delete from warehouse.raw.${table} where walk_id = $1`, [walkId])
+    }
+    const row = {...describeWalk(walk), stream: stream.name, state, ended_how: how}
+    const names = Object.keys(row)
+    await db.run(
+      `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+      Object.values(row),
+    )
+    const staged = [
+      ...(state === 'walking' ? ['listing'] : []),
+      ...(state === 'abandoned' ? [] : ['quarantine']),
+    ]
+    for (const table of staged) {
+      await db.run(
+        `insert into warehouse.raw.${table} by name from temp.staged_${table} where walk_id = $1`,
+        [walkId],
+      )
+    }
+    if (state !== 'walking') await clearStage(db, stream, walkId)
   })
-  .transform(
-    (row): OpenWalk => ({
-      walkId: row.walk_id,
-      baseUrl: row.base_url,
-      pageSize: row.page_size,
-      filter: row.filter,
-      businessDate: row.business_date,
-      startedAt: row.started_us,
-      nextCursor: row.next_cursor,
-      cursorReceivedAt: row.cursor_received_us,
-      isComplete: row.is_complete,
-      pages: row.pages,
-      records: row.records,
-      quarantined: row.quarantined,
-      resumed: row.resumed,
-      waitedMs: row.waited_ms,
-    }),
-  )
-
-/** The walk that was begun and not yet applied, if there is one. */
-export function findOpenWalk(db: Database, stream: Stream): Promise<OpenWalk | undefined> {
-  return db.first(
-    walkRow,
-    `select *, epoch_us(started_at) as started_us, epoch_us(cursor_received_at) as cursor_received_us
-     from warehouse.raw.walk where stream = $1 and state = 'walking'`,
-    [stream.name],
-  )
 }
 
-/** The walks that were begun and not yet applied, of every stream. */
-export async function listOpenWalks(db: Database): Promise<Set<string>> {
-  const rows = await db.all(
-    z.object({walk_id: z.string()}),
-    `select walk_id from warehouse.raw.walk where state = 'walking'`,
+/** The columns of `raw.walk` that say how far a walk got. */
+function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
+  const instant = (micros: bigint | null) => (micros === null ? null : new DuckDBTimestampValue(micros))
+  const {certified, cursors} = walk
+  return {
+    walk_id: walk.walkId,
+    base_url: walk.baseUrl,
+    page_size: walk.pageSize,
+    filter: walk.filter,
+    business_date: walk.businessDate,
+    started_at: instant(walk.startedAt),
+    ended_at: instant(walk.endedAt),
+    cursor_received_at: instant(walk.cursorReceivedAt),
+    next_cursor: walk.nextCursor,
+    envelope: walk.envelope,
+    is_complete: walk.isComplete,
+    resumed: walk.resumed,
+    waited_ms: walk.waitedMs,
+    pages: walk.pages,
+    records: walk.records,
+    quarantined: walk.quarantined,
+    unreadable_ids: walk.unreadableIds,
+    distinct_records: certified?.distinct ?? null,
+    duplicates: certified?.duplicates ?? null,
+    amount_total: certified?.amountTotal ?? null,
+    is_shifted: certified && certified.duplicates > 0,
+    cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
+  }
+}
+
+/** How a walk ended, where it has; `walking` while it is being settled. */
+export async function findWalkState(db: Database, walkId: string): Promise<string | undefined> {
+  const row = await db.first(
+    z.object({state: z.string()}),
+    'select state from warehouse.raw.walk where walk_id = $1',
+    [walkId],
   )
-  return new Set(rows.map(({walk_id}) => walk_id))
+  return row?.state
 }
 
 /** What the walks before have left to respect: their latest start and business date, and how much the last saw. */
@@ -118,150 +208,12 @@ export function findPast(db: Database, stream: Stream): Promise<WalkPast | undef
   )
 }
 
-/** The latest instant at which a walk under way asked for something that is stored, microseconds since the epoch. */
-export async function findLastAsked(db: Database, stream: Stream): Promise<bigint | null> {
+/** The latest instant at which a walk asked for something that is staged, microseconds since the epoch. */
+export async function findLastAsked(db: Database, stream: Stream, walk: OpenWalk): Promise<bigint> {
   const {last} = await db.one(
-    z.object({last: z.coerce.bigint().nullable()}),
-    `select epoch_us(max(greatest(started_at, ended_at, (select max(observed_at) from ${tablesOf(stream).staged})))) as last
-     from warehouse.raw.walk where stream = $1 and state = 'walking'`,
-    [stream.name],
+    z.object({last: z.coerce.bigint()}),
+    `select epoch_us(greatest($1, $2, (select max(observed_at) from ${tablesOf(stream).staged}))) as last`,
+    [new DuckDBTimestampValue(walk.startedAt), new DuckDBTimestampValue(walk.endedAt ?? walk.startedAt)],
   )
   return last
-}
-
-/** Begins a walk. */
-export async function startWalk(
-  db: Database,
-  stream: Stream,
-  walk: WalkRequest & {walkId: string; businessDate: string; startedAt: bigint},
-): Promise<OpenWalk> {
-  await db.run(
-    `insert into warehouse.raw.walk
-       (walk_id, stream, state, base_url, page_size, filter, business_date, started_at,
-        is_complete, resumed, waited_ms, pages, records, quarantined, unreadable_ids)
-     values ($1, $2, 'walking', $3, $4, $5, $6, $7, false, 0, 0, 0, 0, 0, 0)`,
-    [
-      walk.walkId,
-      stream.name,
-      walk.baseUrl,
-      walk.pageSize,
-      walk.filter,
-      walk.businessDate,
-      new DuckDBTimestampValue(walk.startedAt),
-    ],
-  )
-  return {
-    ...walk,
-    nextCursor: null,
-    cursorReceivedAt: null,
-    isComplete: false,
-    pages: 0,
-    records: 0,
-    quarantined: 0,
-    resumed: 0,
-    waitedMs: 0,
-  }
-}
-
-/** Notes that an interrupted walk goes on from its cursor. */
-export async function resumeWalk(db: Database, walk: OpenWalk): Promise<OpenWalk> {
-  await db.run('update warehouse.raw.walk set resumed = resumed + 1 where walk_id = $1', [walk.walkId])
-  return {...walk, resumed: walk.resumed + 1}
-}
-
-/** Ends a walk that will not be applied and drops what it staged. */
-export async function dropWalk(
-  db: Database,
-  stream: Stream,
-  walkId: string,
-  end: {state: 'abandoned' | 'refused'; how: string},
-): Promise<void> {
-  await inTransaction(db, async () => {
-    await db.run(`delete from ${tablesOf(stream).staged}`)
-    await db.run('delete from warehouse.raw.page where walk_id = $1', [walkId])
-    await db.run('delete from warehouse.raw.listing where walk_id = $1', [walkId])
-    // A walk that starts anew sees its bad records again; those of a refused walk are the evidence.
-    if (end.state === 'abandoned') {
-      await db.run('delete from warehouse.raw.quarantine where walk_id = $1 and replayed_at is null', [
-        walkId,
-      ])
-    }
-    await db.run('update warehouse.raw.walk set state = $2, ended_how = $3 where walk_id = $1', [
-      walkId,
-      end.state,
-      end.how,
-    ])
-  })
-}
-
-/** The cursors a walk has used and been given, in order. */
-export async function readCursors(db: Database, walk: OpenWalk): Promise<string[]> {
-  const rows = await db.all(
-    z.object({cursor: z.string()}),
-    'select cursor from warehouse.raw.page where walk_id = $1 and cursor is not null order by page_no',
-    [walk.walkId],
-  )
-  return [...rows.map(({cursor}) => cursor), ...(walk.nextCursor === null ? [] : [walk.nextCursor])]
-}
-
-/** The ids of the records a walk has read, those in quarantine included. */
-export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk): AsyncGenerator<string> {
-  if (walk.pages === 0) return
-  const rows = db.stream(
-    `select ${stream.idColumn} from ${tablesOf(stream).staged}
-     union all
-     select record_id from warehouse.raw.quarantine
-     where walk_id = ${quoteLiteral(walk.walkId)} and record_id is not null`,
-  )
-  for await (const ids of rows) yield* ids.map(String)
-}
-
-/**
- * Stores a group of pages: their records, the pages and the next cursor in one transaction, so that a killed run
- * continues exactly after the last page it has.
- *
- * @returns the walk as it stands now
- */
-export async function storePages(
-  db: Database,
-  walk: OpenWalk,
-  group: PageGroup,
-  waitedMs: number,
-): Promise<OpenWalk> {
-  const {last, quarantined} = group
-  if (!last) return walk
-  const unreadableIds = quarantined.filter(({id}) => id === null).length
-  const next: OpenWalk = {
-    ...walk,
-    nextCursor: last.nextCursor,
-    cursorReceivedAt: BigInt(last.receivedAt) * 1000n,
-    isComplete: last.nextCursor === null,
-    pages: walk.pages + group.pages,
-    records: walk.records + group.records,
-    quarantined: walk.quarantined + quarantined.length,
-    waitedMs: walk.waitedMs + waitedMs,
-  }
-  await inTransaction(db, async () => {
-    await group.store(db)
-    await db.run(
-      `update warehouse.raw.walk set next_cursor = $2, cursor_received_at = $3, is_complete = $4, pages = $5,
-         records = $6, quarantined = $7, unreadable_ids = unreadable_ids + $8, waited_ms = $9, envelope = $10,
-         ended_at = $11
-       where walk_id = $1`,
-      [
-        walk.walkId,
-        next.nextCursor,
-        new DuckDBTimestampValue(BigInt(last.receivedAt) * 1000n),
-        next.isComplete,
-        next.pages,
-        next.records,
-        next.quarantined,
-        unreadableIds,
-        next.waitedMs,
-        last.envelope,
-        new DuckDBTimestampValue(last.observedAt),
-      ],
-    )
-  })
-  return next
 }

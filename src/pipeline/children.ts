@@ -1,24 +1,25 @@
 import {createHash} from 'node:crypto'
+import {formatInstant} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
   type Announcement,
-  closeListings,
   hasListed,
   listParentsInNeed,
   type StagedListing,
-  storeListings,
+  stageListings,
 } from '../load/listings.ts'
-import {findOpenWalk, type OpenWalk, resumeWalk, startWalk} from '../load/walk-state.ts'
+import {type OpenWalk, startWalk} from '../load/walk-state.ts'
+import {formatNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
-import {endWalk, type SettleTools, settleWalk} from './settle.ts'
+import {type SettleTools, settleWalk} from './settle.ts'
 import type {Tapes} from './tapes.ts'
-import {beginTape} from './walk.ts'
+import {beginTape, continueWalk} from './walk.ts'
 import {dropStepped} from './walk-clock.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
@@ -87,42 +88,33 @@ async function readAndSettle(
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
-  const {db, stream, config} = tools
-  const left = await findLeft(tools)
+  const {db, stream, config, walks} = tools
+  const left = walks.get(stream.name)
   if (left && left.businessDate !== run.businessDate) {
     // Its run died on an earlier day; what it read is still an observation of that day.
     await settleChildren(tools, left, result, world)
   }
-  const open = left?.businessDate === run.businessDate ? left : undefined
-  const walkId = open?.walkId ?? nameWalk(tools.runId, world)
+  const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
-  const asked = {walk: {walkId, businessDate: run.businessDate}, now, limit, announced: tools.announced}
+  const asked = {businessDate: run.businessDate, now, limit, announced: tools.announced}
   const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
   }
-  if (!open) await beginTape(tools, walkId, run.businessDate)
-  const walk = open
-    ? await resumeWalk(db, open)
-    : await startWalk(db, stream, {
-        walkId,
-        baseUrl: config.baseUrl,
-        pageSize: config.pageSize,
-        filter: '',
-        businessDate: run.businessDate,
-        startedAt: now,
-      })
-  const read = await readListings(tools, walk, {parents, budgetMs: run.budgetMs}, world)
-  return settleChildren(tools, read.walk, {...result, ...read.counts}, world)
-}
-
-/** The walk that a run left behind; one without its tape is dropped, and its lists are read again. */
-async function findLeft(tools: ChildTools): Promise<OpenWalk | undefined> {
-  const left = await findOpenWalk(tools.db, tools.stream)
-  if (!left || (await tools.tapes.resume(left.walkId)) !== undefined) return left
-  await endWalk(tools, left.walkId, {state: 'abandoned', how: 'its tape is not whole'})
-  return undefined
+  const walk =
+    open ??
+    startWalk({
+      walkId: nameWalk(tools.runId, world),
+      baseUrl: config.baseUrl,
+      pageSize: config.pageSize,
+      filter: '',
+      businessDate: run.businessDate,
+      startedAt: now,
+    })
+  await (open ? continueWalk(tools, walk) : beginTape(tools, walk))
+  const counts = await readListings(tools, walk, {parents, budgetMs: run.budgetMs}, world)
+  return settleChildren(tools, walk, {...result, ...counts}, world)
 }
 
 function nameWalk(runId: string, world: World): string {
@@ -133,20 +125,19 @@ function nameWalk(runId: string, world: World): string {
 /** Reads lists and stores them group by group. */
 async function readListings(
   {db, stream, client, config, hashKey, tapes}: ChildTools,
-  start: OpenWalk,
+  walk: OpenWalk,
   {parents, budgetMs}: {parents: readonly string[]; budgetMs: number},
   world: World,
-): Promise<{walk: OpenWalk; counts: Pick<ChildResult, 'listed' | 'failed' | 'ended'>}> {
+): Promise<Pick<ChildResult, 'listed' | 'failed' | 'ended'>> {
   const normalise = createNormaliser(stream, hashKey)
   const waitedBefore = client.waitedMs
-  let walk = start
   let listed = 0
   let group: StagedListing[] = []
   let groupStartedAt = world.realClock.now()
 
   async function store(): Promise<void> {
     await tapes.store(walk.walkId)
-    walk = await storeListings(db, stream, walk, group)
+    await stageListings(db, stream, walk, group)
     listed += group.filter(({outcome}) => outcome === 'listed').length
     group = []
     groupStartedAt = world.realClock.now()
@@ -179,9 +170,9 @@ async function readListings(
         {stream: stream.plural, detail: ended, count: listed, reason: proven ? 'proven' : 'not proven'},
         'lists ended',
       )
-      const isComplete = ended === 'done' && failed + gone === 0
-      walk = await closeListings(db, walk, {isComplete, waitedMs: client.waitedMs - waitedBefore})
-      return {walk, counts: {listed, failed: failed + gone, ended}}
+      walk.isComplete = ended === 'done' && failed + gone === 0
+      walk.waitedMs += client.waitedMs - waitedBefore
+      return {listed, failed: failed + gone, ended}
     }
     const listing = toListing(next.value, normalise, world)
     takeListing({tapes, unit: walk.walkId, stream}, next.value, listing)
@@ -206,22 +197,22 @@ function takeListing(
   answer: ListingAnswer,
   listing: StagedListing,
 ): void {
-  const {parentId: parent, outcome} = listing
+  const {parentId: parent, outcome, observedAt} = listing
   if (answer.outcome !== 'found' || listing.outcome !== 'listed') {
-    tapes.take(unit, {frame: 'children', parent, outcome})
+    tapes.take(unit, {frame: 'children', parent, outcome, observed_at: formatInstant(observedAt)})
     return
   }
-  for (const [index, {received}] of answer.pages.entries()) {
-    const frame = {frame: 'children' as const, parent, outcome, page: index + 1}
-    if (!stream.privacy) {
+  for (const [index, {received, envelope}] of answer.pages.entries()) {
+    const place = {page: index + 1, pages: answer.pages.length, envelope}
+    const frame = {frame: 'children' as const, parent, outcome, ...place}
+    const page = listing.pages[index]
+    if (!stream.privacy || !page) {
       tapes.take(unit, frame, received)
       continue
     }
-    const stored = JSON.stringify(listing.pages[index], (_, value) =>
-      typeof value === 'bigint' ? String(value) : value,
-    )
     const digest = createHash('sha256').update(received.body).digest('hex')
-    tapes.take(unit, {...frame, received_sha256: digest}, {...received, body: Buffer.from(stored)})
+    const body = Buffer.from(formatNormalised(page))
+    tapes.take(unit, {...frame, received_sha256: digest}, {...received, body})
   }
 }
 

@@ -1,11 +1,11 @@
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
-import {type DetailCandidate, listDetailCandidates, type StagedDetail, storeDetails} from '../load/details.ts'
-import {planChanges} from '../load/plan-changes.ts'
+import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
+import {planWalk} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
-import {createNormaliser} from '../normalise/record.ts'
+import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
-import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
+import {type DetailSaid, fetchDetails} from '../source/detail.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import type {Tapes} from './tapes.ts'
@@ -24,7 +24,7 @@ export async function fetchMissingDetails(
 ): Promise<{fetched: number; failed: number}> {
   const {db, stream, client, config, tapes} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
-  await planChanges(db, stream, walk)
+  await planWalk(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
   const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
   const candidates = await listDetailCandidates(db, stream, {
@@ -32,7 +32,7 @@ export async function fetchMissingDetails(
     limit: most,
   })
   const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
-  const toStaged = createStager(stream, byId)
+  const normalise = createNormaliser(stream)
   const request = {
     path: config.detailPath,
     mode: config.detail,
@@ -43,7 +43,7 @@ export async function fetchMissingDetails(
   let fetched = 0
   const store = async () => {
     await tapes.store(walk.walkId)
-    await storeDetails(db, stream, walk, group)
+    await stageDetails(db, stream, walk, group)
     group = []
     world.onStep('details stored')
   }
@@ -58,11 +58,12 @@ export async function fetchMissingDetails(
       )
       return {fetched, failed}
     }
-    const staged = toStaged(next.value)
+    const candidate = byId.get(next.value.id)
+    const staged = candidate && readDetail(normalise, candidate, next.value)
     if (staged) group.push(staged)
     if (next.value.outcome !== 'failed') {
       const {id, outcome, received} = next.value
-      tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: byId.get(id)?.known}, received)
+      tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
     }
     if (next.value.outcome === 'found') fetched += 1
     if (group.length < GROUP_DETAILS) continue
@@ -78,21 +79,18 @@ export async function fetchMissingDetails(
   }
 }
 
-/** A fetched record is one observation: the fields of its own page over those of its list row. */
-function createStager(
-  stream: Stream,
-  candidates: ReadonlyMap<string, DetailCandidate>,
-): (answer: DetailAnswer) => StagedDetail | undefined {
-  const normalise = createNormaliser(stream)
-  return (answer) => {
-    const candidate = candidates.get(answer.id)
-    if (!candidate || answer.outcome === 'failed') return undefined
-    if (answer.outcome === 'gone') return {candidate, gone: answer}
-    const merged = {...candidate.known, ...answer.record}
-    const {observations, quarantined} = normalise([merged], answer.observedAt)
-    const [observation] = observations
-    const [rejected] = quarantined
-    if (observation) return {candidate, observation}
-    return rejected && {candidate, rejected}
-  }
+/** What a record's own page said is one observation: its fields over those of its list row; undefined where it said nothing. */
+export function readDetail(
+  normalise: Normaliser,
+  candidate: DetailCandidate,
+  answer: DetailSaid,
+): StagedDetail | undefined {
+  if (answer.outcome === 'failed') return undefined
+  if (answer.outcome === 'gone') return {candidate, gone: answer}
+  const merged = {...candidate.known, ...answer.record}
+  const {observations, quarantined} = normalise([merged], answer.observedAt)
+  const [observation] = observations
+  const [rejected] = quarantined
+  if (observation) return {candidate, observation}
+  return rejected && {candidate, rejected}
 }

@@ -18,6 +18,7 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
+import {restageWalks} from './restage.ts'
 import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
 import {createWalkClock} from './walk-clock.ts'
@@ -58,9 +59,10 @@ async function lookAgain(
 ): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
   return withRun(folder.ledger, 'events', outside, async () => {
     await using tapes = openTapes(source, {folder, ledger}, outside)
-    await using db = await openWarehouse(folder, outside)
-    await requireOwnSource({db, tapes}, source.baseUrl, new Set())
-    const world = {...outside, clock: await createWalkClock(db, outside.clock)}
+    await using db = await openWarehouse(folder, outside, source.memoryMb)
+    const walks = await restageWalks({db, tapes}, outside)
+    await requireOwnSource({db, tapes, walks}, source.baseUrl, new Set())
+    const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
     const learntRate = findLearntRate(ledger, source.baseUrl, world)
     await using client = createClient({...source, learntRate}, world)
     const answers: DetailAnswer[] = []

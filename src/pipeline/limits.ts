@@ -4,7 +4,7 @@ import {CheckError, DeferredError} from '../errors.ts'
 import type {TableFile} from '../release/publish.ts'
 import type {Check, Model, World} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {mostMemoryMb} from '../warehouse/load-memory.ts'
+import {mostMemoryMb} from '../warehouse/memory.ts'
 import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
@@ -29,7 +29,7 @@ export type Limited = <T>(subject: Subject, work: () => Promise<T>) => Promise<T
  */
 export async function limitBuild(
   db: Database,
-  config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
   {spillDir, historyBytes}: {spillDir: string; historyBytes: number},
   world: World,
 ): Promise<Limited> {
@@ -44,8 +44,8 @@ export async function limitBuild(
 }
 
 /** Megabytes a build may hold: as set, or enough, as far as there is as much. */
-function memoryFor({buildMemoryMb}: Pick<Config, 'buildMemoryMb'>): number {
-  return buildMemoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
+function memoryFor(config: Pick<Config, 'memoryMb'>): number {
+  return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
 function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {
@@ -55,7 +55,7 @@ function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {
 
 function describeCut(
   subject: Subject,
-  config: Pick<Config, 'buildMemoryMb' | 'modelTimeoutSeconds'>,
+  config: Pick<Config, 'memoryMb' | 'modelTimeoutSeconds'>,
   cut: Cut,
   cause: unknown,
 ): Error {
@@ -82,7 +82,7 @@ function describeCut(
   }
   return new CheckError({
     code: `${kind.toUpperCase()}_MEMORY`,
-    problem: `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_BUILD_MEMORY_MB.`,
+    problem: `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
     kept,
     next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
     cause,

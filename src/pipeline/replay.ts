@@ -12,6 +12,7 @@ import {requireHashKey} from '../warehouse/hash-key.ts'
 import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
+import {restageWalks} from './restage.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
@@ -50,7 +51,8 @@ async function replayAll(
   config: Config,
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
-  await using db = await openWarehouse(folder, world)
+  await using db = await openWarehouse(folder, world, config.memoryMb)
+  await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of STREAMS) {

@@ -3,8 +3,8 @@ import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {recordDrift} from '../load/drift.ts'
 import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
-import {planChanges} from '../load/plan-changes.ts'
-import {dropWalk, type OpenWalk} from '../load/walk-state.ts'
+import {planWalk} from '../load/plan-changes.ts'
+import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -22,6 +22,7 @@ export interface SettleTools {
   config: GuardLimits
   accepted: ReadonlySet<Acceptance>
   tapes: Tapes
+  walks: OpenWalks
   /** Compares the walks of deals with what webhooks had told of. */
   webhooks?: WebhookWatch | undefined
 }
@@ -40,13 +41,13 @@ export async function settleWalk(
 ): Promise<ChangeCounts> {
   const {db, stream, folder, config, accepted, tapes, webhooks} = tools
   const now = BigInt(world.clock.now()) * 1000n
-  const plan = await planChanges(db, stream, walk)
+  const plan = await planWalk(db, stream, walk)
   world.onStep('changes planned')
   try {
     await requireBoundedQuarantine(db, walk)
     guardChanges(plan, config, accepted, stream)
   } catch (refusal) {
-    await endWalk(tools, walk.walkId, {state: 'refused', how: String(refusal)})
+    await endWalk(tools, walk, {state: 'refused', how: String(refusal)})
     await refreshHistory(db, folder)
     throw refusal
   }
@@ -56,6 +57,7 @@ export async function settleWalk(
   const alongside = (recordedAt: bigint) =>
     tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, certificate: plan.counts})
   await applyObservations(db, stream, walk, {plan, now, details, alongside})
+  tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
   world.onStep('changes applied')
   await refreshHistory(db, folder)
@@ -65,14 +67,15 @@ export async function settleWalk(
 
 /** Ends a walk that will not be applied: its tape says so first. */
 export async function endWalk(
-  {db, stream, tapes}: Pick<SettleTools, 'db' | 'stream' | 'tapes'>,
-  walkId: string,
+  {db, stream, tapes, walks}: Pick<SettleTools, 'db' | 'stream' | 'tapes' | 'walks'>,
+  walk: OpenWalk,
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
   const outcome = end.how === 'dry run' ? end.how : end.state
-  await tapes.conclude(walkId, {outcome, why: end.how})
-  await dropWalk(db, stream, walkId, end)
-  await tapes.finish(walkId)
+  await tapes.conclude(walk.walkId, {outcome, why: end.how})
+  await storeWalk(db, stream, walk, end)
+  walks.delete(stream.name)
+  await tapes.finish(walk.walkId)
 }
 
 /** Binds a data folder to the source of a walk that was believed: an address that is mistyped, or another's, binds nothing. */
@@ -93,11 +96,11 @@ export async function previewWalk(
   const {db, stream, config, accepted} = tools
   try {
     const certificate = await certifyWalk(db, stream, walk)
-    const plan = await planChanges(db, stream, walk)
+    const plan = await planWalk(db, stream, walk)
     await requireBoundedQuarantine(db, walk)
     guardChanges(plan, config, accepted, stream)
     return {certificate, changes: plan.counts}
   } finally {
-    await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'dry run'})
+    await endWalk(tools, walk, {state: 'abandoned', how: 'dry run'})
   }
 }

@@ -1,5 +1,6 @@
 import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
+import {formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError, GuardError} from '../errors.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
@@ -35,7 +36,7 @@ export interface TapeOutcome {
 
 /** Takes down what one run receives: each walk on a tape of its own, what else a day brings on the day's. */
 export interface Tapes extends AsyncDisposable {
-  /** Begins the tape of a walk. */
+  /** Begins the tape of a walk, or says that another run continues it. */
   begin(unit: string, date: string, said: Record<string, unknown>): Promise<void>
   /**
    * Takes down on the tape of its day what was received beside the walks, then has it stored.
@@ -47,8 +48,16 @@ export interface Tapes extends AsyncDisposable {
     unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
     store: (alongside: (recordedAt: bigint) => Promise<void>) => Promise<T>,
   ): Promise<T>
-  /** Continues the tape of a walk; how many lists its whole lines hold, undefined where it is not there. */
-  resume(unit: string): Promise<number | undefined>
+  /** The units that runs left when they died, oldest first. */
+  listLeft(): string[]
+  /**
+   * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
+   * unit with it.
+   *
+   * @param take gets its lines, one after the other
+   * @returns its last line; undefined where it is lost
+   */
+  reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<Frame | undefined>
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
   store(unit: string): Promise<void>
@@ -56,8 +65,6 @@ export interface Tapes extends AsyncDisposable {
   conclude(unit: string, outcome: TapeOutcome): Promise<void>
   /** Nobody writes this tape any more. */
   finish(unit: string): Promise<void>
-  /** Ends the tapes of runs that died, but for those of walks that go on. */
-  finishLeft(goingOn: ReadonlySet<string>): Promise<void>
 }
 
 /** Where the key of tapes lies: the demo keeps its own, beside its folder. */
@@ -128,8 +135,8 @@ function pathOf(unit: string, date: string): string {
 }
 
 interface OpenTape {
-  row: Pick<TapeRow, 'unit' | 'path'>
   writer: TapeWriter
+  /** Of the unit concluded last; empty before. */
   outcome: string
 }
 
@@ -157,7 +164,7 @@ export function openTapes(
     const before = findLastHead(ledger)
     noteTapeBegun(ledger, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key)
-    open.set(unit, {row, writer, outcome: ''})
+    open.set(unit, {writer, outcome: ''})
     writer.add({frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
     await writer.store()
     noteTapeStored(ledger, unit, 0)
@@ -174,7 +181,7 @@ export function openTapes(
         await create(unit, date, said)
         return unit
       }
-      const {end} = readEnd(folder, row, key)
+      const {end} = await readThrough(folder, row, key)
       // One that is damaged stays as it is, for whoever brings it back.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
       noteTapeBegun(ledger, row)
@@ -184,14 +191,19 @@ export function openTapes(
     }
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd): Promise<void> {
+  async function goOn(row: TapeRow, end: TapeEnd, last?: Frame): Promise<void> {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    open.set(row.unit, {row, writer: await resumeTape(path, key, end), outcome: ''})
+    const outcome = last?.frame === 'outcome' ? String(last.outcome) : ''
+    open.set(row.unit, {writer: await resumeTape(path, key, end), outcome})
   }
 
   const tapes: Tapes = {
-    begin: create,
+    async begin(unit, date, said) {
+      if (!open.has(unit)) return create(unit, date, said)
+      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
+      await tapes.store(unit)
+    },
     async settleOfDay(date, {said, lines}, store) {
       const unit = await beginOfDay(date, said)
       for (const [frame, received] of lines) tapes.take(unit, frame, received)
@@ -205,13 +217,25 @@ export function openTapes(
         await tapes.finish(unit)
       }
     },
-    async resume(unit) {
+    listLeft: () =>
+      listTapes(ledger)
+        .filter(({ended_at, removed_at}) => ended_at === null && removed_at === null)
+        .map(({unit}) => unit),
+    async reopen(unit, take) {
       const row = findTape(ledger, unit)
-      if (row?.ended_at !== null) return undefined
-      const {end, lists} = readEnd(folder, row, key)
-      if (!end) return undefined
-      await goOn(row, end)
-      return lists
+      if (!row) return undefined
+      const {end, last} = await readThrough(folder, row, key, take)
+      if (end && last) {
+        await goOn(row, end, last)
+        return last
+      }
+      if (row.bytes === null) {
+        rmSync(join(folder.root, row.path), {force: true})
+        forgetTape(ledger, unit)
+      } else {
+        noteTapeEnded(ledger, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+      }
+      return undefined
     },
     take(unit, frame, received) {
       const {writer} = tapeOf(unit)
@@ -223,7 +247,7 @@ export function openTapes(
           request: {path, ...query},
           status,
           headers,
-          requested_at: formatMicros(requestedAt),
+          requested_at: formatInstant(requestedAt),
           received_at: new Date(receivedAt).toISOString(),
         },
         body,
@@ -231,10 +255,8 @@ export function openTapes(
     },
     store: (unit) => tapeOf(unit).writer.store(),
     async conclude(unit, {recordedAt, ...outcome}) {
-      if (!open.has(unit)) await tapes.resume(unit)
-      const tape = open.get(unit)
-      if (!tape) return
-      const recorded = recordedAt === undefined ? {} : {recorded_at: formatMicros(recordedAt)}
+      const tape = tapeOf(unit)
+      const recorded = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
       tape.writer.add({frame: 'outcome', ...outcome, ...recorded})
       tape.outcome = outcome.outcome
       await tape.writer.store()
@@ -248,23 +270,6 @@ export function openTapes(
       await writer[Symbol.asyncDispose]()
       noteTapeEnded(ledger, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
-    async finishLeft(goingOn) {
-      for (const row of listTapes(ledger)) {
-        if (row.ended_at !== null || row.removed_at !== null || goingOn.has(row.unit)) continue
-        const {end, outcome} = readEnd(folder, row, key)
-        if (!end && row.bytes === null) {
-          rmSync(join(folder.root, row.path), {force: true})
-          forgetTape(ledger, row.unit)
-        } else if (!end) {
-          noteTapeEnded(ledger, row.unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
-        }
-        if (!end) continue
-        await goOn(row, end)
-        if (outcome === undefined) await tapes.conclude(row.unit, {outcome: 'abandoned', why: 'its run died'})
-        else tapeOf(row.unit).outcome = outcome
-        await tapes.finish(row.unit)
-      }
-    },
     async [Symbol.asyncDispose]() {
       for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()
     },
@@ -272,31 +277,23 @@ export function openTapes(
   return tapes
 }
 
-/** How far a tape that is being written got: its whole lines, how many lists are among them, and the outcome it ends with. */
-function readEnd(
+/** Reads the whole lines of a tape: where they end, if there are any, and the last of them. */
+async function readThrough(
   folder: DataFolder,
   row: Pick<TapeRow, 'path' | 'fingerprint'>,
   key: TapeKey,
-): {end: TapeEnd | undefined; lists: number; outcome: string | undefined} {
+  take?: (line: TapeLine) => Promise<void>,
+): Promise<{end?: TapeEnd; last?: Frame | undefined}> {
   const path = join(folder.root, row.path)
   // What is sealed with a key that was lost is no longer to be had.
-  const isReadable = row.fingerprint === key.fingerprint && existsSync(path)
-  if (!isReadable) return {end: undefined, lists: 0, outcome: undefined}
-  let lists = 0
-  let last: TapeLine | undefined
+  if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {}
+  let last: Frame | undefined
   const groups = readGroups(path, key)
   for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) {
-      const outcome = last?.frame.frame === 'outcome' ? String(last.frame.outcome) : undefined
-      return {end: next.value.groups === 0 ? undefined : next.value, lists, outcome}
+    if (next.done) return next.value.groups === 0 ? {} : {end: next.value, last}
+    for (const line of next.value) {
+      await take?.(line)
+      last = line.frame
     }
-    lists += next.value.filter(({frame}) => frame.frame === 'list').length
-    last = next.value.at(-1) ?? last
   }
-}
-
-/** Microseconds since the epoch as ISO 8601. */
-function formatMicros(micros: bigint): string {
-  const rest = String(micros % 1000n).padStart(3, '0')
-  return new Date(Number(micros / 1000n)).toISOString().replace('Z', rest === '000' ? 'Z' : `${rest}Z`)
 }

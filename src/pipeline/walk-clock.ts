@@ -3,7 +3,7 @@ import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, codeOf, GuardError} from '../errors.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
-import {findLastAsked, findOpenWalk, findPast} from '../load/walk-state.ts'
+import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
 import {endWalk, type SettleTools} from './settle.ts'
 
@@ -17,7 +17,7 @@ const LISTED = 100
  *
  * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
  */
-export async function createWalkClock(db: Database, clock: Clock): Promise<Clock> {
+export async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
   const past = await findPast(db, dealStream)
   if (past && isBehind(now, past.startedAt)) throw createBackwards(now, past.startedAt)
@@ -25,18 +25,21 @@ export async function createWalkClock(db: Database, clock: Clock): Promise<Clock
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
   const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
   for (const stream of STREAMS) {
-    const asked = await findLastAsked(db, stream)
-    if (asked !== null) floors.push(toMs(asked))
+    const walk = walks.get(stream.name)
+    if (walk) floors.push(toMs(await findLastAsked(db, stream, walk)))
   }
   return createSteadyClock(clock, Math.max(...floors))
 }
 
 /** Drops the walks under way where `error` says that the clock went back: their instants may be wrong. */
-export async function dropStepped(tools: Pick<SettleTools, 'db' | 'tapes'>, error: unknown): Promise<void> {
+export async function dropStepped(
+  tools: Pick<SettleTools, 'db' | 'tapes' | 'walks'>,
+  error: unknown,
+): Promise<void> {
   if (codeOf(error) !== 'CLOCK_STEPPED') return
   for (const stream of STREAMS) {
-    const open = await findOpenWalk(tools.db, stream)
-    if (open) await endWalk({...tools, stream}, open.walkId, {state: 'abandoned', how: 'clock stepped'})
+    const open = tools.walks.get(stream.name)
+    if (open) await endWalk({...tools, stream}, open, {state: 'abandoned', how: 'clock stepped'})
   }
 }
 

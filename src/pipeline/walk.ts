@@ -1,4 +1,4 @@
-import {businessDateOf} from '../clock.ts'
+import {businessDateOf, formatInstant} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
 import {createSeenIds} from '../contract/seen-ids.ts'
 import {STREAMS} from '../contract/streams.ts'
@@ -7,14 +7,11 @@ import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {
-  findOpenWalk,
   findPast,
   listReadIds,
   type OpenWalk,
-  readCursors,
-  resumeWalk,
+  stagePages,
   startWalk,
-  storePages,
   type WalkRequest,
 } from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
@@ -46,15 +43,15 @@ export interface WalkTools extends SettleTools {
  * @throws ConfigError `SOURCE_PINNED`
  */
 export async function requireOwnSource(
-  {db, tapes}: Pick<SettleTools, 'db' | 'tapes'>,
+  tools: Pick<SettleTools, 'db' | 'tapes' | 'walks'>,
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
-  if (!accepted.has('source')) requirePin(await readSetting(db, 'source_base_url'), baseUrl)
+  if (!accepted.has('source')) requirePin(await readSetting(tools.db, 'source_base_url'), baseUrl)
   for (const stream of STREAMS) {
-    const open = await findOpenWalk(db, stream)
+    const open = tools.walks.get(stream.name)
     if (open && open.baseUrl !== baseUrl) {
-      await endWalk({db, stream, tapes}, open.walkId, {state: 'abandoned', how: 'another source'})
+      await endWalk({...tools, stream}, open, {state: 'abandoned', how: 'another source'})
     }
   }
 }
@@ -83,34 +80,31 @@ export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWal
   const walk = await beginWalk(tools, world)
   if (walk.isComplete) return walk
   try {
-    return await readPages(tools, walk, world)
+    await readPages(tools, walk, world)
+    return walk
   } catch (error) {
     if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES'].includes(codeOf(error))) {
-      await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'the list led nowhere'})
+      await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
-    const stored = await findOpenWalk(tools.db, tools.stream)
-    const isExcusable = stored !== undefined && (stored.resumed > 0 || !isYoung(stored, tools.config, world))
+    const isExcusable = walk.resumed > 0 || !isYoung(walk, tools.config, world)
     if (!isCursorRefused || !isExcusable) throw error
     world.log.warn({walk_id: walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
-    await endWalk(tools, walk.walkId, {state: 'abandoned', how: 'cursor refused'})
-    return readPages(tools, await startAnew(tools, world), world)
+    await endWalk(tools, walk, {state: 'abandoned', how: 'cursor refused'})
+    const anew = await startAnew(tools, world)
+    await readPages(tools, anew, world)
+    return anew
   }
 }
 
 async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
-  const {db, stream, config} = tools
-  const open = await findOpenWalk(db, stream)
+  const {db, stream, config, walks} = tools
+  const open = walks.get(stream.name)
   if (!open) return startAnew(tools, world)
   const request = requestOf(config)
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
   if (open.isComplete && tools.isDryRun) throw createWaiting(open)
-  const taped = await tools.tapes.resume(open.walkId)
-  if (taped === undefined || taped < open.pages) {
-    await endWalk(tools, open.walkId, {state: 'abandoned', how: 'its tape is not whole'})
-    return startAnew(tools, world)
-  }
   if (open.isComplete && isSame && isYoung(open, config, world)) return open
   if (open.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
@@ -118,10 +112,19 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
-  if (isSame && open.nextCursor !== null && isYoung(open, config, world)) return resumeWalk(db, open)
+  if (isSame && open.nextCursor !== null && isYoung(open, config, world)) {
+    await continueWalk(tools, open)
+    return open
+  }
   const how = isSame ? 'cursor too old' : 'another page size or filter'
-  await endWalk(tools, open.walkId, {state: 'abandoned', how})
+  await endWalk(tools, open, {state: 'abandoned', how})
   return startAnew(tools, world)
+}
+
+/** Notes that another run takes up a walk. */
+export async function continueWalk(tools: TapedTools, walk: OpenWalk): Promise<void> {
+  walk.resumed += 1
+  await beginTape(tools, walk)
 }
 
 function createWaiting({walkId, businessDate}: OpenWalk): ConfigError {
@@ -153,28 +156,29 @@ async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
   const attempt = Math.floor(world.random() * 0x1000000)
   const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
   webhooks?.begin(walkId)
-  await beginTape(tools, walkId, businessDate)
-  const walk = await startWalk(db, stream, {
-    ...requestOf(config),
-    walkId,
-    businessDate,
-    startedAt: BigInt(now) * 1000n,
-  })
+  const startedAt = BigInt(now) * 1000n
+  const walk = startWalk({...requestOf(config), walkId, businessDate, startedAt})
+  await beginTape(tools, walk)
   world.onStep('walk begun')
   return walk
 }
 
-/** Begins the tape of a walk with what it was asked for, and what it will be judged by. */
+type TapedTools = Pick<WalkTools, 'tapes' | 'stream' | 'config' | 'accepted' | 'walks'>
+
+/** Takes down what a walk asks for, and what it will be judged by. */
 export async function beginTape(
-  {tapes, stream, config, accepted}: Pick<WalkTools, 'tapes' | 'stream' | 'config' | 'accepted'>,
-  walkId: string,
-  businessDate: string,
+  {tapes, stream, config, accepted, walks}: TapedTools,
+  walk: OpenWalk,
 ): Promise<void> {
-  await tapes.begin(walkId, businessDate, {
+  await tapes.begin(walk.walkId, walk.businessDate, {
     kind: 'walk',
     stream: stream.name,
-    ...requestOf(config),
-    businessDate,
+    baseUrl: walk.baseUrl,
+    pageSize: walk.pageSize,
+    filter: walk.filter,
+    businessDate: walk.businessDate,
+    startedAt: formatInstant(walk.startedAt),
+    resumed: walk.resumed,
     timeZone: config.timeZone,
     dayCutoff: config.dayCutoff,
     detail: config.detail,
@@ -186,15 +190,15 @@ export async function beginTape(
     },
     accepted: [...accepted],
   })
+  walks.set(stream.name, walk)
 }
 
-async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promise<OpenWalk> {
+async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promise<void> {
   const {db, stream, client, config, accepted, isDryRun, tapes} = tools
   const normalise = createNormaliser(stream)
   const expected = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
-  let walk = start
-  let waitedBefore = client.waitedMs
+  const waitedBefore = client.waitedMs - walk.waitedMs
   let group = createPageGroup(stream, walk, walk.pages)
   let groupStartedAt = world.realClock.now()
   let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
@@ -202,11 +206,10 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   async function store(pages: PageGroup): Promise<void> {
     if (!pages.last) return
     await tapes.store(walk.walkId)
-    walk = await storePages(db, walk, pages, client.waitedMs - waitedBefore)
+    await stagePages(db, walk, pages, client.waitedMs - waitedBefore)
     if (walk.isComplete && !isDryRun && pages.last.envelope !== envelope) {
       await writeSetting(db, 'envelope', pages.last.envelope)
     }
-    waitedBefore = client.waitedMs
     world.onStep('pages stored')
   }
 
@@ -225,7 +228,7 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   const request = {
     path: stream.listPath,
     cursor: walk.nextCursor,
-    seenCursors: await readCursors(db, walk),
+    seenCursors: walk.cursors,
     seenIds: createSeenIds(),
     idField: stream.idField,
     pageSize: config.pageSize,
@@ -245,7 +248,9 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
   }, REPORT_MS)
   try {
     for await (const page of walkPages(request, client, world)) {
-      tapes.take(walk.walkId, {frame: 'list', cursor: page.cursor, next: page.nextCursor}, page.received)
+      const {cursor, nextCursor: next, envelope: found, received} = page
+      const waited_ms = client.waitedMs - waitedBefore
+      tapes.take(walk.walkId, {frame: 'list', cursor, next, envelope: found, waited_ms}, received)
       group.add(page, normalise(page.records, page.observedAt))
       const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
       if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
@@ -254,5 +259,4 @@ async function readPages(tools: WalkTools, start: OpenWalk, world: World): Promi
     await beginStoring()
     await settleStoring()
   }
-  return walk
 }

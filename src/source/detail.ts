@@ -3,7 +3,10 @@ import type {JsonAnswer} from './answer.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
 
-/** What became of one id. */
+/** What a record's own page says. */
+export type DetailSaid = EachAnswer<{record: WireRecord; observedAt: bigint}>
+
+/** The same with the answer as it came. */
 export type DetailAnswer = EachAnswer<{record: WireRecord; observedAt: bigint; received: Received}>
 
 /**
@@ -20,18 +23,26 @@ export function fetchDetails(
   return askEach(
     ids,
     request,
-    async (id, path, signal) => readAnswer(id, await client.getJson(path, {}, signal)),
+    async (id, path, signal): Promise<DetailAnswer> => {
+      const answer = await client.getJson(path, {}, signal)
+      const said = readAnswer(id, answer)
+      return said.outcome === 'failed' ? said : {...said, received: answer.received}
+    },
     world,
   )
 }
 
-function readAnswer(id: string, {status, body, observedAt, received}: JsonAnswer): DetailAnswer {
-  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt, received}
+/** What an answer says of the record it was asked for. */
+export function readAnswer(
+  id: string,
+  {status, body, observedAt}: Pick<JsonAnswer, 'status' | 'body' | 'observedAt'>,
+): DetailSaid {
+  if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
   const record = isObject(body) ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
-  return {id, outcome: 'found', record, observedAt, received}
+  return {id, outcome: 'found', record, observedAt}
 }
 
 function isObject(value: unknown): value is WireRecord {

@@ -4,7 +4,6 @@ import {UnexpectedError} from '../errors.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, quoteLiteral} from './database.ts'
-import {withEnoughMemory} from './load-memory.ts'
 
 /** Warehouses beside whose copy the one before lies: a run, which opens one, refreshes for each stream. */
 const keptBefore = new WeakSet<Database>()
@@ -19,7 +18,7 @@ const keptBefore = new WeakSet<Database>()
 export async function refreshHistory(db: Database, folder: DataFolder): Promise<void> {
   const temporary = `${folder.history}.tmp`
   await db.run('checkpoint warehouse')
-  await withEnoughMemory(db, () => writeCopy(db, folder.history, temporary))
+  await writeCopy(db, folder.history, temporary)
   if (existsSync(folder.history) && !keptBefore.has(db)) {
     rmSync(`${folder.previousHistory}.tmp`, {force: true})
     linkSync(folder.history, `${folder.previousHistory}.tmp`)
@@ -77,8 +76,8 @@ async function withCopy(db: Database, path: string, copy: () => Promise<void>): 
 
 const tableRow = z.object({name: z.string()})
 
-/** Which tables are history, as a condition in SQL: what a walk is doing and the latest states are the warehouse's own. */
-export const IS_HISTORY = `table_name <> 'page' and table_name not like 'staged\\_%' escape '\\' and table_name not like '%\\_head' escape '\\'`
+/** Which tables are history, as a condition in SQL: the latest states are the warehouse's own. */
+export const IS_HISTORY = `table_name not like '%\\_head' escape '\\'`
 
 async function listCopiedTables(db: Database): Promise<string[]> {
   const rows = await db.all(

@@ -4,31 +4,31 @@ import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
-import {limitLoad} from './load-memory.ts'
+import {loadMemoryMb} from './memory.ts'
 import {listPendingMigrations, migrate} from './migrate.ts'
 
 /**
  * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date. A write-ahead log that
  * cannot be replayed is set aside, never deleted: what it held was not acknowledged as released, and is walked again.
  *
+ * @param memoryMb what the engine may hold; the rest spills into the data folder
  * @throws LockedError `WAREHOUSE_LOCKED` when another process has it open
  * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when only its copy is there
  */
 export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
+  memoryMb: number = loadMemoryMb(),
 ): Promise<Database> {
   requirePresent(folder)
   const db = await attachWarehouse(folder, world)
   try {
     rmSync(folder.spill, {recursive: true, force: true})
     // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
-    // The default threshold would write what a walk stages twice: into the log, and every 16 MB from there into the file.
     await db.run(
-      `set temp_directory = ${quoteLiteral(folder.spill)};
+      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${memoryMb}MB';
        set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
     )
-    await limitLoad(db)
     await migrate(db, 'warehouse')
     return db
   } catch (error) {

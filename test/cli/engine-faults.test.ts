@@ -77,7 +77,7 @@ const WELL = {health: 'ok\n', ready: 'ready\n'}
 test('a run whose engine has too little memory fails by name, the server goes on, and the next slot succeeds', async () => {
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
-  const serve = lab.start(['serve'], {...settings, LOANTAPE_BUILD_MEMORY_MB: '150'})
+  const serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
   await untilRun(`state = 'failed'`)
   const [failed] = readRuns(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'MODEL_MEMORY', attempt: 1})
@@ -111,11 +111,9 @@ test('a run whose engine gives its database up for lost fails, the server goes o
 })
 
 test('a query or build that needs too much memory ends with its exit code and says what to do', async () => {
-  const env = {...settings, LOANTAPE_BUILD_MEMORY_MB: '150'}
+  const env = {...settings, LOANTAPE_MEMORY_MB: '150'}
   const sql = 'select list(range order by -range) from range(8000000)'
-  const query = readFailure(
-    await lab.run(['query', sql, '--json'], {...settings, LOANTAPE_BUILD_MEMORY_MB: '64'}),
-  )
+  const query = readFailure(await lab.run(['query', sql, '--json'], {...settings, LOANTAPE_MEMORY_MB: '64'}))
   expect(query).toMatchObject({code: 'QUERY_MEMORY', exitCode: 2})
   expect(query.message).toMatch(/needs more memory .*nothing was changed\. Filter or aggregate more/)
   const release = lab.currentReleaseId()

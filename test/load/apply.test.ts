@@ -4,16 +4,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {
-  micros,
-  readHeads,
-  readVersions,
-  readWalk,
-  stageWalk,
-  stream,
-  walk,
-  workInParts,
-} from '../support/walks.ts'
+import {micros, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -29,7 +20,6 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 2)
 })
 
 afterEach(async () => {
@@ -389,7 +379,7 @@ test('the business date of a deal never decreases', async () => {
 
 test('an applied walk leaves nothing staged', async () => {
   const {walk: applied} = await walk(db, {at: DAY_1, pages: [[a()], [b()]]})
-  const left = `select (select count(*) from warehouse.raw.staged_deal) + (select count(*) from warehouse.raw.page) as rows`
+  const left = `select (select count(*) from temp.staged_deal) + (select count(*) from temp.staged_quarantine) as rows`
   expect(await db.one(anyRow, left)).toEqual({rows: '0'})
   expect(await readWalk(db, applied.walkId)).toMatchObject({
     state: 'applied',
@@ -431,9 +421,9 @@ test('an apply that fails stores nothing of it', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
-  await db.run('alter table warehouse.raw.page rename to moved_page')
+  await db.run('drop table temp.staged_listing')
   const application = {plan: staged.plan, now: micros(DAY_2), details: {fetched: 0, failed: 0}}
-  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('page')
+  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('staged_listing')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
   expect(await readWalk(db, staged.walk.walkId)).toMatchObject({state: 'walking', recorded_at: null})
 })

@@ -1,13 +1,13 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
-import {listDetailCandidates, storeDetails} from '../../src/load/details.ts'
+import {listDetailCandidates, stageDetails} from '../../src/load/details.ts'
 import {listKnownFields} from '../../src/load/looks.ts'
 import {planChanges} from '../../src/load/plan-changes.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord, observe} from '../support/record.ts'
-import {type DetailSpec, micros, stageWalk, stream, walk, workInParts} from '../support/walks.ts'
+import {type DetailSpec, micros, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -20,7 +20,6 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 20)
 })
 
 afterEach(async () => {
@@ -46,7 +45,7 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
     candidate: {id, known: {}},
     observation: observe(record(id, {property_value: 1, loan_program: 'bridge'}), micros(fetchedAt)),
   }))
-  await storeDetails(db, stream, begun, group)
+  await stageDetails(db, stream, begun, group)
   const plan = await planChanges(db, stream, begun)
   await applyObservations(db, stream, begun, {plan, now: micros(at), details: {fetched: 0, failed: 0}})
 }

@@ -6,7 +6,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, stageWalk, stream, type WalkSpec, workInParts} from '../support/walks.ts'
+import {micros, stageWalk, stream, type WalkSpec} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -18,7 +18,6 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 2)
 })
 
 afterEach(async () => {

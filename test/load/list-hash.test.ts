@@ -4,7 +4,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {readHeads, walk, workInParts} from '../support/walks.ts'
+import {readHeads, walk} from '../support/walks.ts'
 
 const both = aRecord({property_value: 1, loan_program: 'bridge'})
 
@@ -37,7 +37,6 @@ let digests: Record<string, unknown>
 beforeAll(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 2)
   const page = Object.entries(rows).map(([id, row]) => ({...row, id}))
   await walk(db, {at: '2026-02-02T23:30:00Z', pages: [page]})
   digests = Object.fromEntries(Object.entries(await readHeads(db)).map(([id, head]) => [id, head.list_hash]))

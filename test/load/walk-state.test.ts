@@ -1,28 +1,11 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {certifyWalk} from '../../src/load/certify.ts'
-import {
-  dropWalk,
-  findOpenWalk,
-  findPast,
-  readCursors,
-  resumeWalk,
-  storePages,
-} from '../../src/load/walk-state.ts'
+import {findPast, listReadIds, stagePages, storeWalk} from '../../src/load/walk-state.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {
-  beginWalk,
-  groupPages,
-  micros,
-  pagesOf,
-  readWalk,
-  stageWalk,
-  stream,
-  walk,
-  workInParts,
-} from '../support/walks.ts'
+import {beginWalk, groupPages, micros, pagesOf, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -36,7 +19,6 @@ let db: Database
 beforeEach(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
-  await workInParts(db, 2)
 })
 
 afterEach(async () => {
@@ -44,51 +26,47 @@ afterEach(async () => {
   data[Symbol.dispose]()
 })
 
-const countStored = () =>
+const countRows = () =>
   db.one(
     anyRow,
     `select
-       (select count(*) from warehouse.raw.staged_deal) as staged,
-       (select count(*) from warehouse.raw.page) as pages,
+       (select count(*) from temp.staged_deal) as staged,
+       (select count(*) from temp.staged_quarantine) as rejected,
        (select count(*) from warehouse.raw.quarantine) as quarantined`,
   )
 
 /** The first two pages of a longer walk. */
-async function storeTwoPages() {
+async function stageTwoPages() {
   const begun = await beginWalk(db, {at: DAY_1})
   const pages = pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false)
-  return storePages(db, begun, groupPages(begun, pages), 250)
+  await stagePages(db, begun, groupPages(begun, pages), 250)
+  return begun
 }
 
-test('stored pages leave their records, their bad records and the next cursor', async () => {
-  const walked = await storeTwoPages()
-  expect(await countStored()).toEqual({staged: '2', pages: '2', quarantined: '1'})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({
-    state: 'walking',
-    next_cursor: 'c2',
-    cursor_received_at: '2026-02-02 23:30:01',
-    is_complete: false,
-    pages: '2',
-    records: '3',
-    quarantined: '1',
-    unreadable_ids: '0',
-    waited_ms: '250',
+test('staged pages leave their records, their bad records and the next cursor, and nothing in the warehouse', async () => {
+  const walked = await stageTwoPages()
+  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '0'})
+  expect(walked).toMatchObject({
+    cursors: ['', 'c1'],
+    nextCursor: 'c2',
+    cursorReceivedAt: micros('2026-02-02T23:30:01Z'),
+    isComplete: false,
+    pages: 2,
+    records: 3,
+    quarantined: 1,
+    unreadableIds: 0,
+    waitedMs: 250,
     envelope: 'top level',
   })
+  expect(await db.all(anyRow, 'from warehouse.raw.walk')).toEqual([])
 })
 
-test('an interrupted walk is found as it was stored', async () => {
-  const walked = await storeTwoPages()
-  expect(await findOpenWalk(db, stream)).toEqual(walked)
-})
-
-test('a resumed walk goes on from its last page and counts all of them', async () => {
-  const stored = await storeTwoPages()
-  const resumed = await resumeWalk(db, stored)
+test('a walk that goes on counts all of its pages', async () => {
+  const walked = await stageTwoPages()
   const rest = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3)
-  const ended = await storePages(db, resumed, groupPages(resumed, rest), 0)
-  expect(await certifyWalk(db, stream, ended)).toEqual({
-    walkId: stored.walkId,
+  await stagePages(db, walked, groupPages(walked, rest), 0)
+  expect(await certifyWalk(db, stream, walked)).toEqual({
+    walkId: walked.walkId,
     businessDate: '2026-02-02',
     pages: 3,
     records: 4,
@@ -96,30 +74,34 @@ test('a resumed walk goes on from its last page and counts all of them', async (
     duplicates: 0,
     quarantined: 1,
     amountTotal: '1050000.00',
-    resumed: 1,
+    resumed: 0,
   })
 })
 
-test('the cursors of a walk are those it used and the one it goes on with', async () => {
-  expect(await readCursors(db, await storeTwoPages())).toEqual(['c1', 'c2'])
+test('the ids a walk has read are those of its bad records, too', async () => {
+  const walked = await stageTwoPages()
+  expect((await Array.fromAsync(listReadIds(db, stream, walked))).sort()).toEqual(['a', 'b', 'c'])
 })
 
-test('pages that cannot be stored leave neither records nor a moved cursor', async () => {
-  const before = await storeTwoPages()
+test('pages that cannot be staged move no cursor', async () => {
+  const walked = await stageTwoPages()
+  const before = structuredClone(walked)
   const [good, bad] = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})], [aRecord({id: 'e'})]]}, 3)
   const tooLarge = bad!.normalised.observations.map((observation) => ({
     ...observation,
     values: observation.values.map((value) => (typeof value === 'bigint' ? 10n ** 30n : value)),
   }))
-  const group = groupPages(before, [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}])
-  await expect(storePages(db, before, group, 0)).rejects.toThrow()
-  expect(await countStored()).toEqual({staged: '2', pages: '2', quarantined: '1'})
-  expect(await findOpenWalk(db, stream)).toEqual(before)
+  const group = groupPages(walked, [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}])
+  await expect(stagePages(db, walked, group, 0)).rejects.toThrow()
+  expect(await countRows()).toMatchObject({staged: '2', rejected: '1'})
+  expect(walked).toEqual(before)
 })
 
-test('a group without pages stores nothing', async () => {
+test('a group without pages changes nothing', async () => {
   const begun = await beginWalk(db, {at: DAY_1})
-  expect(await storePages(db, begun, groupPages(begun, []), 10)).toBe(begun)
+  const before = structuredClone(begun)
+  await stagePages(db, begun, groupPages(begun, []), 10)
+  expect(begun).toEqual(before)
 })
 
 test('the later request wins when a record is seen twice, and the walk counts as shifted', async () => {
@@ -185,29 +167,35 @@ test('bad records are kept whole and each has an id of its own', async () => {
   }
 })
 
-test('an abandoned walk drops what it staged and its bad records', async () => {
-  const {walkId} = await storeTwoPages()
-  await dropWalk(db, stream, walkId, {state: 'abandoned', how: 'cursor too old'})
-  expect(await countStored()).toEqual({staged: '0', pages: '0', quarantined: '0'})
-  expect(await findOpenWalk(db, stream)).toBeUndefined()
-  expect(await readWalk(db, walkId)).toMatchObject({
+test('an abandoned walk leaves the stage, its bad records with it', async () => {
+  const walked = await stageTwoPages()
+  await storeWalk(db, stream, walked, {state: 'abandoned', how: 'cursor too old'})
+  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '0'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({
     state: 'abandoned',
     ended_how: 'cursor too old',
     records: '3',
   })
 })
 
-test('a refused walk keeps its bad records as evidence', async () => {
-  const {walkId} = await storeTwoPages()
-  await dropWalk(db, stream, walkId, {state: 'refused', how: 'too many quarantined'})
-  expect(await countStored()).toEqual({staged: '0', pages: '0', quarantined: '1'})
+test('a refused walk leaves its bad records as evidence', async () => {
+  const walked = await stageTwoPages()
+  await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined'})
+  expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '1'})
+})
+
+test('a walk that is stored twice to be settled is there once', async () => {
+  const walked = await stageTwoPages()
+  for (const how of ['first', 'second']) await storeWalk(db, stream, walked, {state: 'walking', how})
+  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '1'})
+  expect(await readWalk(db, walked.walkId)).toMatchObject({state: 'walking', ended_how: 'second'})
 })
 
 test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {
   expect(await findPast(db, stream)).toBeUndefined()
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})
-  await dropWalk(db, stream, refused.walkId, {state: 'refused', how: 'guard'})
+  await storeWalk(db, stream, refused, {state: 'refused', how: 'guard'})
   expect(await findPast(db, stream)).toEqual({
     businessDate: '2026-02-02',
     startedAt: micros(DAY_1),

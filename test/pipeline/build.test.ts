@@ -232,7 +232,7 @@ test('a model that is too big for the memory it may have is named, and its spill
   const text = `${HEADER}select list(n order by n)::varchar as deal_id
 from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000) as r)\n`
   const own = withSql('too-big', {'mart/big.sql': text})
-  const failure = await failureOf(build({...own, config: {...own.config, buildMemoryMb: 150}}))
+  const failure = await failureOf(build({...own, config: {...own.config, memoryMb: 150}}))
   expect(failure).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
@@ -241,7 +241,7 @@ from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000)
 test('a sort larger than the memory it may have spills into the build folder, which is gone afterwards', async () => {
   const text = `${HEADER}select deal_id || r.range as deal_id from core.deal, range(60000) as r order by md5(deal_id)\n`
   const own = withSql('spilling', {'mart/wide.sql': text})
-  const result = await build({...own, config: {...own.config, buildMemoryMb: 150}}, {select: 'mart.wide'})
+  const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.wide'})
   expect(result.models).toMatchObject([{name: 'mart.wide', rows: 1_320_000}])
   expect(readdirSync(result.dir).sort()).toEqual(['manifest.json', 'mart.wide.parquet', 'portfolio.duckdb'])
 })

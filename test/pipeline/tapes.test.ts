@@ -18,6 +18,7 @@ import {applyEvents} from '../../src/pipeline/events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
+import {openTapes} from '../../src/pipeline/tapes.ts'
 import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -121,29 +122,51 @@ test('a killed walk goes on with its tape, which holds each page of the list', a
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
 })
 
-test.each([
-  ['gone', 0],
-  ['cut shorter than what was stored', 0.5],
-])('a killed walk whose tape is %s begins anew', async (_, share) => {
+/** A walk of 125 pages that dies once it is read; its tape. */
+async function dieCertified(): Promise<string> {
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('killed')
   }
-  await failureOf(lab.walk(DAY_1, {config: {pageSize: 10}, world: {onStep}}))
-  const [path = ''] = listTapeFiles()
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 2}, world: {onStep}}))
+  return listTapeFiles()[0] ?? ''
+}
+
+test('a killed walk whose tape is gone begins anew', async () => {
+  const path = await dieCertified()
+  rmSync(join(lab.folder.root, path))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
+  expect(certificate).toMatchObject({resumed: 0, records: 250})
+  expect(path).not.toContain(certificate.walkId)
+  expect(await lab.queryHistory('select state from walk')).toEqual([{state: 'applied'}])
+})
+
+test('a killed walk whose tape is cut goes on after its last whole page', async () => {
+  const path = await dieCertified()
   const file = join(lab.folder.root, path)
   const whole = readFileSync(file)
-  if (share === 0) rmSync(file)
-  else writeFileSync(file, whole.subarray(0, whole.length * share))
-  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 10}})
-  expect(certificate.resumed).toBe(0)
-  expect(path).not.toContain(certificate.walkId)
-  expect(
-    await lab.queryHistory('select state, ended_how from walk order by recorded_at nulls first'),
-  ).toEqual([
-    {state: 'abandoned', ended_how: 'its tape is not whole'},
-    {state: 'applied', ended_how: 'complete'},
-  ])
-  if (share > 0) expect((await readTape(walkOf(path))).at(-1)).toMatchObject({outcome: 'abandoned'})
+  writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.6)))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
+  expect(certificate).toMatchObject({resumed: 1, records: 250, distinct: 250})
+  expect(path).toContain(certificate.walkId)
+  const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
+  expect(lists.map(({next}) => next)).toEqual([...lists.slice(1).map(({cursor}) => cursor), null])
+  expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
+})
+
+test('a walk whose tape this version cannot read begins anew, and its tape says why', async () => {
+  await lab.walk(DAY_1)
+  const unit = 'w_other_version'
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    await using tapes = openTapes(lab.config, {folder: lab.folder, ledger}, lab.createWorld(DAY_2))
+    await tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
+  }
+  await lab.walk(DAY_2)
+  expect((await readTape(unit)).at(-1)).toMatchObject({
+    outcome: 'abandoned',
+    why: expect.stringContaining('baseUrl'),
+  })
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 3})
 })
 
 test('a tape of which nothing was stored when its run died is no loss', async () => {

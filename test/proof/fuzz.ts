@@ -10,7 +10,7 @@ import type {NormalisedPage} from '../../src/types.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createFolder} from '../support/data.ts'
-import {walk, workInParts} from '../support/walks.ts'
+import {walk} from '../support/walks.ts'
 import {spoilPage} from './mutation.ts'
 import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
 import {requireSound} from './soundness.ts'
@@ -111,7 +111,6 @@ export async function proveFuzz(request: ProofRequest): Promise<Proved> {
   await runAll({name: 'fuzz'}, request, async (_run, random) => {
     using data = createFolder()
     await using db = await openWarehouse(data.folder)
-    await workInParts(db, random.integer(20, 400))
     const known = new Map<string, Known>()
     for (let number = 1; number <= WALKS; number += 1) {
       const pages = drawPages(random, tally)

@@ -3,10 +3,11 @@ import {dealStream} from '../../src/contract/deal.ts'
 import type {Stream} from '../../src/contract/stream.ts'
 import {applyObservations} from '../../src/load/apply.ts'
 import {certifyWalk} from '../../src/load/certify.ts'
-import {type StagedDetail, storeDetails} from '../../src/load/details.ts'
+import {type StagedDetail, stageDetails} from '../../src/load/details.ts'
 import {createPageGroup, type PageGroup} from '../../src/load/page-group.ts'
-import {type ChangePlan, planChanges} from '../../src/load/plan-changes.ts'
-import {type OpenWalk, startWalk, storePages} from '../../src/load/walk-state.ts'
+import {type ChangePlan, planWalk} from '../../src/load/plan-changes.ts'
+import {createStage} from '../../src/load/stage.ts'
+import {type OpenWalk, stagePages, startWalk} from '../../src/load/walk-state.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
 import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/types.ts'
 import type {Database} from '../../src/warehouse/database.ts'
@@ -45,17 +46,15 @@ export interface WalkSpec {
   appliedAt?: string
 }
 
-/** Has what is compared and applied worked in parts of so many rows, as it is with many more. */
-export function workInParts(db: Database, rows: number): Promise<void> {
-  return db.run(`set variable part_rows = ${rows}`)
-}
-
 let walks = 0
+const withStage = new WeakSet<Database>()
 
 /** Begins a walk, nothing of it stored yet. */
-export function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<OpenWalk> {
+export async function beginWalk(db: Database, spec: Omit<WalkSpec, 'pages'>): Promise<OpenWalk> {
+  if (!withStage.has(db)) await createStage(db)
+  withStage.add(db)
   walks += 1
-  return startWalk(db, stream, {
+  return startWalk({
     walkId: `w_${String(walks).padStart(6, '0')}`,
     baseUrl: 'http://localhost/v1',
     pageSize: 100,
@@ -114,11 +113,11 @@ export interface StagedWalk {
 
 /** Stages a walk whole, certifies it and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
-  const begun = await beginWalk(db, spec)
-  const walk = await storePages(db, begun, groupPages(begun, pagesOf(spec)), 0)
+  const walk = await beginWalk(db, spec)
+  await stagePages(db, walk, groupPages(walk, pagesOf(spec)), 0)
   const certificate = await certifyWalk(db, stream, walk)
-  if (spec.details) await storeDetails(db, stream, walk, spec.details.map(toStagedDetail))
-  return {walk, certificate, plan: await planChanges(db, stream, walk)}
+  if (spec.details) await stageDetails(db, stream, walk, spec.details.map(toStagedDetail))
+  return {walk, certificate, plan: await planWalk(db, stream, walk)}
 }
 
 function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {

@@ -80,19 +80,16 @@ const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
   ...(mayBeAbsent ? [[`${name}_present`, 'BOOLEAN']] : []),
 ])
 
-test.each(['deal_version', 'staged_deal'])(
-  'the content columns of raw.%s are those of the stream, in order',
-  async (table) => {
-    await using db = await openWarehouse(data.folder)
-    const columns = await db.all(
-      anyRow,
-      `select column_name, column_type from (describe warehouse.raw.${table})`,
-    )
-    const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
-    expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(contentTypes)
-    expect(columns.at(-1)).toMatchObject({column_name: 'payload'})
-  },
-)
+test('the content columns of raw.deal_version are those of the stream, in order', async () => {
+  await using db = await openWarehouse(data.folder)
+  const columns = await db.all(
+    anyRow,
+    'select column_name, column_type from (describe warehouse.raw.deal_version)',
+  )
+  const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
+  expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(contentTypes)
+  expect(columns.at(-1)).toMatchObject({column_name: 'payload'})
+})
 
 test('the content columns of raw.deal_head are those of the stream, carried and so without their flags', async () => {
   await using db = await openWarehouse(data.folder)
@@ -131,6 +128,45 @@ test('a history that an earlier version wrote is read with the tables of this on
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
   expect(readFileSync(data.folder.history).equals(before)).toBe(true)
   expect(readdirSync(data.folder.root)).toEqual(['history.duckdb'])
+})
+
+test('a walk that an earlier version left unfinished is given up, and what it had stored with it', async () => {
+  const earlier = readdirSync(MIGRATIONS_DIR)
+    .filter((name) => name < '0007')
+    .sort()
+    .map((name) => ({name, sql: readFileSync(join(MIGRATIONS_DIR, name), 'utf8')}))
+  {
+    await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
+    await db.run('create table warehouse.main.migration (name varchar not null, sha256 varchar not null)')
+    await db.run('use warehouse.main')
+    for (const {name, sql} of earlier) {
+      await db.run(sql)
+      await db.run('insert into migration values ($1, $2)', [name, hash('sha256', sql)])
+    }
+    await db.run(`
+      insert into raw.walk by name
+      select 'w_' || state as walk_id, 'deal' as stream, state, '' as base_url, 0 as page_size, '' as filter,
+        date '2026-02-02' as business_date, timestamp '2026-02-02' as started_at, true as is_complete, 0 as resumed,
+        0 as waited_ms, 1 as pages, 1 as records, 1 as quarantined, 0 as unreadable_ids
+      from (values ('applied'), ('walking')) as t(state);
+      insert into raw.listing
+      select walk_id, 'borrower', 'd', 'listed', timestamp '2026-02-02', 1, 1, 0, 0 from raw.walk;
+      insert into raw.quarantine by name
+      select 'q' as quarantine_id, 'deal' as stream, walk_id, 'list' as source, '' as path, '' as reason,
+        timestamp '2026-02-02' as observed_at, date '2026-02-02' as business_date
+      from raw.walk;
+      insert into raw.page values ('w_walking', 1, null, 1, timestamp '2026-02-02')`)
+  }
+  await using db = await openWarehouse(data.folder)
+  expect(await db.all(anyRow, 'select state, ended_how from warehouse.raw.walk order by state')).toEqual([
+    {state: 'abandoned', ended_how: 'begun by an earlier version'},
+    {state: 'applied', ended_how: null},
+  ])
+  for (const table of ['listing', 'quarantine']) {
+    expect(await db.all(anyRow, `select walk_id from warehouse.raw.${table}`)).toEqual([
+      {walk_id: 'w_applied'},
+    ])
+  }
 })
 
 test('records in quarantine from before count from the settle of their walk, those of a refused one never', async () => {
@@ -220,14 +256,6 @@ test('what a refresh that died left behind does not disturb the next', async () 
   await storeSetting(db, 'first')
   await using history = await openHistory(data.folder)
   expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
-})
-
-test('staged rows are not part of the history', async () => {
-  await using db = await openWarehouse(data.folder)
-  await db.run(`insert into warehouse.raw.page values ('w', 1, null, 0, '2026-02-02')`)
-  await refreshHistory(db, data.folder)
-  await using history = await openHistory(data.folder)
-  expect(await history.all(anyRow, 'from history.raw.page')).toEqual([])
 })
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/warehouse/database.ts')

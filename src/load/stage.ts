@@ -1,0 +1,32 @@
+import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {type Database, inTransaction} from '../warehouse/database.ts'
+import {createStaged, tablesOf} from './stream-tables.ts'
+
+/**
+ * Makes the stage: tables in memory that hold what walks have read, until it becomes history. What a run leaves there is gone
+ * with it; the next one reads it again from the tape.
+ */
+export async function createStage(db: Database): Promise<void> {
+  for (const stream of STREAMS) await createStaged(db, stream)
+  for (const table of ['listing', 'quarantine']) {
+    await db.run(`create or replace temp table staged_${table} as from warehouse.raw.${table} limit 0`)
+  }
+}
+
+/** Takes a walk's rows off the stage. */
+export async function clearStage(db: Database, stream: Stream, walkId: string): Promise<void> {
+  await db.run(`delete from ${tablesOf(stream).staged}`)
+  await db.run('delete from temp.staged_listing where walk_id = $1', [walkId])
+  await db.run('delete from temp.staged_quarantine where walk_id = $1', [walkId])
+}
+
+/** Drops what the warehouse holds of walks whose runs died before they were settled. */
+export async function dropUnsettled(db: Database): Promise<void> {
+  const left = `walk_id in (select walk_id from warehouse.raw.walk where state = 'walking')`
+  await inTransaction(db, async () => {
+    for (const table of ['listing', 'quarantine', 'drift', 'walk']) {
+      await db.run(`delete from warehouse.raw.${table} where ${left}`)
+    }
+  })
+}

@@ -1,0 +1,224 @@
+import {z} from 'zod'
+import {parseInstant} from '../clock.ts'
+import {parseEnvelope, readPage} from '../contract/envelope.ts'
+import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {messageOf} from '../errors.ts'
+import {parseJson} from '../json.ts'
+import {type StagedDetail, stageDetails} from '../load/details.ts'
+import {type StagedListing, stageListings} from '../load/listings.ts'
+import {createPageGroup, type PageGroup} from '../load/page-group.ts'
+import {clearStage, createStage, dropUnsettled} from '../load/stage.ts'
+import {
+  findWalkState,
+  type OpenWalk,
+  type OpenWalks,
+  stagePages,
+  startWalk,
+  storeWalk,
+} from '../load/walk-state.ts'
+import {parseNormalised} from '../normalise/page-text.ts'
+import {createNormaliser, type Normaliser} from '../normalise/record.ts'
+import {readAnswer} from '../source/detail.ts'
+import type {TapeLine} from '../tape/line.ts'
+import type {World} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+import {readDetail} from './detail.ts'
+import type {Tapes} from './tapes.ts'
+
+/** So much of a tape is staged together: pages by the length of their texts, what was said of single records by number. */
+const GROUP_LENGTH = 8_000_000
+const GROUP_ANSWERS = 200
+
+/**
+ * Makes the stage and puts on it what runs that died had read: a walk that is not settled stands where its tape ends. Units
+ * that have ended, or that nobody can continue, are ended on their tapes.
+ */
+export async function restageWalks(
+  {db, tapes}: {db: Database; tapes: Tapes},
+  {log}: Pick<World, 'log'>,
+): Promise<OpenWalks> {
+  await createStage(db)
+  await dropUnsettled(db)
+  const walks: OpenWalks = new Map()
+  for (const unit of tapes.listLeft()) {
+    const isSettled = (await findWalkState(db, unit)) !== undefined
+    const restager = createRestager(db, walks)
+    const last = await tapes.reopen(unit, isSettled ? async () => undefined : restager.take)
+    if (!last) continue
+    const {staged, problem} = await restager.finish()
+    if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
+    const hasEnded = last.frame === 'outcome'
+    if (staged && (!hasEnded || last.outcome === 'settled')) {
+      // One that was to be settled when its run died is settled again.
+      walks.set(staged.stream.name, staged.walk)
+      continue
+    }
+    if (!hasEnded || problem !== null)
+      await tapes.conclude(unit, {outcome: 'abandoned', why: problem ?? 'its run died'})
+    if (staged) {
+      const state = last.outcome === 'refused' ? last.outcome : 'abandoned'
+      await storeWalk(db, staged.stream, staged.walk, {state, how: String(last.why)})
+    }
+    await tapes.finish(unit)
+  }
+  return walks
+}
+
+const instant = z.string().transform((text, context) => {
+  const micros = parseInstant(text)
+  if (micros === null) context.addIssue('expected an instant')
+  return micros ?? 0n
+})
+const beginFrame = z.object({
+  unit: z.string(),
+  stream: z.string(),
+  baseUrl: z.string(),
+  pageSize: z.number(),
+  filter: z.string(),
+  businessDate: z.string(),
+  startedAt: instant,
+  resumed: z.number(),
+})
+const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
+const listFrame = z.object({
+  ...received,
+  cursor: z.string().nullable(),
+  envelope: z.string(),
+  waited_ms: z.number(),
+})
+const detailFrame = z.object({
+  ...received,
+  id: z.string(),
+  status: z.number(),
+  listed: z.record(z.string(), z.unknown()),
+})
+const childrenFrame = z.discriminatedUnion('outcome', [
+  z.object({outcome: z.enum(['gone', 'failed']), parent: z.string(), observed_at: instant}),
+  z.object({
+    ...received,
+    outcome: z.literal('listed'),
+    parent: z.string(),
+    page: z.number(),
+    pages: z.number(),
+    envelope: z.string(),
+  }),
+])
+
+interface Restaged {
+  stream: Stream
+  walk: OpenWalk
+  normalise: Normaliser
+}
+
+/** Takes in the lines of a tape as the run that wrote them took in what it read. */
+interface Restager {
+  take(line: TapeLine): Promise<void>
+  /** The walk where the tape ends, if it is one's; or what keeps it from being continued. */
+  finish(): Promise<{staged?: Restaged | undefined; problem: string | null}>
+}
+
+function createRestager(db: Database, walks: OpenWalks): Restager {
+  let staged: Restaged | undefined
+  let problem: string | null = null
+  let pages: PageGroup | undefined
+  let waitedMs = 0
+  let details: StagedDetail[] = []
+  let listings: StagedListing[] = []
+
+  async function stage({stream, walk}: Restaged): Promise<void> {
+    if (pages) await stagePages(db, walk, pages, waitedMs)
+    pages = undefined
+    await stageDetails(db, stream, walk, details)
+    details = []
+    await stageListings(db, stream, walk, listings)
+    listings = []
+  }
+
+  function takePage({stream, walk, normalise}: Restaged, line: TapeLine): void {
+    const {requested_at: observedAt, received_at: receivedAt, ...frame} = listFrame.parse(line.frame)
+    const text = textOf(line)
+    const page = readPage(JSON.parse(text), parseEnvelope(frame.envelope))
+    pages ??= createPageGroup(stream, walk, walk.pages)
+    pages.add(
+      {...frame, ...page, observedAt, receivedAt, length: text.length},
+      normalise(page.records, observedAt),
+    )
+    waitedMs = frame.waited_ms
+  }
+
+  function takeDetail({normalise}: Restaged, line: TapeLine): void {
+    const {id, status, listed: known, requested_at: observedAt} = detailFrame.parse(line.frame)
+    const answer = readAnswer(id, {status, body: parseJson(textOf(line)), observedAt})
+    const detail = readDetail(normalise, {id, known}, answer)
+    if (detail) details.push(detail)
+  }
+
+  function takeListing({stream, normalise}: Restaged, line: TapeLine): void {
+    const frame = childrenFrame.parse(line.frame)
+    const {parent: parentId, outcome} = frame
+    if (outcome !== 'listed') {
+      listings.push({parentId, outcome, observedAt: frame.observed_at})
+      return
+    }
+    const text = textOf(line)
+    const readNow = () => {
+      const {records} = readPage(JSON.parse(text), parseEnvelope(frame.envelope))
+      return normalise(records, frame.requested_at, parentId)
+    }
+    const page = stream.privacy ? parseNormalised(text) : readNow()
+    const before = listings.at(-1)
+    if (frame.page > 1 && before?.outcome === 'listed') before.pages.push(page)
+    else listings.push({parentId, outcome, observedAt: frame.requested_at, pages: [page]})
+  }
+
+  async function read(line: TapeLine): Promise<void> {
+    const {frame, kind} = line.frame
+    if (frame === 'begin' && kind === 'walk') staged = begin(line, staged, walks)
+    if (!staged) return
+    const isFull = (pages?.length ?? 0) >= GROUP_LENGTH || details.length + listings.length >= GROUP_ANSWERS
+    // The pages of one list are staged together.
+    if (isFull && !(Number(line.frame.page) > 1)) await stage(staged)
+    if (frame === 'list') takePage(staged, line)
+    if (frame === 'detail') takeDetail(staged, line)
+    if (frame === 'children') takeListing(staged, line)
+  }
+
+  /** Whatever keeps a tape from being read as a walk, the source can be walked anew. */
+  async function attempt(work: () => Promise<void>): Promise<void> {
+    if (problem !== null) return
+    try {
+      await work()
+    } catch (error) {
+      problem = messageOf(error)
+    }
+  }
+
+  return {
+    take: (line) => attempt(() => read(line)),
+    async finish() {
+      await attempt(async () => {
+        if (staged) await stage(staged)
+      })
+      if (!staged || problem === null) return {staged, problem}
+      await clearStage(db, staged.stream, staged.walk.walkId)
+      return {problem}
+    },
+  }
+}
+
+function begin({frame}: TapeLine, before: Restaged | undefined, walks: OpenWalks): Restaged {
+  const {stream: name, unit, resumed, ...asked} = beginFrame.parse(frame)
+  if (before) {
+    before.walk.resumed = resumed
+    return before
+  }
+  const stream = STREAMS.find((one) => one.name === name)
+  if (!stream) throw new Error(`there is no stream '${name}'`)
+  if (walks.has(name)) throw new Error(`another walk of the ${stream.plural} is under way`)
+  // What is about people was made unreadable before it was taken down.
+  const {privacy: _, ...plain} = stream
+  return {stream, walk: startWalk({...asked, walkId: unit}), normalise: createNormaliser(plain)}
+}
+
+const textOf = ({body}: TapeLine): string => new TextDecoder().decode(body)
