@@ -20,5 +20,9 @@ const aPage = fc.record({
 })
 
 test('a page is read back as it was written, whatever it holds', () => {
-  fc.assert(fc.property(aPage, (page) => expect(parseNormalised(formatNormalised(page))).toEqual(page)))
+  fc.assert(
+    fc.property(aPage, (page) => {
+      expect(parseNormalised(formatNormalised(page))).toEqual(page)
+    }),
+  )
 })
