@@ -92,12 +92,10 @@ located as (
   left join seed.us_state as by_two on upper(by_two.name) = array_to_string(tails.words[-2:], ' ')
   left join seed.us_state as by_one on upper(by_one.name) = tails.words[-1]
   left join seed.us_state as by_code
-    on
-      by_code.code = tails.code
-      and (
-        tails.code_follows_comma
-        or (tails.zip_follows_directly and (tails.code <> 'CT' or tails.zip like '06%'))
-      )
+    on by_code.code = case
+      when tails.code_follows_comma then tails.code
+      when tails.zip_follows_directly and (tails.code <> 'CT' or tails.zip like '06%') then tails.code
+    end
 ),
 
 -- In whole billionths, half up: a DOUBLE would move amounts across an edge.

@@ -92,7 +92,7 @@ moves as (
     first_walk.first_on
   from spells
   cross join work.first_walk as first_walk
-  left join unseen_before on unseen_before.deal_id = spells.deal_id and spells.version = 1
+  left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
 ),
 
 booked as (

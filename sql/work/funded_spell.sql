@@ -23,6 +23,18 @@ turns as (
   from work.status_spell
   where (status_class = 'funded') <> coalesce(class_before = 'funded', false)
   window turns as (partition by deal_id order by spell)
+),
+
+given as (
+  select
+    turns.deal_id,
+    turns.spell,
+    given.funded_on
+  from turns
+  inner join seed.funded_on as given on given.deal_id = turns.deal_id
+  where
+    given.funded_on <= least(turns.began_on, cast(getvariable('as_of') as date))
+    and coalesce(given.funded_on > turns.ended_before, true)
 )
 
 select
@@ -34,9 +46,5 @@ select
   given.funded_on as given_on,
   coalesce(given.funded_on, turns.began_on) as funded_on
 from turns
-left join seed.funded_on as given
-  on
-    given.deal_id = turns.deal_id
-    and given.funded_on <= least(turns.began_on, cast(getvariable('as_of') as date))
-    and coalesce(given.funded_on > turns.ended_before, true)
+left join given on given.deal_id = turns.deal_id and given.spell = turns.spell
 where turns.is_funded
