@@ -38,7 +38,7 @@ export async function recover(stage: Stage, {from, at}: Extract<Event, {do: 'rec
   if (from === 'previous') writeFileSync(history, 'damaged'.repeat(1000))
   const {code, stderr} = await command(stage, ['restore'], at)
   if (code !== 0) throw new Finding(`restore: expected success, seen ${stderr}`)
-  truth.restore(known)
+  truth.restore(known, from !== 'backup')
   // Also in the place of a copy that was damaged.
   copies.history = known
   listener.note(`restored from ${from}`)

@@ -111,7 +111,8 @@ export interface Truth extends Readonly<Known> {
   replay(): number
   /** What is known now, to come back to. */
   save(): Known
-  restore(known: Known): void
+  /** @param hasTapes the walk under way stands on its tape, which is as it was */
+  restore(known: Known, hasTapes: boolean): void
 }
 
 /** Statuses between which a guard tells deals that are in the pipeline, funded, or past it. */
@@ -209,11 +210,11 @@ export function createTruth(): Truth {
     },
     reference: {statuses: SHIPPED_STATUSES, fundedOn: {}},
     save: () => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
-    restore(known) {
+    restore(known, hasTapes) {
       deals = new Map(known.deals)
       walks = [...known.walks]
       quarantine = [...known.quarantine]
-      open = undefined
+      if (!hasTapes) open = undefined
     },
     beginRun(now) {
       run += 1
