@@ -20,6 +20,7 @@ import {addPublish} from './publish.ts'
 import {addPush} from './push.ts'
 import {addQuarantine} from './quarantine.ts'
 import {addQuery} from './query.ts'
+import {addRebuild} from './rebuild.ts'
 import {addRestore} from './restore.ts'
 import {addRun} from './run.ts'
 import {addServe} from './serve.ts'
@@ -58,6 +59,7 @@ export function createProgram(cli: Cli): Command {
     addQuarantine,
     addTape,
     addBackup,
+    addRebuild,
     addRestore,
     addPrune,
     addStatus,

@@ -1,8 +1,10 @@
 import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
+import {rebuildWarehouse} from '../pipeline/rebuild.ts'
 import {replaceTapeKey} from '../pipeline/tapes.ts'
 import {readTape, type VerifyResult, verifyTapes} from '../pipeline/verify.ts'
 import type {Cli, CommonOptions} from './context.ts'
+import {renderRebuilt} from './rebuild.ts'
 
 /** `loantape tape` and `loantape verify`. */
 export function addTape(program: Command, cli: Cli): void {
@@ -33,11 +35,17 @@ export function addTape(program: Command, cli: Cli): void {
   program
     .command('verify')
     .description('examine the tapes: nothing is missing, and every byte is as it came')
+    .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
     .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const result = await verifyTapes(cli.readConfig(options))
-      cli.printResult(options, result, renderVerified)
-      if (result.outcome === 'damaged') cli.exitCode = 1
+      const options = command.optsWithGlobals<CommonOptions & {rebuild?: boolean}>()
+      const config = cli.readConfig(options)
+      const verified = await verifyTapes(config)
+      const isRebuilt = options.rebuild && verified.outcome === 'whole'
+      const rebuilt = isRebuilt ? await rebuildWarehouse(config, {}, cli.createWorld(config)) : undefined
+      cli.printResult(options, {...verified, ...(rebuilt && {rebuilt})}, (result) =>
+        [renderVerified(result), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),
+      )
+      if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
     })
 }
 

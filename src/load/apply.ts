@@ -124,7 +124,7 @@ function buildAppendSql(stream: Stream): string {
     )
     select
       (select coalesce(max(seq), 0) from ${version})
-        + row_number() over () as seq,
+        + row_number() over (order by ${idColumn}) as seq,
       ${idColumn},
       kind,
       source,
@@ -144,7 +144,7 @@ function buildConfirmSql({idColumn, confirmed}: Stream, confirmation: string): s
   return `
     insert into ${confirmation} by name
     select
-      (select coalesce(max(seq), 0) from ${confirmation}) + row_number() over () as seq,
+      (select coalesce(max(seq), 0) from ${confirmation}) + row_number() over (order by ${idColumn}) as seq,
       ${idColumn},
       observed_at,
       greatest(cast($1 as date), head_business_date) as business_date,

@@ -12,12 +12,14 @@ import {createStaged, createStagedRows, tablesOf} from './stream-tables.ts'
 export interface Looks {
   /** `YYYY-MM-DD`, of the instant they were looked at. */
   businessDate: string
+  isWalkOpen: boolean
   observations: readonly Observation[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  limits: GuardLimits
+  /** None where they were guarded before. */
+  limits: GuardLimits | null
   /** Is done in the same transaction, last. */
-  alongside: (recordedAt: bigint) => Promise<void>
+  alongside?: (recordedAt: bigint) => Promise<void>
 }
 
 /**
@@ -34,9 +36,9 @@ export async function applyLooks(db: Database, stream: Stream, looks: Looks): Pr
     rows.push(observation, {source: 'webhook', pageNo: 0, position})
   })
   await rows.append(db, 'staged_look')
-  const batch = {walkId: null, businessDate: looks.businessDate}
+  const batch = {walkId: null, businessDate: looks.businessDate, isWalkOpen: looks.isWalkOpen}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
-  guardChanges(plan, looks.limits, new Set(), stream)
+  if (looks.limits) guardChanges(plan, looks.limits, new Set(), stream)
   await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, alongside: looks.alongside})
   await db.run('drop table temp.staged_look')
   return plan.appended

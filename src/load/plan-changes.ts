@@ -26,6 +26,8 @@ export interface Batch {
   walkId: string | null
   /** `YYYY-MM-DD` */
   businessDate: string
+  /** Of what is read beside walks: one is under way, and what it has read must not supersede this when it is applied. */
+  isWalkOpen?: boolean
 }
 
 const count = z.coerce.number()
@@ -52,12 +54,12 @@ const planRow = z.object({
 export async function planChanges(
   db: Database,
   stream: Stream,
-  {walkId}: Batch,
+  {walkId, isWalkOpen}: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
   await createIncoming(db, stream, staged)
   await createLooked(db, stream)
-  await db.run(`create or replace temp table change as ${buildChangeSql(stream, walkId)}`)
+  await db.run(`create or replace temp table change as ${buildChangeSql(stream, isWalkOpen ?? false)}`)
   await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, walkId)}`)
   const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId))
   const moved = await measureMovement(db, stream)
@@ -89,11 +91,9 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
-function buildChangeSql(stream: Stream, walkId: string | null): string {
+function buildChangeSql(stream: Stream, isKept: boolean): string {
   const {idColumn} = stream
-  const {head, staged} = tablesOf(stream)
-  // What a walk under way has read of a record must not supersede what is read of it between its runs.
-  const orInOpenWalk = walkId === null ? `or i.${idColumn} in (select ${idColumn} from ${staged})` : ''
+  const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
@@ -127,7 +127,7 @@ function buildChangeSql(stream: Stream, walkId: string | null): string {
             and q.record_id = i.${idColumn}
             and q.replayed_at is null
             and q.observed_at > h.observed_at
-        ) ${orInOpenWalk} as is_kept_anyway
+        ) or ${isKept} as is_kept_anyway
       from incoming i
       left join ${head} h on h.${idColumn} = i.${idColumn}
     ),

@@ -124,11 +124,12 @@ export function findQuarantined(
 /** Records of one walk that can be read now, with the instant and the day they were first observed. */
 export interface Replay {
   businessDate: string
+  isWalkOpen: boolean
   records: {entry: QuarantineEntry; observation: Observation}[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
   /** Is done in the same transaction, last. */
-  alongside: (recordedAt: bigint) => Promise<void>
+  alongside?: (recordedAt: bigint) => Promise<void>
 }
 
 /**
@@ -144,7 +145,7 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
     rows.push(observation, {source: 'replay', pageNo: 0, position})
   })
   await rows.append(db, 'staged_replay')
-  const batch = {walkId: null, businessDate: replay.businessDate}
+  const batch = {walkId: null, businessDate: replay.businessDate, isWalkOpen: replay.isWalkOpen}
   const plan = await planChanges(db, stream, batch, 'temp.staged_replay')
   const ids = replay.records.map(({entry}) => entry.quarantine_id)
   await applyObservations(db, stream, batch, {
@@ -157,7 +158,7 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
          where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
         [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
       )
-      await replay.alongside(recordedAt)
+      await replay.alongside?.(recordedAt)
     },
   })
   await db.run('drop table temp.staged_replay')

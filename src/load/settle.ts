@@ -57,12 +57,18 @@ export function settle(
   })
 }
 
-/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
-async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
+/** `recorded_at` of the last settle, microseconds since the epoch; null before the first. */
+export async function findLastSettle(db: Database): Promise<bigint | null> {
   const {last} = await db.one(
     z.object({last: z.coerce.bigint().nullable()}),
     'select epoch_us(max(recorded_at)) as last from warehouse.raw.settle',
   )
+  return last
+}
+
+/** An instant to record at: the business clock, but later than every one before it; microseconds since the epoch. */
+async function nextRecordedAt(db: Database, now: bigint): Promise<bigint> {
+  const last = await findLastSettle(db)
   return last !== null && last >= now ? last + 1n : now
 }
 

@@ -13,7 +13,7 @@ import {syncDeals} from '../pipeline.ts'
 import {createClient} from '../source/client.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
 import type {Frame} from '../tape/line.ts'
-import type {Observation, Received, World} from '../types.ts'
+import type {Observation, Received, WireRecord, World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
@@ -82,10 +82,11 @@ async function lookAgain(
     const today = businessDateOf(world.clock.now(), source)
     const businessDate = past && past.businessDate > today ? past.businessDate : today
     const {lines, observations} = await readObservations(db, answers)
-    const unit = {said: {kind: 'look', stream: dealStream.name}, lines}
+    const told = {businessDate, isWalkOpen: walks.has(dealStream.name)}
+    const unit = {said: {kind: 'look', stream: dealStream.name, ...told}, lines}
     const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
       applyLooks(db, dealStream, {
-        businessDate,
+        ...told,
         observations,
         limits: source,
         now: BigInt(world.clock.now()) * 1000n,
@@ -97,7 +98,7 @@ async function lookAgain(
   })
 }
 
-/** A fetched record is one observation: the fields of its own page over those last known; and its line on the tape. */
+/** What was read of each record, and its line on the tape. */
 async function readObservations(
   db: Database,
   answers: readonly DetailAnswer[],
@@ -108,12 +109,16 @@ async function readObservations(
     dealStream,
     found.map(({id}) => id),
   )
-  const normalise = createNormaliser(dealStream)
   return {
     lines: found.map(({id, received}) => [{frame: 'look', id, known: known.get(id)}, received]),
-    observations: found.flatMap(({id, record, observedAt}) => {
-      const merged = {...known.get(id), ...record}
-      return normalise([merged], observedAt).observations
-    }),
+    observations: found.flatMap(createLookReader(known)),
   }
+}
+
+/** A fetched record is one observation: the fields of its own page over those last known. */
+export function createLookReader(
+  known: ReadonlyMap<string, WireRecord>,
+): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
+  const normalise = createNormaliser(dealStream)
+  return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
 }

@@ -1,5 +1,5 @@
 import {readFileSync} from 'node:fs'
-import {businessDateOf} from '../clock.ts'
+import {businessDateOf, formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {createFeedsError, parseRateFeeds, type RateFeed} from '../contract/rate-feed.ts'
 import {codeOf, LoantapeError} from '../errors.ts'
@@ -92,14 +92,14 @@ export function readRateFeeds({ratesFile}: Config): RateFeed[] {
 
 /** What one feed showed; without pages it failed. */
 interface Reading {
-  feed: string
+  feed: RateFeed
   startedAt: number
   pages: ReadPage[] | null
   problems: string[]
 }
 
 async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
-  const reading = {feed: feed.name, startedAt: world.clock.now()}
+  const reading = {feed, startedAt: world.clock.now()}
   try {
     const pages = await readFeed(feed, config, world)
     return {...reading, pages, problems: pages.flatMap(({page}) => page.rejected)}
@@ -112,10 +112,11 @@ async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<
 
 async function storeReading(
   {db, tapes}: {db: Database; tapes: Tapes},
-  {feed, startedAt, pages, problems}: Reading,
+  {feed: {url: _, file: __, key_file: ___, ...parser}, startedAt, pages, problems}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
+  const {name: feed} = parser
   const shown = problems.slice(0, PROBLEMS_SHOWN)
   if (pages === null) {
     const nothing = {rows: 0, appended: 0, known: 0, empty: 0, rejected: 0}
@@ -125,15 +126,22 @@ async function storeReading(
     world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
   }
   const businessDate = businessDateOf(startedAt, config)
+  const observedAt = BigInt(Math.floor(startedAt)) * 1000n
   const unit = {
-    said: {kind: 'rates', feed},
+    said: {
+      kind: 'rates',
+      feed: parser,
+      businessDate,
+      startedAt: formatInstant(observedAt),
+      timeZone: config.timeZone,
+    },
     lines: pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received]),
   }
   const counts = await tapes.settleOfDay(businessDate, unit, (alongside) =>
     appendRates(db, {
       feed,
       observations: pages.flatMap(({page}) => page.observations),
-      observedAt: BigInt(Math.floor(startedAt)) * 1000n,
+      observedAt,
       businessDate,
       now: BigInt(Math.floor(world.clock.now())) * 1000n,
       alongside,

@@ -52,7 +52,7 @@ async function replayAll(
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
   await using db = await openWarehouse(folder, world, config.memoryMb)
-  await restageWalks({db, tapes}, world)
+  const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of STREAMS) {
@@ -62,14 +62,15 @@ async function replayAll(
     const readable = entries.flatMap(createReader(stream, hashKey))
     counts.replayed += readable.length
     counts.waiting += entries.length - readable.length
-    counts.appended += await applyReadable({db, tapes}, stream, readable, {config, world})
+    const isWalkOpen = walks.has(stream.name)
+    counts.appended += await applyReadable({db, tapes, isWalkOpen}, stream, readable, {config, world})
   }
   if (counts.replayed > 0) await refreshHistory(db, folder)
   return counts
 }
 
 async function applyReadable(
-  {db, tapes}: {db: Database; tapes: Tapes},
+  {db, tapes, isWalkOpen}: {db: Database; tapes: Tapes; isWalkOpen: boolean},
   stream: Stream,
   readable: Replay['records'],
   {config, world}: {config: Config; world: World},
@@ -82,15 +83,16 @@ async function applyReadable(
     const now = BigInt(world.clock.now()) * 1000n
     const entries = records.map(({entry}) => entry.quarantine_id)
     const today = businessDateOf(world.clock.now(), config)
-    const unit = {said: {kind: 'replay', stream: stream.name, entries}, lines: []}
+    const unit = {said: {kind: 'replay', stream: stream.name, entries, isWalkOpen}, lines: []}
     appended += await tapes.settleOfDay(today, unit, (alongside) =>
-      applyReplay(db, stream, {businessDate, records, now, alongside}),
+      applyReplay(db, stream, {businessDate, isWalkOpen, records, now, alongside}),
     )
   }
   return appended
 }
 
-function createReader(
+/** Reads records in quarantine once more: none, or the one that can be read now. */
+export function createReader(
   stream: Stream,
   hashKey: string | undefined,
 ): (entry: QuarantineEntry) => Replay['records'] {

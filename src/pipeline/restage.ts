@@ -8,6 +8,7 @@ import {parseJson} from '../json.ts'
 import {type StagedDetail, stageDetails} from '../load/details.ts'
 import {type StagedListing, stageListings} from '../load/listings.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
+import {findLastSettle} from '../load/settle.ts'
 import {clearStage, createStage, dropUnsettled} from '../load/stage.ts'
 import {
   findWalkState,
@@ -46,26 +47,29 @@ export async function restageWalks(
     const restager = createRestager(db, walks)
     const last = await tapes.reopen(unit, isSettled ? async () => undefined : restager.take)
     if (!last) continue
-    const {staged, problem} = await restager.finish()
+    const {staged, answers, problem} = await restager.finish()
     if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
     const hasEnded = last.frame === 'outcome'
-    if (staged && (!hasEnded || last.outcome === 'settled')) {
+    if (staged && answers > 0 && (!hasEnded || last.outcome === 'settled')) {
       // One that was to be settled when its run died is settled again.
       walks.set(staged.stream.name, staged.walk)
       continue
     }
-    if (!hasEnded || problem !== null)
-      await tapes.conclude(unit, {outcome: 'abandoned', why: problem ?? 'its run died'})
+    const why = problem ?? (hasEnded ? String(last.why) : 'its run died')
+    if (!hasEnded || problem !== null) {
+      await tapes.conclude(unit, {outcome: 'abandoned', why, after: await findLastSettle(db)})
+    }
     if (staged) {
       const state = last.outcome === 'refused' ? last.outcome : 'abandoned'
-      await storeWalk(db, staged.stream, staged.walk, {state, how: String(last.why)})
+      await storeWalk(db, staged.stream, staged.walk, {state, how: why})
     }
     await tapes.finish(unit)
   }
   return walks
 }
 
-const instant = z.string().transform((text, context) => {
+/** An instant as a tape has it, in microseconds since the epoch. */
+export const instant: z.ZodType<bigint> = z.string().transform((text, context) => {
   const micros = parseInstant(text)
   if (micros === null) context.addIssue('expected an instant')
   return micros ?? 0n
@@ -105,22 +109,27 @@ const childrenFrame = z.discriminatedUnion('outcome', [
   }),
 ])
 
-interface Restaged {
+const outcomeFrame = z.object({is_complete: z.boolean().optional(), waited_ms: z.number().optional()})
+
+/** A walk as its tape has it, on the stage. */
+export interface Restaged {
   stream: Stream
   walk: OpenWalk
   normalise: Normaliser
 }
 
 /** Takes in the lines of a tape as the run that wrote them took in what it read. */
-interface Restager {
+export interface Restager {
   take(line: TapeLine): Promise<void>
-  /** The walk where the tape ends, if it is one's; or what keeps it from being continued. */
-  finish(): Promise<{staged?: Restaged | undefined; problem: string | null}>
+  /** The walk where the tape ends, if it is one's, and how many answers it read; or what keeps it from being continued. */
+  finish(): Promise<{staged?: Restaged | undefined; answers: number; problem: string | null}>
 }
 
-function createRestager(db: Database, walks: OpenWalks): Restager {
+/** @param walks those under way: of a stream there is one at most */
+export function createRestager(db: Database, walks: OpenWalks): Restager {
   let staged: Restaged | undefined
   let problem: string | null = null
+  let answers = 0
   let pages: PageGroup | undefined
   let waitedMs = 0
   let details: StagedDetail[] = []
@@ -182,6 +191,8 @@ function createRestager(db: Database, walks: OpenWalks): Restager {
     if (frame === 'list') takePage(staged, line)
     if (frame === 'detail') takeDetail(staged, line)
     if (frame === 'children') takeListing(staged, line)
+    if (frame === 'outcome') takeEnd(staged, line)
+    else if (frame !== 'begin') answers += 1
   }
 
   /** Whatever keeps a tape from being read as a walk, the source can be walked anew. */
@@ -200,11 +211,17 @@ function createRestager(db: Database, walks: OpenWalks): Restager {
       await attempt(async () => {
         if (staged) await stage(staged)
       })
-      if (!staged || problem === null) return {staged, problem}
+      if (!staged || problem === null) return {staged, answers, problem}
       await clearStage(db, staged.stream, staged.walk.walkId)
-      return {problem}
+      return {answers, problem}
     },
   }
+}
+
+function takeEnd({walk}: Restaged, {frame}: TapeLine): void {
+  const end = outcomeFrame.parse(frame)
+  walk.isComplete = end.is_complete ?? walk.isComplete
+  walk.waitedMs = end.waited_ms ?? walk.waitedMs
 }
 
 function begin({frame}: TapeLine, before: Restaged | undefined, walks: OpenWalks): Restaged {
@@ -221,4 +238,5 @@ function begin({frame}: TapeLine, before: Restaged | undefined, walks: OpenWalks
   return {stream, walk: startWalk({...asked, walkId: unit}), normalise: createNormaliser(plain)}
 }
 
-const textOf = ({body}: TapeLine): string => new TextDecoder().decode(body)
+/** The body of a line as text. */
+export const textOf = ({body}: TapeLine): string => new TextDecoder().decode(body)

@@ -4,6 +4,7 @@ import {certifyWalk} from '../load/certify.ts'
 import {recordDrift} from '../load/drift.ts'
 import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
 import {planWalk} from '../load/plan-changes.ts'
+import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -55,7 +56,13 @@ export async function settleWalk(
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
   const alongside = (recordedAt: bigint) =>
-    tapes.conclude(walk.walkId, {outcome: 'settled', recordedAt, certificate: plan.counts})
+    tapes.conclude(walk.walkId, {
+      outcome: 'settled',
+      recordedAt,
+      ...describeEnd(walk),
+      details,
+      counts: plan.counts,
+    })
   await applyObservations(db, stream, walk, {plan, now, details, alongside})
   tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
@@ -65,6 +72,11 @@ export async function settleWalk(
   return plan.counts
 }
 
+/** What of a walk stands in no other line of its tape. */
+function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string, unknown> {
+  return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
+}
+
 /** Ends a walk that will not be applied: its tape says so first. */
 export async function endWalk(
   {db, stream, tapes, walks}: Pick<SettleTools, 'db' | 'stream' | 'tapes' | 'walks'>,
@@ -72,7 +84,8 @@ export async function endWalk(
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
   const outcome = end.how === 'dry run' ? end.how : end.state
-  await tapes.conclude(walk.walkId, {outcome, why: end.how})
+  const after = await findLastSettle(db)
+  await tapes.conclude(walk.walkId, {outcome, why: end.how, after, ...describeEnd(walk)})
   await storeWalk(db, stream, walk, end)
   walks.delete(stream.name)
   await tapes.finish(walk.walkId)

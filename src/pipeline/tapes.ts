@@ -31,6 +31,8 @@ export interface TapeOutcome {
   why?: string
   /** Of what was settled: microseconds since the epoch. */
   recordedAt?: bigint
+  /** Of all else: what was settled last before it. */
+  after?: bigint | null
   [certificate: string]: unknown
 }
 
@@ -254,10 +256,13 @@ export function openTapes(
       )
     },
     store: (unit) => tapeOf(unit).writer.store(),
-    async conclude(unit, {recordedAt, ...outcome}) {
+    async conclude(unit, {recordedAt, after, ...outcome}) {
       const tape = tapeOf(unit)
-      const recorded = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
-      tape.writer.add({frame: 'outcome', ...outcome, ...recorded})
+      const when =
+        recordedAt === undefined
+          ? {after: after ? formatInstant(after) : null}
+          : {recorded_at: formatInstant(recordedAt)}
+      tape.writer.add({frame: 'outcome', ...outcome, ...when})
       tape.outcome = outcome.outcome
       await tape.writer.store()
     },

@@ -112,7 +112,7 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
-  if (isSame && open.nextCursor !== null && isYoung(open, config, world)) {
+  if (isSame && isYoung(open, config, world)) {
     await continueWalk(tools, open)
     return open
   }
@@ -163,11 +163,11 @@ async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
   return walk
 }
 
-type TapedTools = Pick<WalkTools, 'tapes' | 'stream' | 'config' | 'accepted' | 'walks'>
+type TapedTools = Pick<WalkTools, 'db' | 'tapes' | 'stream' | 'config' | 'accepted' | 'walks'>
 
 /** Takes down what a walk asks for, and what it will be judged by. */
 export async function beginTape(
-  {tapes, stream, config, accepted, walks}: TapedTools,
+  {db, tapes, stream, config, accepted, walks}: TapedTools,
   walk: OpenWalk,
 ): Promise<void> {
   await tapes.begin(walk.walkId, walk.businessDate, {
@@ -189,6 +189,7 @@ export async function beginTape(
       growthPct: config.growthLimitPct,
     },
     accepted: [...accepted],
+    hashKey: await readSetting(db, 'hash_key'),
   })
   walks.set(stream.name, walk)
 }

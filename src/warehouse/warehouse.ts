@@ -155,7 +155,7 @@ async function migrateCopy(path: string, copy: string): Promise<void> {
 }
 
 const WAREHOUSE_NEXT =
-  'Run `loantape restore`: it sets this file aside, brings back the last good copy, and the next sync walks what came since.'
+  'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes and sets this file aside. Where tapes are missing, `loantape restore` brings back the last good copy.'
 
 function describeOpenFailure(path: string, error: unknown, next: string): Error {
   const words = messageOf(error)

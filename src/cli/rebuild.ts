@@ -1,0 +1,56 @@
+import type {Command} from 'commander'
+import {ConfigError} from '../errors.ts'
+import {groupThousands} from '../money.ts'
+import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+interface RebuildOptions extends CommonOptions {
+  apply?: boolean
+  without?: string
+  why?: string
+}
+
+/** `loantape rebuild`. */
+export function addRebuild(program: Command, cli: Cli): void {
+  program
+    .command('rebuild')
+    .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
+    .option('--without <walk>', 'as if this walk had never been applied')
+    .option('--why <reason>', 'why it is taken back; kept on the tape')
+    .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')
+    .action(async (_options, command: Command) => {
+      const options = command.optsWithGlobals<RebuildOptions>()
+      const config = cli.readConfig(options)
+      const request = {isApplied: options.apply ?? false, without: readWithout(options)}
+      const result = await rebuildWarehouse(config, request, cli.createWorld(config))
+      cli.printResult(options, result, renderRebuilt)
+    })
+}
+
+function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
+  if (without === undefined) return undefined
+  if (why !== undefined) return {walk: without, why}
+  throw new ConfigError({
+    code: 'REBUILD_WHY',
+    problem: `Walk '${without}' in --without: expected --why with it.`,
+    kept: 'Nothing was changed.',
+    next: "Say why: `--why 'the clock was a day ahead'`.",
+  })
+}
+
+/** What a rebuild came to, in words. */
+export function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
+  const from = since === null ? '' : `, settled since ${since}`
+  return [
+    `${groupThousands(String(units))} units on tapes${from}.`,
+    ...(outcome === 'equal' ? ['The warehouse is what they say.'] : []),
+    ...(differences === null ? ['The warehouse there is does not open; nothing was compared.'] : []),
+    ...(differences ?? []).map(
+      ({table, only_now, only_rebuilt}) =>
+        `raw.${table}: ${groupThousands(String(only_now))} rows only now, ${groupThousands(String(only_rebuilt))} only in the new one`,
+    ),
+    ...(outcome === 'different' ? ['`--apply` puts the new one in its place.'] : []),
+    ...(outcome === 'rebuilt' ? ['The new warehouse is in place.'] : []),
+    ...set_aside.map((file) => `Set aside: ${file}`),
+  ].join('\n')
+}

@@ -1,0 +1,263 @@
+import {existsSync, rmSync} from 'node:fs'
+import {z} from 'zod'
+import {businessDateOf} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {ConfigError, UnexpectedError} from '../errors.ts'
+import {withRun} from '../ledger/runs.ts'
+import {listTapes} from '../ledger/tapes.ts'
+import {rebuildHead} from '../load/head.ts'
+import {tablesOf} from '../load/stream-tables.ts'
+import type {World} from '../types.ts'
+import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
+import {refreshHistory} from '../warehouse/history.ts'
+import {loadMemoryMb} from '../warehouse/memory.ts'
+import {migrate} from '../warehouse/migrate.ts'
+import {openWarehouse, setAside} from '../warehouse/warehouse.ts'
+import {resettle} from './resettle.ts'
+import {listUnits, readUnit, type TapeUnit} from './tape-units.ts'
+import {openTapes, requireTapeKey} from './tapes.ts'
+
+/** How a rebuild is asked for. */
+export interface RebuildRequest {
+  /** Put the new warehouse in the place of the one there is. */
+  isApplied?: boolean
+  /** Takes a walk back. */
+  without?: {walk: string; why: string} | undefined
+}
+
+/** A table of the warehouse that is not the same. */
+export interface TableDifference {
+  table: string
+  /** Rows of the warehouse there is that the new one lacks, and the other way round. */
+  only_now: number
+  only_rebuilt: number
+}
+
+/** What a rebuild came to. */
+export interface RebuildResult {
+  outcome: 'equal' | 'different' | 'rebuilt'
+  /** Walks, looks, rates and replays that were settled again. */
+  units: number
+  /** When the first of them was settled; what was stored before was taken over as it is. */
+  since: string | null
+  /** Null where the warehouse there is cannot be read. */
+  differences: TableDifference[] | null
+  /** Where the files it replaced are now. */
+  set_aside: string[]
+}
+
+/**
+ * Computes the warehouse anew from the tapes, beside the one there is, and compares the two row by row. Each unit is settled at
+ * the instant and for the date it was; what was stored before the first tape is taken over.
+ *
+ * @throws ConfigError `REBUILD_WALK`, those of the tapes' key; UnexpectedError `REBUILD_TAPE`, `REBUILD_BASE`, `TAPE_DAMAGED`
+ */
+export async function rebuildWarehouse(
+  config: Config,
+  {isApplied = false, without}: RebuildRequest,
+  world: World,
+): Promise<RebuildResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
+    const key = requireTapeKey(config, folder, ledger, world)
+    const units = listUnits(folder, listTapes(ledger), key)
+    const takenBack = readTakenBack(units)
+    if (without) takenBack.set(requireWalk(units, without.walk), without.why)
+    const isReadable = await canBeRead(folder, world)
+    const temporary = `${folder.warehouse}.rebuilt`
+    removeDatabase(temporary)
+    try {
+      const since = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
+      const base = {since: typeof since === 'string' ? since : null, isReadable}
+      let differences: TableDifference[] | null = null
+      {
+        await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
+        await takeOver(db, units, base)
+        for (const unit of units) await resettle({db, without: takenBack}, unit, readUnit(unit, key))
+        if (isReadable) differences = await compare(db)
+        await db.run('checkpoint warehouse')
+      }
+      const result = {units: units.length, since: base.since, differences}
+      const isEqual = differences?.length === 0
+      if (!isApplied || isEqual) {
+        return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
+      }
+      if (without) await noteTakenBack(config, folder, {ledger, without}, world)
+      const set_aside = await putInPlace(folder, temporary, world)
+      return {outcome: 'rebuilt', ...result, set_aside}
+    } finally {
+      removeDatabase(temporary)
+    }
+  })
+}
+
+function removeDatabase(path: string): void {
+  for (const file of [path, `${path}.wal`]) rmSync(file, {force: true})
+}
+
+const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
+
+/** Why walks that were taken back count no more, by their ids. */
+function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
+  const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
+  return new Map(begins.map(({walk, why}) => [walk, why]))
+}
+
+function requireWalk(units: readonly TapeUnit[], walk: string): string {
+  const unit = units.find(({name, begin}) => name === walk && begin.kind === 'walk')
+  if (unit?.outcome.outcome === 'settled') return walk
+  throw new ConfigError({
+    code: 'REBUILD_WALK',
+    problem: `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
+    kept: 'Nothing was changed.',
+    next: "`loantape query 'select * from mart.run'` lists the walks.",
+  })
+}
+
+/** Whether there is a warehouse that opens; it is brought up to date. */
+async function canBeRead(folder: DataFolder, world: World): Promise<boolean> {
+  if (!existsSync(folder.warehouse)) return false
+  try {
+    await using _db = await openWarehouse(folder, world)
+    return true
+  } catch (error) {
+    if (error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE') return false
+    throw error
+  }
+}
+
+/** A new warehouse, attached as `warehouse`, and the one there is, as `present`. */
+async function openBeside(
+  folder: DataFolder,
+  temporary: string,
+  {isReadable, memoryMb = loadMemoryMb()}: {isReadable: boolean; memoryMb?: number | undefined},
+): Promise<Database> {
+  const present = {path: folder.warehouse, alias: 'present', readOnly: true}
+  const attach = [{path: temporary, alias: 'warehouse'}, ...(isReadable ? [present] : [])]
+  const db = await openDatabase({attach, threads: 1})
+  try {
+    await db.run(
+      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${memoryMb}MB';
+       set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
+    )
+    await migrate(db, 'warehouse')
+    return db
+  } catch (error) {
+    await db[Symbol.asyncDispose]()
+    throw error
+  }
+}
+
+/**
+ * Takes over what was stored before the first settle of the tapes.
+ *
+ * @throws UnexpectedError `REBUILD_BASE` where it cannot be read
+ */
+async function takeOver(
+  db: Database,
+  units: readonly TapeUnit[],
+  {since, isReadable}: {since: string | null; isReadable: boolean},
+): Promise<void> {
+  const isFromTheStart = units.some(({begin}) => begin.before === null)
+  if (!isReadable && !isFromTheStart) throw createBaseLost(since)
+  if (!isReadable) return
+  const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
+  const names = units.map(({name}) => quoteLiteral(name)).join(', ') || `''`
+  const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
+  const kept: Record<string, string> = {
+    walk: `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`,
+    listing: isKept,
+    drift: isKept,
+    quarantine: `walk_id is null or ${isKept}`,
+    setting: 'true',
+    rate: before,
+    settle: before,
+  }
+  for (const stream of STREAMS) {
+    for (const table of [tablesOf(stream).version, tablesOf(stream).confirmation]) {
+      if (table !== null) kept[table.split('.').at(-1) ?? ''] = before
+    }
+  }
+  for (const [table, condition] of Object.entries(kept)) {
+    await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
+  }
+  if (since !== null) {
+    await db.run(
+      `update warehouse.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
+    )
+  }
+  for (const stream of STREAMS) await rebuildHead(db, stream)
+}
+
+function createBaseLost(since: string | null): UnexpectedError {
+  return new UnexpectedError({
+    code: 'REBUILD_BASE',
+    problem: `The warehouse does not open, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
+    kept: 'Nothing was changed.',
+    next: 'Bring a backup back with `loantape restore <backup>`, or the last copy with `loantape restore`.',
+  })
+}
+
+const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
+
+/** The tables that are not the same, with how many of their rows are not. */
+async function compare(db: Database): Promise<TableDifference[]> {
+  const tables = await db.all(
+    z.object({name: z.string()}),
+    `select table_name as name from duckdb_tables()
+     where database_name = 'warehouse' and schema_name = 'raw' order by name`,
+  )
+  const differences: TableDifference[] = []
+  for (const {name: table} of tables) {
+    const [now, rebuilt] = [
+      `(${selectCompared('present', table)})`,
+      `(${selectCompared('warehouse', table)})`,
+    ]
+    const counts = await db.one(
+      countsRow,
+      `select
+         (select count(*) from (from ${now} except all from ${rebuilt})) as only_now,
+         (select count(*) from (from ${rebuilt} except all from ${now})) as only_rebuilt`,
+    )
+    if (counts.only_now + counts.only_rebuilt > 0) differences.push({table, ...counts})
+  }
+  return differences
+}
+
+/** Texts that were pruned come back with their tape; when a record's own page was asked for last is known of versions alone. */
+function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
+  const rows = `from ${catalog}.raw.${table}`
+  if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
+  if (table !== 'quarantine') return rows
+  const pruned = 'quarantine_id in (select quarantine_id from present.raw.quarantine where record is null)'
+  return `select * replace (case when ${pruned} then null else record end as record) ${rows}`
+}
+
+/** Takes down that a walk was taken back, so that every rebuild after this one leaves it out. */
+async function noteTakenBack(
+  config: Config,
+  folder: DataFolder,
+  {ledger, without}: {ledger: Parameters<typeof requireTapeKey>[2]; without: {walk: string; why: string}},
+  world: World,
+): Promise<void> {
+  await using tapes = openTapes(config, {folder, ledger}, world)
+  const today = businessDateOf(world.clock.now(), config)
+  await tapes.settleOfDay(today, {said: {kind: 'without', ...without}, lines: []}, (alongside) =>
+    alongside(BigInt(world.clock.now()) * 1000n),
+  )
+}
+
+/** Puts a warehouse in the place of the one there is, and its copy with it. */
+async function putInPlace(folder: DataFolder, temporary: string, world: World): Promise<string[]> {
+  const former = [folder.warehouse, `${folder.warehouse}.wal`, folder.history]
+  const now = world.realClock.now()
+  const aside = former.filter((file) => existsSync(file)).map((file) => setAside(file, now))
+  moveIntoPlace(temporary, folder.warehouse)
+  await using db = await openWarehouse(folder, world)
+  await refreshHistory(db, folder)
+  return aside
+}

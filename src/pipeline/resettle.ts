@@ -1,0 +1,167 @@
+import {z} from 'zod'
+import {dealStream} from '../contract/deal.ts'
+import {rateFeedSchema} from '../contract/rate-feed.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {UnexpectedError} from '../errors.ts'
+import {parseJson} from '../json.ts'
+import {applyObservations} from '../load/apply.ts'
+import {certifyWalk} from '../load/certify.ts'
+import {recordDrift} from '../load/drift.ts'
+import {applyLooks} from '../load/looks.ts'
+import {planWalk} from '../load/plan-changes.ts'
+import {applyReplay, findQuarantined} from '../load/quarantine.ts'
+import {appendRates} from '../load/rates.ts'
+import {createStage} from '../load/stage.ts'
+import {storeWalk} from '../load/walk-state.ts'
+import {parseFeedPage} from '../normalise/rate-feed.ts'
+import {readAnswer} from '../source/detail.ts'
+import type {TapeLine} from '../tape/line.ts'
+import type {WireRecord} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
+import {writeSetting} from '../warehouse/settings.ts'
+import {createLookReader} from './events.ts'
+import {createReader} from './replay.ts'
+import {createRestager, instant, textOf} from './restage.ts'
+import type {TapeUnit} from './tape-units.ts'
+
+/** What units are settled again with. */
+export interface ResettleTools {
+  db: Database
+  /** Why a walk counts no more, by its id. */
+  without: ReadonlyMap<string, string>
+}
+
+/**
+ * Does again what a run did with a unit, at the instant at which that run did it: what it read is on the tape, and what it was
+ * judged by does not matter any more.
+ *
+ * @throws UnexpectedError `REBUILD_TAPE` where this version cannot read what stands there
+ */
+export async function resettle(
+  tools: ResettleTools,
+  unit: TapeUnit,
+  lines: Iterable<TapeLine>,
+): Promise<void> {
+  const {kind} = unit.begin
+  if (kind === 'walk') return resettleWalk(tools, unit, lines)
+  if (unit.outcome.outcome !== 'settled') return
+  if (kind === 'look') return resettleLooks(tools, unit, lines)
+  if (kind === 'rates') return resettleRates(tools, unit, lines)
+  if (kind === 'replay') return resettleReplay(tools, unit)
+}
+
+const walkOutcome = z.object({
+  outcome: z.string(),
+  why: z.string().optional(),
+  recorded_at: instant.optional(),
+  is_certified: z.boolean().optional(),
+  details: z.object({fetched: z.number(), failed: z.number()}).optional(),
+})
+
+async function resettleWalk(
+  {db, without}: ResettleTools,
+  unit: TapeUnit,
+  lines: Iterable<TapeLine>,
+): Promise<void> {
+  await createStage(db)
+  const restager = createRestager(db, new Map())
+  let {begin} = unit
+  for (const line of lines) {
+    if (line.frame.frame === 'begin') begin = line.frame
+    await restager.take(line)
+  }
+  const {staged, problem} = await restager.finish()
+  if (!staged) throw createUnreadable(unit, problem ?? 'it does not say how the walk began')
+  const {stream, walk} = staged
+  const {outcome, why, recorded_at: now, is_certified, details} = walkOutcome.parse(unit.outcome)
+  if (typeof begin.hashKey === 'string') await writeSetting(db, 'hash_key', begin.hashKey)
+  if (is_certified) await certifyWalk(db, stream, walk)
+  const takenBack = without.get(walk.walkId)
+  if (outcome !== 'settled' || now === undefined || takenBack !== undefined) {
+    const state = outcome === 'refused' ? outcome : 'abandoned'
+    const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
+    return storeWalk(db, stream, walk, {state, how})
+  }
+  if (stream === dealStream && walk.envelope !== null) await writeSetting(db, 'envelope', walk.envelope)
+  const plan = await planWalk(db, stream, walk)
+  await writeSetting(db, 'source_base_url', walk.baseUrl)
+  await recordDrift(db, stream, walk)
+  await applyObservations(db, stream, walk, {plan, now, details})
+}
+
+const recorded = z.object({recorded_at: instant})
+const lookBegin = z.object({businessDate: z.string(), isWalkOpen: z.boolean()})
+const lookFrame = z.object({
+  id: z.string(),
+  status: z.number(),
+  requested_at: instant,
+  known: z.record(z.string(), z.unknown()).optional(),
+})
+
+async function resettleLooks(
+  {db}: ResettleTools,
+  {begin, outcome}: TapeUnit,
+  lines: Iterable<TapeLine>,
+): Promise<void> {
+  const observations = []
+  for (const line of lines) {
+    if (line.frame.frame !== 'look') continue
+    const {id, status, requested_at: observedAt, known} = lookFrame.parse(line.frame)
+    const answer = readAnswer(id, {status, body: parseJson(textOf(line)), observedAt})
+    const before = new Map<string, WireRecord>(known ? [[id, known]] : [])
+    if (answer.outcome === 'found') observations.push(...createLookReader(before)(answer))
+  }
+  await createStage(db)
+  const now = recorded.parse(outcome).recorded_at
+  await applyLooks(db, dealStream, {...lookBegin.parse(begin), observations, now, limits: null})
+}
+
+const ratesBegin = z.object({
+  feed: z.record(z.string(), z.unknown()),
+  businessDate: z.string(),
+  startedAt: instant,
+  timeZone: z.string(),
+})
+
+async function resettleRates(
+  {db}: ResettleTools,
+  {begin, outcome}: TapeUnit,
+  lines: Iterable<TapeLine>,
+): Promise<void> {
+  const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(begin)
+  const feed = rateFeedSchema.parse({...parser, file: 'the tape'})
+  const observations = []
+  for (const line of lines) {
+    if (line.frame.frame === 'rates')
+      observations.push(...parseFeedPage(feed, textOf(line), timeZone).observations)
+  }
+  const now = recorded.parse(outcome).recorded_at
+  await appendRates(db, {feed: feed.name, observations, observedAt, businessDate, now})
+}
+
+const replayBegin = z.object({stream: z.string(), entries: z.array(z.string()), isWalkOpen: z.boolean()})
+
+async function resettleReplay({db}: ResettleTools, {begin, outcome}: TapeUnit): Promise<void> {
+  const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
+  const stream = STREAMS.find((one) => one.name === name)
+  if (!stream) return
+  const found = await Promise.all(ids.map((id) => findQuarantined(db, 'warehouse', id)))
+  const entries = found.flatMap((entry) => entry ?? [])
+  // What is about people was made unreadable before it was stored.
+  const {privacy: _, ...plain} = stream
+  const records = entries.flatMap(createReader(plain, undefined))
+  const [first] = entries
+  if (!first || records.length === 0) return
+  await createStage(db)
+  const now = recorded.parse(outcome).recorded_at
+  await applyReplay(db, stream, {businessDate: first.business_date, isWalkOpen, records, now})
+}
+
+function createUnreadable({name, path}: TapeUnit, problem: string): UnexpectedError {
+  return new UnexpectedError({
+    code: 'REBUILD_TAPE',
+    problem: `Tape '${path}' of '${name}' cannot be read by this version: ${problem}.`,
+    kept: 'Nothing was changed.',
+    next: 'Rebuild with the version that wrote it.',
+  })
+}

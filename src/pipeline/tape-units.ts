@@ -1,0 +1,65 @@
+import {join} from 'node:path'
+import {z} from 'zod'
+import type {TapeRow} from '../ledger/tapes.ts'
+import type {TapeKey} from '../tape/key.ts'
+import type {Frame, TapeLine} from '../tape/line.ts'
+import {readLines} from '../tape/read-tape.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+
+/** What stands on a tape from a `begin` to its outcome: a walk, or what was read beside the walks. */
+export interface TapeUnit {
+  /** Id of the walk; of other units their day. */
+  name: string
+  path: string
+  /** Its lines, counted from 0; the outcome is the last. */
+  first: number
+  last: number
+  begin: Frame
+  outcome: Frame
+}
+
+const when = z.object({recorded_at: z.string().optional(), after: z.string().nullish()})
+
+/** Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it. */
+export function listUnits(folder: DataFolder, rows: readonly TapeRow[], key: TapeKey): TapeUnit[] {
+  const whole = rows.filter(
+    ({ended_at, removed_at, outcome, fingerprint}) =>
+      ended_at !== null && removed_at === null && outcome !== 'lost' && fingerprint === key.fingerprint,
+  )
+  const units = whole.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
+  const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
+  return keyed.sort((a, b) => (a.place < b.place ? -1 : 1)).map(({unit}) => unit)
+}
+
+function placeOf(outcome: Frame): string {
+  const {recorded_at, after} = when.parse(outcome)
+  return recorded_at === undefined ? `${after ?? ''} after` : `${recorded_at} at`
+}
+
+function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): TapeUnit[] {
+  const units: TapeUnit[] = []
+  let begun: {begin: Frame; first: number} | undefined
+  let number = 0
+  for (const {frame} of readLines(tape.path, key)) {
+    const before = units.at(-1)
+    if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
+    if (frame.frame === 'begin') begun ??= {begin: frame, first: number}
+    if (frame.frame === 'outcome' && begun) {
+      // What was to be settled when its run died was settled again: its last outcome counts.
+      if (before?.first === begun.first) units.pop()
+      units.push({...tape, ...begun, last: number, outcome: frame})
+    }
+    number += 1
+  }
+  return units
+}
+
+/** The lines of a unit. */
+export function* readUnit({path, first, last}: TapeUnit, key: TapeKey): Generator<TapeLine> {
+  let number = 0
+  for (const line of readLines(path, key)) {
+    if (number >= first) yield line
+    if (number === last) return
+    number += 1
+  }
+}
