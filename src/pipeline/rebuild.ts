@@ -4,6 +4,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, UnexpectedError} from '../errors.ts'
+import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
@@ -17,6 +18,7 @@ import {loadMemoryMb} from '../warehouse/memory.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {openWarehouse, setAside} from '../warehouse/warehouse.ts'
 import {resettle} from './resettle.ts'
+import {restageWalks} from './restage.ts'
 import {listUnits, readUnit, type TapeUnit} from './tape-units.ts'
 import {openTapes, requireTapeKey} from './tapes.ts'
 
@@ -64,10 +66,10 @@ export async function rebuildWarehouse(
   requireWritable(folder)
   return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
     const key = requireTapeKey(config, folder, ledger, world)
+    const isReadable = await endLeft(config, {folder, ledger}, world)
     const units = listUnits(folder, listTapes(ledger), key)
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
-    const isReadable = await canBeRead(folder, world)
     const temporary = `${folder.warehouse}.rebuilt`
     removeDatabase(temporary)
     try {
@@ -118,16 +120,30 @@ function requireWalk(units: readonly TapeUnit[], walk: string): string {
   })
 }
 
-/** Whether there is a warehouse that opens; it is brought up to date. */
-async function canBeRead(folder: DataFolder, world: World): Promise<boolean> {
-  if (!existsSync(folder.warehouse)) return false
+/**
+ * Ends the tapes of runs that died once they had settled, as the next run would; whether there is a warehouse that opens to
+ * say which these are. Without it what was to be settled counts as settled.
+ */
+async function endLeft(
+  config: Config,
+  {folder, ledger}: {folder: DataFolder; ledger: Ledger},
+  world: World,
+): Promise<boolean> {
+  await using tapes = openTapes(config, {folder, ledger}, world)
   try {
-    await using _db = await openWarehouse(folder, world)
-    return true
+    if (existsSync(folder.warehouse)) {
+      await using db = await openWarehouse(folder, world, config.memoryMb)
+      await restageWalks({db, tapes}, world)
+      return true
+    }
   } catch (error) {
-    if (error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE') return false
-    throw error
+    if (!(error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE')) throw error
   }
+  for (const unit of tapes.listLeft()) {
+    const last = await tapes.reopen(unit, async () => undefined)
+    if (last?.frame === 'outcome') await tapes.finish(unit)
+  }
+  return false
 }
 
 /** A new warehouse, attached as `warehouse`, and the one there is, as `present`. */
@@ -241,7 +257,7 @@ function selectCompared(catalog: 'present' | 'warehouse', table: string): string
 async function noteTakenBack(
   config: Config,
   folder: DataFolder,
-  {ledger, without}: {ledger: Parameters<typeof requireTapeKey>[2]; without: {walk: string; why: string}},
+  {ledger, without}: {ledger: Ledger; without: {walk: string; why: string}},
   world: World,
 ): Promise<void> {
   await using tapes = openTapes(config, {folder, ledger}, world)

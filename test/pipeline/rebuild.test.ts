@@ -176,6 +176,24 @@ test('one walk is taken back as if it had never been, for every rebuild after it
   expect(again).toMatchObject({code: 'REBUILD_WALK'})
 })
 
+test.each(['readable', 'damaged'])(
+  'a walk whose run died as it was settled is settled once, with a warehouse that is %s',
+  async (state) => {
+    await lab.walk(day(2))
+    change(1, {status: 'funded'})
+    await failureOf(lab.walk(day(3), {world: dyingAt('changes applied')}))
+    using ledger = openLedger(lab.folder.ledger)
+    // As if the run had died before it ended the tape.
+    ledger.db.exec('update tape set ended_at = null')
+    if (state === 'damaged') writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+    const outcome = state === 'damaged' ? 'rebuilt' : 'equal'
+    expect(await rebuild({isApplied: true})).toMatchObject({outcome, units: 2})
+    const funded = `select count(*) as versions from deal_version where status = 'funded' and deal_id = '${idOf(1)}'`
+    await lab.walk(day(4))
+    expect(await lab.queryHistory(funded)).toEqual([{versions: '1'}])
+  },
+)
+
 test('what was stored before the first tape that is kept is taken over', async () => {
   await lab.walk(day(2))
   change(1, {status: 'funded'})
