@@ -14,7 +14,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
-import {loadMemoryMb} from '../warehouse/memory.ts'
+import {giveBackMemory, loadMemoryMb} from '../warehouse/memory.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {openWarehouse, setAside} from '../warehouse/warehouse.ts'
 import {resettle} from './resettle.ts'
@@ -29,6 +29,9 @@ export interface RebuildRequest {
   /** Takes a walk back. */
   without?: {walk: string; why: string} | undefined
 }
+
+/** The engine gives back all of its memory only when it is closed: so a rebuild of years takes no more of it than one of days. */
+const UNITS_AT_ONCE = 20
 
 /** A table of the warehouse that is not the same. */
 export interface TableDifference {
@@ -75,14 +78,21 @@ export async function rebuildWarehouse(
     try {
       const since = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
       const base = {since: typeof since === 'string' ? since : null, isReadable}
-      let differences: TableDifference[] | null = null
-      {
+      const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
         await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
-        await takeOver(db, units, base)
-        for (const unit of units) await resettle({db, without: takenBack}, unit, readUnit(unit, key))
-        if (isReadable) differences = await compare(db)
+        const result = await task(db)
         await db.run('checkpoint warehouse')
+        return result
       }
+      await work((db) => takeOver(db, units, base))
+      for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
+        await work(async (db) => {
+          for (const unit of units.slice(next, next + UNITS_AT_ONCE))
+            await resettle({db, without: takenBack}, unit, readUnit(unit, key))
+        })
+        await giveBackMemory()
+      }
+      const differences = isReadable ? await work(compare) : null
       const result = {units: units.length, since: base.since, differences}
       const isEqual = differences?.length === 0
       if (!isApplied || isEqual) {
