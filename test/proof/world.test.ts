@@ -10,4 +10,5 @@ test(`whatever happens to a lender, every table and every book is what an oracle
   const {figures} = await proveWorld({runs: 3, days: 8, seed, shrinkMs: 0})
   expect(figures['releases compared']).toBeGreaterThanOrEqual(3)
   expect(figures['balances compared']).toBeGreaterThanOrEqual(3)
+  expect(figures['rebuilt and compared']).toBeGreaterThanOrEqual(2)
 })

@@ -40,8 +40,13 @@ export async function play(story: Story, listener: Listener): Promise<void> {
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
   writeFileSync(env.LOANTAPE_ACCOUNTING_FILE, writeMapping({'*': '1200'}, story.booksEnded))
   try {
+    let isComparable = true
     for (const [place, event] of story.events.entries()) {
       try {
+        if (isComparable && ['recover', 'replay'].includes(event.do)) {
+          isComparable = false
+          await requireRebuilt(stage)
+        }
         await take(stage, event)
       } catch (error) {
         if (error instanceof Finding) error.place = place
@@ -49,6 +54,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
       }
     }
     await requireTapes(stage)
+    if (isComparable) await requireRebuilt(stage)
   } finally {
     rmSync(root, {recursive: true, force: true})
   }
@@ -59,8 +65,19 @@ async function requireTapes(stage: Stage): Promise<void> {
   const isBroughtBack = stage.story.events.some((event) => event.do === 'recover' && event.from === 'backup')
   if (isBroughtBack || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout} = await command(stage, ['verify'], '2027-12-31T00:00:00Z')
-  if (code !== 0) throw new Finding(`tapes: ${stdout}`)
+  if (code !== 0) throw new Finding(`verify: expected whole tapes, seen ${stdout}`)
   stage.listener.note('tapes verified')
+}
+
+/**
+ * The warehouse is what the tapes say, as long as nothing was brought back from before and nothing was made readable by hand.
+ */
+async function requireRebuilt(stage: Stage): Promise<void> {
+  if (!stage.copies.history) return
+  const {code, stdout} = await command(stage, ['rebuild'], '2027-12-31T00:00:00Z')
+  if (code !== 0 || !stdout.includes('The warehouse is what they say.'))
+    throw new Finding(`rebuild: expected no difference, seen ${stdout}`)
+  stage.listener.note('rebuilt and compared')
 }
 
 async function take(stage: Stage, event: Event): Promise<void> {
