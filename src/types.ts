@@ -81,8 +81,8 @@ export interface Observation {
   values: ColumnValue[]
   /** Whether each of the stream's `mayBeAbsent` columns was in the record, in their order. */
   present: boolean[]
-  /** The fields the contract does not know, as JSON text; null when there are none. */
-  payload: string | null
+  /** Paths of the fields the contract does not know, one a line; null when there are none. */
+  unknownFields: string | null
   observedAt: bigint
 }
 

@@ -49,7 +49,7 @@ export interface Stream {
   listPath: string
   /** Typed columns without the id, in table order. */
   columns: readonly Column[]
-  /** The wire fields the contract knows; all others are drift and go to `payload`. */
+  /** The wire fields the contract knows; all others are drift, and only their names are kept. */
   wireFields: readonly string[]
   /** For records of or about people. */
   privacy?: Privacy

@@ -105,8 +105,7 @@ function buildAppendSql(stream: Stream): string {
           as business_date,
         row_hash,
         list_hash,
-        ${observed.join(', ')},
-        payload
+        ${observed.join(', ')}
       from change
       where is_appended
       union all by name
@@ -118,8 +117,7 @@ function buildAppendSql(stream: Stream): string {
         business_date,
         row_hash,
         list_hash,
-        ${absent.join(', ')},
-        null as payload
+        ${absent.join(', ')}
       from absence
     )
     select
@@ -134,8 +132,7 @@ function buildAppendSql(stream: Stream): string {
       $3 as recorded_at,
       row_hash,
       list_hash,
-      ${listColumns(stream)},
-      payload
+      ${listColumns(stream)}
     from appended`
 }
 

@@ -84,25 +84,14 @@ function buildDriftSql(stream: Stream): string {
     order by kind, path, value`
 }
 
-/** Records mostly have the same unknown fields: what the fields are is worked out once for each structure. */
 function buildNewFieldsSql({idColumn}: Stream): string {
   return `
-    with shown as (
-      select distinct ${idColumn} as id, json_structure(payload) as structure
-      from observed
-      where payload is not null
-    ),
-    field as (
-      select distinct structures.structure, concat_ws('.', outer_field.key, inner_field.key) as path
-      from (select distinct structure from shown) as structures,
-        json_each(structures.structure) as outer_field
-        left join lateral (
-          select key from json_each(case when outer_field.type = 'OBJECT' then outer_field.value end)
-        ) as inner_field on true
-    )
     select 'new_field' as kind, path, cast(null as varchar) as value, count(distinct id) as records
-    from shown
-    join field using (structure)
+    from (
+      select ${idColumn} as id, unnest(string_split(unknown_fields, chr(10))) as path
+      from observed
+      where unknown_fields is not null
+    )
     group by path`
 }
 

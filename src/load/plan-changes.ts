@@ -106,7 +106,6 @@ function buildChangeSql(stream: Stream, isKept: boolean): string {
         i.is_listed,
         i.observed_at,
         coalesce(i.list_hash, h.list_hash, 0) as list_hash,
-        i.payload,
         ${[...carried, ...flags].join(',\n        ')},
         h.kind as head_kind,
         h.walk_id as head_walk_id,

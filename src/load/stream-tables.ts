@@ -85,7 +85,7 @@ export async function createStaged(
   await db.run(
     `create or replace temp table ${table} (
        source varchar not null, page_no bigint not null, position bigint not null, observed_at timestamp not null,
-       ${idColumn} varchar not null, ${own.join(', ')}, payload json
+       ${idColumn} varchar not null, ${own.join(', ')}, unknown_fields varchar
      )`,
   )
 }
@@ -115,14 +115,14 @@ export function createStagedRows(stream: Stream): StagedRows {
   const rows = createRowBuffer(types)
   const optional = optionalColumnsOf(stream)
 
-  function push({observedAt, id, values, present, payload}: Observation, place: StagedPlace): void {
+  function push({observedAt, id, values, present, unknownFields}: Observation, place: StagedPlace): void {
     const row: ColumnValue[] = [place.source, BigInt(place.pageNo), BigInt(place.position), observedAt, id]
     let flag = 0
     stream.columns.forEach((column, index) => {
       row.push(values[index] ?? null)
       if (column.mayBeAbsent) row.push(present[flag++] ?? false)
     })
-    row.push(payload)
+    row.push(unknownFields)
     rows.push(row)
   }
 
@@ -133,7 +133,7 @@ export function createStagedRows(stream: Stream): StagedRows {
         id,
         values: [],
         present: optional.map(() => false),
-        payload: null,
+        unknownFields: null,
         observedAt,
       }
       push(nothing, {source: 'gone', pageNo: 0, position: 0})

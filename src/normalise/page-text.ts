@@ -16,7 +16,7 @@ const pageSchema: z.ZodType<NormalisedPage> = z.object({
       id: z.string(),
       values: z.array(columnValue),
       present: z.array(z.boolean()),
-      payload: z.string().nullable(),
+      unknownFields: z.string().nullable(),
       observedAt: integer,
     }),
   ),

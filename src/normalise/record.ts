@@ -16,7 +16,7 @@ export type Normaliser = (
 ) => NormalisedPage
 
 /**
- * Creates the normaliser of a stream: a tolerant reader that passes unknown fields through as payload and sets aside,
+ * Creates the normaliser of a stream: a tolerant reader that only names unknown fields and sets aside,
  * whole, each record whose id, amounts or dates it cannot read. Of streams that may hold personal data both are sealed.
  *
  * @param hashKey needed by streams with hashed fields
@@ -68,7 +68,7 @@ function createRecordNormaliser(
       id: String(parsed.data[stream.idColumn]),
       values,
       present,
-      payload: readUnknownFields(record, known),
+      unknownFields: listUnknownFields(record, known),
       observedAt,
     }
   }
@@ -91,25 +91,17 @@ function readId(record: unknown, {idField, parent}: Stream): string | null {
   return isId(parentId) ? childIdOf(parentId, id) : null
 }
 
-function readUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
+/** The paths of the fields the contract does not know, one level deep, never what they hold; null where there are none. */
+function listUnknownFields(record: unknown, known: ReadonlySet<string>): string | null {
   if (!isObject(record)) return null
-  let unknown: [name: string, value: unknown][] | null = null
+  const paths: string[] = []
   for (const name in record) {
-    if (!known.has(name)) {
-      unknown ??= []
-      unknown.push([name, record[name]])
-    }
+    if (known.has(name)) continue
+    const value = record[name]
+    const inner = isObject(value) ? Object.keys(value) : []
+    paths.push(...(inner.length > 0 ? inner.map((key) => `${name}.${key}`) : [name]))
   }
-  // Not by assignment: a field may be called `__proto__`.
-  return unknown === null ? null : mendHalfPairs(formatJson(Object.fromEntries(unknown)))
-}
-
-/**
- * JSON text with U+FFFD for each half of a surrogate pair, as it is left where a source cuts a text in the middle of an
- * emoji: the engine takes no JSON that has one.
- */
-function mendHalfPairs(json: string): string {
-  return json.replaceAll(/\\(?:ud[89a-f]..|.)/g, (part) => (part.length > 2 ? '\\ufffd' : part))
+  return paths.length > 0 ? paths.join('\n') : null
 }
 
 /** What nests deeper than the serialiser can follow is cut below this level. */

@@ -10,7 +10,7 @@ const aPage = fc.record({
       id: aText,
       values: fc.array(fc.oneof(aText, fc.boolean(), fc.constant(null), fc.bigInt())),
       present: fc.array(fc.boolean()),
-      payload: fc.option(aText),
+      unknownFields: fc.option(aText),
       observedAt: anInstant,
     }),
   ),
