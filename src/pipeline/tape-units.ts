@@ -28,12 +28,13 @@ export function listUnits(folder: DataFolder, rows: readonly TapeRow[], key: Tap
   )
   const units = whole.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
   const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
-  return keyed.sort((a, b) => (a.place < b.place ? -1 : 1)).map(({unit}) => unit)
+  return keyed.sort((a, b) => Number(a.place > b.place) - Number(a.place < b.place)).map(({unit}) => unit)
 }
 
+/** As text that sorts: what was settled at an instant, then what ended after that. */
 function placeOf(outcome: Frame): string {
   const {recorded_at, after} = when.parse(outcome)
-  return recorded_at === undefined ? `${after ?? ''} after` : `${recorded_at} at`
+  return recorded_at === undefined ? `${after ?? ''} 2` : `${recorded_at} 1`
 }
 
 function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): TapeUnit[] {

@@ -194,6 +194,16 @@ test.each(['readable', 'damaged'])(
   },
 )
 
+test('what a refused walk could not read counts from when it was refused', async () => {
+  await lab.walk(day(2))
+  await lab.walk(day(3))
+  for (const number of [1, 2, 3, 4, 5, 6]) change(number, {loanAmountCents: 100n})
+  spoil(10)
+  await failureOf(lab.walk(day(4), {config: {changeLimitPct: 5}}))
+  lab.service.faults.clear()
+  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 3})
+})
+
 test('what was stored before the first tape that is kept is taken over', async () => {
   await lab.walk(day(2))
   change(1, {status: 'funded'})
