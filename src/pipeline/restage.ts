@@ -45,7 +45,7 @@ export async function restageWalks(
   for (const unit of tapes.listLeft()) {
     const isSettled = (await findWalkState(db, unit)) !== undefined
     const restager = createRestager(db, walks)
-    const last = await tapes.reopen(unit, isSettled ? async () => undefined : restager.take)
+    const last = await tapes.reopen(unit, isSettled ? null : restager.take)
     if (!last) continue
     const {staged, answers, problem} = await restager.finish()
     if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')

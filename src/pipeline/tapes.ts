@@ -56,10 +56,10 @@ export interface Tapes extends AsyncDisposable {
    * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
    * unit with it.
    *
-   * @param take gets its lines, one after the other
+   * @param take gets its lines, one after the other; null where the unit has ended, so that nothing of it may be cut off
    * @returns its last line; undefined where it is lost
    */
-  reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<Frame | undefined>
+  reopen(unit: string, take: ((line: TapeLine) => Promise<void>) | null): Promise<Frame | undefined>
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
   store(unit: string): Promise<void>
@@ -226,8 +226,9 @@ export function openTapes(
     async reopen(unit, take) {
       const row = findTape(ledger, unit)
       if (!row) return undefined
-      const {end, last} = await readThrough(folder, row, key, take)
-      if (end && last) {
+      const {end, last} = await readThrough(folder, row, key, take ?? undefined)
+      const isCut = end && end.problem !== null && take === null
+      if (end && last && !isCut) {
         await goOn(row, end, last)
         return last
       }

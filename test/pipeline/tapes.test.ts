@@ -200,20 +200,36 @@ test('a tape whose file was lost while it was written is named', async () => {
   expect((await verify()).problems).toEqual([{path, problem: 'it is not there'}])
 })
 
+test('a damaged tape of a walk that was applied is left as it is, and named', async () => {
+  await lab.walk(DAY_1, {config: {pageSize: 2}})
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    // As if the run had died before it ended the tape.
+    ledger.db.exec('update tape set ended_at = null')
+  }
+  const [path = ''] = listTapeFiles()
+  const file = join(lab.folder.root, path)
+  const bytes = readFileSync(file)
+  bytes.writeUInt8(bytes.readUInt8(bytes.length >> 1) ^ 1, bytes.length >> 1)
+  chmodSync(file, 0o600)
+  writeFileSync(file, bytes)
+  await lab.walk(DAY_2)
+  expect(readFileSync(file).equals(bytes)).toBe(true)
+  expect((await verify()).problems).toEqual([{path, problem: 'it was not whole when its run was ended'}])
+})
+
 test('refused walks and dry runs say so on their tapes', async () => {
   await lab.walk(DAY_1)
   for (const {id} of someDeals(250).slice(0, 100)) lab.service.store.remove(id)
   await failureOf(lab.walk(DAY_2))
-  const [, refused = ''] = listTapeFiles()
-  expect((await readTape(walkOf(refused))).at(-1)).toMatchObject({
+  await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
+  using ledger = openLedger(lab.folder.ledger)
+  const [, refused, dry] = listTapes(ledger)
+  expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({
     outcome: 'refused',
     why: expect.stringContaining('100 of 250 known deals are absent'),
   })
-  await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
-  const dry = listTapeFiles().find(
-    (path) => ![refused].includes(path) && path.includes('w_') && path > refused,
-  )
-  expect((await readTape(walkOf(dry ?? ''))).at(-1)).toMatchObject({outcome: 'dry run'})
+  expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
 })
 
 test('a tape that is missing, swapped, renamed or changed is found', async () => {
