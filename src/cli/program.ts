@@ -28,6 +28,7 @@ import {addService} from './service.ts'
 import {addStatus} from './status.ts'
 import {addSync} from './sync.ts'
 import {addTape} from './tape.ts'
+import {addTrace} from './trace.ts'
 
 /** The command line, every command on it. */
 export function createProgram(cli: Cli): Command {
@@ -58,6 +59,7 @@ export function createProgram(cli: Cli): Command {
     addDocs,
     addQuarantine,
     addTape,
+    addTrace,
     addBackup,
     addRebuild,
     addRestore,

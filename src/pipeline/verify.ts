@@ -39,7 +39,7 @@ export async function verifyTapes(config: Config): Promise<VerifyResult> {
   const problems = listFiles(folder)
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the ledger knows no tape of this name'}))
-  const key = kept.length > 0 ? requireKey(config, folder) : undefined
+  const key = kept.length > 0 ? requireReadKey(config, folder) : undefined
   /** What ends units, on tapes that were read and on those that cannot be any more. */
   const ends = new Set(rows.map(({head}) => head))
   const begun: {path: string; before: string}[] = []
@@ -105,7 +105,12 @@ function listFiles({root, tapes}: DataFolder): string[] {
     .sort()
 }
 
-function requireKey(config: Config, folder: DataFolder): TapeKey {
+/**
+ * The key to read tapes with.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`
+ */
+export function requireReadKey(config: Config, folder: DataFolder): TapeKey {
   const file = keyFileOf(config, folder)
   const key = readTapeKey(file, folder.root)
   if (key) return key
@@ -125,7 +130,7 @@ function requireKey(config: Config, folder: DataFolder): TapeKey {
 export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)
   const path = findPath(folder, unit)
-  for (const {frame, sha256, body, chain} of readLines(path, requireKey(config, folder))) {
+  for (const {frame, sha256, body, chain} of readLines(path, requireReadKey(config, folder))) {
     const text = body && new TextDecoder().decode(body)
     const said = text !== undefined && Buffer.from(text).equals(body as Buffer) ? {body: text} : undefined
     yield {

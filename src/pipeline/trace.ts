@@ -1,0 +1,175 @@
+import {join} from 'node:path'
+import {z} from 'zod'
+import {formatInstant} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {parseEnvelope, readPage} from '../contract/envelope.ts'
+import {ConfigError} from '../errors.ts'
+import {parseJson} from '../json.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {listTapes, type TapeRow} from '../ledger/tapes.ts'
+import type {TapeLine} from '../tape/line.ts'
+import {readLines} from '../tape/read-tape.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/warehouse.ts'
+import {textOf} from './restage.ts'
+import {requireReadKey} from './verify.ts'
+
+/** How one version of a deal came to be known. */
+export interface Trace {
+  /** ISO 8601, UTC: start of the request that showed it, and when it was stored. */
+  observed_at: string
+  recorded_at: string
+  business_date: string
+  /** `seen`, `missing` or `vanished`. */
+  kind: string
+  /** `list`, `detail`, `webhook` or `replay`. */
+  source: string
+  /** Of the field that was asked for, as it is stored; null where the record left it out. */
+  value?: string | null
+  /** Where the answer stands: file below the data folder, line from 1; null where that tape is not kept. */
+  tape: string | null
+  line: number | null
+  /** `/deals?limit=100` */
+  request: string | null
+  /** Of the answer's body. */
+  sha256: string | null
+  /** The record as it was received; null of an absence. */
+  record: unknown
+}
+
+const versionRow = z.object({
+  observed: z.coerce.bigint(),
+  recorded: z.coerce.bigint(),
+  business_date: z.string(),
+  kind: z.string(),
+  source: z.string(),
+  walk_id: z.string().nullable(),
+  value: z.string().nullable(),
+})
+
+/**
+ * Every version of a deal with the record it was made of, as the source sent it, oldest first.
+ *
+ * @param asked a column of the history, and the last business date that counts
+ * @throws ConfigError `TRACE_DEAL`, `TRACE_FIELD`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ */
+export async function traceDeal(
+  config: Config,
+  dealId: string,
+  asked: {field?: string | undefined; asOf?: string | undefined},
+): Promise<Trace[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const versions = await readVersions(config, dealId, asked)
+  const key = requireReadKey(config, folder)
+  using ledger = openLedger(folder.ledger)
+  const tapes = listTapes(ledger).filter(
+    ({removed_at, outcome, fingerprint}) =>
+      removed_at === null && outcome !== 'lost' && fingerprint === key.fingerprint,
+  )
+  const traces = versions.map((version): Trace & {tapes: TapeRow[]} => ({
+    observed_at: formatInstant(version.observed),
+    recorded_at: formatInstant(version.recorded),
+    business_date: version.business_date,
+    kind: version.kind,
+    source: version.source,
+    ...(asked.field !== undefined && {value: version.value}),
+    tape: null,
+    line: null,
+    request: null,
+    sha256: null,
+    record: null,
+    tapes: tapes.filter((tape) => mayHold(tape, version)),
+  }))
+  for (const tape of tapes) {
+    const wanted = traces.filter((trace) => trace.tapes.includes(tape))
+    if (wanted.length === 0) continue
+    let number = 0
+    for (const line of readLines(join(folder.root, tape.path), key)) {
+      number += 1
+      for (const trace of wanted) {
+        const found = trace.tape === null ? findRecord(line, dealId, trace) : undefined
+        if (found)
+          Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
+      }
+    }
+  }
+  return traces.map(({tapes: _, ...trace}) => trace)
+}
+
+async function readVersions(
+  {dataDir}: Config,
+  dealId: string,
+  {field, asOf}: {field?: string | undefined; asOf?: string | undefined},
+): Promise<z.output<typeof versionRow>[]> {
+  const names = dealStream.columns.map(({name}) => name)
+  if (field !== undefined && !names.includes(field)) {
+    throw new ConfigError({
+      code: 'TRACE_FIELD',
+      problem: `Field '${field}' in --field: expected one of ${names.join(', ')}.`,
+      kept: 'Nothing was changed.',
+    })
+  }
+  await using db = await openHistory(dataFolderAt(dataDir))
+  // Of a record in quarantine the tape is that of the walk which could not read it.
+  const versions = await db.all(
+    versionRow,
+    `select
+       epoch_us(observed_at) as observed,
+       epoch_us(recorded_at) as recorded,
+       business_date,
+       kind,
+       source,
+       coalesce(walk_id, (
+         select any_value(q.walk_id) from history.raw.quarantine q
+         where version.source = 'replay' and q.record_id = deal_id and q.observed_at = version.observed_at
+       )) as walk_id,
+       cast(${field ?? 'null'} as varchar) as value
+     from history.raw.deal_version as version
+     where deal_id = $1 and business_date <= cast($2 as date)
+     order by observed_at, seq`,
+    [dealId, asOf ?? '9999-12-31'],
+  )
+  if (versions.length > 0) return versions
+  throw new ConfigError({
+    code: 'TRACE_DEAL',
+    problem: `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
+    kept: 'Nothing was changed.',
+    next: "`loantape query 'select deal_id from core.deal'` lists the deals.",
+  })
+}
+
+/** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */
+function mayHold({unit}: TapeRow, {walk_id, recorded}: z.output<typeof versionRow>): boolean {
+  if (walk_id !== null) return unit === walk_id
+  const daysApart = (Date.parse(unit.slice(0, 10)) - Number(recorded / 1000n)) / 86_400_000
+  return Math.abs(daysApart) < 3
+}
+
+const requestFrame = z.object({requested_at: z.string(), request: z.looseObject({path: z.string()})})
+
+/** What a line tells of a version: the record its request showed, or of an absence how the walk ended. */
+function findRecord(
+  line: TapeLine,
+  dealId: string,
+  {observed_at, kind}: Trace,
+): {request: string | null; record: unknown} | undefined {
+  const {frame} = line
+  if (kind === 'missing' && frame.frame === 'outcome') return {request: null, record: null}
+  if (frame.requested_at !== observed_at) {
+    return kind === 'vanished' && frame.frame === 'outcome' ? {request: null, record: null} : undefined
+  }
+  const {path, ...query} = requestFrame.parse(frame).request
+  const asked = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) asked.set(name, String(value))
+  const request = asked.size > 0 ? `${path}?${asked}` : path
+  if (frame.frame === 'detail' || frame.frame === 'look') {
+    if (frame.id !== dealId) return undefined
+    const body = z.object({data: z.unknown()}).safeParse(parseJson(textOf(line)))
+    return {request, record: kind === 'seen' ? body.data?.data : null}
+  }
+  if (frame.frame !== 'list' || kind !== 'seen') return undefined
+  const {records} = readPage(parseJson(textOf(line)), parseEnvelope(String(frame.envelope)))
+  const record = records.findLast((one) => z.object({id: z.literal(dealId)}).safeParse(one).success)
+  return record === undefined ? undefined : {request, record}
+}

@@ -1,0 +1,96 @@
+import {createHash} from 'node:crypto'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {storeEvent} from '../../src/ledger/webhook-events.ts'
+import {applyEvents} from '../../src/pipeline/events.ts'
+import {pruneData} from '../../src/pipeline/prune.ts'
+import type {Trace} from '../../src/pipeline/trace.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+
+const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`
+
+let lab: Lab
+
+beforeEach(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(30))
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+async function trace(id: string, ...options: string[]): Promise<Trace[]> {
+  const {code, stdout, stderr} = await lab.run(['trace', id, '--json', ...options])
+  expect([code, stderr]).toEqual([0, ''])
+  return JSON.parse(stdout).versions
+}
+
+/** The body of a line of a tape. */
+async function readBody({tape, line}: Trace): Promise<string> {
+  const unit = /([^/]+)\.jsonl\.zst$/.exec(tape ?? '')?.[1] ?? ''
+  const {stdout} = await lab.run(['tape', 'cat', unit])
+  return JSON.parse(stdout.split('\n')[(line ?? 0) - 1] ?? '').body
+}
+
+const idOf = (number: number) => aDeal(number).id
+
+test('every version of every deal leads to the record as the source sent it', async () => {
+  await lab.walk(day(2))
+  lab.service.store.update(idOf(3), {status: 'funded'})
+  using ledger = openLedger(lab.folder.ledger)
+  storeEvent(ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: idOf(3)}, Date.now())
+  await applyEvents(lab.config, lab.createWorld(day(3, '12:00')))
+  lab.service.store.update(idOf(4), {loanAmountCents: 12_345n})
+  lab.service.store.remove(idOf(5))
+  await lab.walk(day(3), {config: {detail: 'off', pageSize: 7}})
+  await lab.walk(day(4))
+  const stored = await lab.queryHistory('select count(*) as versions from raw.deal_version')
+  let versions = 0
+  for (const {id} of someDeals(30)) {
+    for (const version of await trace(id, '--field', 'loan_amount')) {
+      versions += 1
+      const body = await readBody(version)
+      if (version.kind === 'seen') {
+        expect(createHash('sha256').update(body).digest('hex')).toBe(version.sha256)
+        expect(version.record).toMatchObject({id})
+        expect((version.record as {loan_amount: number}).loan_amount.toFixed(2)).toBe(version.value)
+        expect(body).toContain(id)
+      } else {
+        expect(version).toMatchObject({record: null, tape: expect.stringContaining('w_')})
+      }
+    }
+  }
+  expect(stored).toEqual([{versions: String(versions)}])
+  expect((await trace(idOf(3))).map(({source}) => source)).toEqual(['detail', 'webhook'])
+  expect((await trace(idOf(4))).at(-1)).toMatchObject({
+    source: 'list',
+    request: '/deals?limit=7',
+    record: {loan_amount: 123.45},
+  })
+  expect((await trace(idOf(5))).map(({kind}) => kind)).toEqual(['seen', 'missing', 'vanished'])
+  expect(await trace(idOf(5), '--as-of', '2026-02-02')).toHaveLength(1)
+})
+
+test('in words it says what was asked, where the answer stands, and what it was', async () => {
+  await lab.walk(day(2), {config: {detail: 'off'}})
+  const {stdout} = await lab.run(['trace', idOf(1), '--field', 'status'])
+  expect(stdout).toMatch(
+    /^2026-02-02 {2}seen \(list\) {2}status: \w+\n {2}asked at 2026-02-03T04:30:00\.000000Z: GET \/deals\?limit=100\n {2}tape\/2026\/02\/w_\S+, line 2, sha256 [0-9a-f]{64}\n {2}\{"id":"deal_000001",/,
+  )
+})
+
+test('what no tape tells of any more is said so, and what nobody knows is refused', async () => {
+  await lab.walk(day(2))
+  const later = lab.createWorld(day(3))
+  later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
+  await pruneData(lab.config, {isDryRun: false}, later)
+  expect(await trace(idOf(1))).toMatchObject([{kind: 'seen', tape: null, record: null}])
+  expect((await lab.run(['trace', idOf(1)])).stdout).toContain('its tape is not kept')
+  expect(await lab.run(['trace', 'deal_x'])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining("Deal 'deal_x'"),
+  })
+  expect(await lab.run(['trace', idOf(1), '--field', 'name'])).toMatchObject({
+    code: 2,
+    stderr: expect.stringContaining('TRACE_FIELD'),
+  })
+})
