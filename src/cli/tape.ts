@@ -1,7 +1,7 @@
 import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
 import {rebuildWarehouse} from '../pipeline/rebuild.ts'
-import {replaceTapeKey} from '../pipeline/tapes.ts'
+import {replaceTapeKey} from '../pipeline/tape-key.ts'
 import {readTape, type VerifyResult, verifyTapes} from '../pipeline/verify.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderRebuilt} from './rebuild.ts'

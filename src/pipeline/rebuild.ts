@@ -14,13 +14,13 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
 import {refreshHistory} from '../warehouse/history.ts'
-import {giveBackMemory, loadMemoryMb} from '../warehouse/memory.ts'
-import {migrate} from '../warehouse/migrate.ts'
-import {openWarehouse, setAside} from '../warehouse/warehouse.ts'
+import {giveBackMemory} from '../warehouse/memory.ts'
+import {openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
+import {requireTapeKey} from './tape-key.ts'
 import {listUnits, readUnit, type TapeUnit} from './tape-units.ts'
-import {openTapes, requireTapeKey} from './tapes.ts'
+import {openTapes} from './tapes.ts'
 
 /** How a rebuild is asked for. */
 export interface RebuildRequest {
@@ -160,17 +160,13 @@ async function endLeft(
 async function openBeside(
   folder: DataFolder,
   temporary: string,
-  {isReadable, memoryMb = loadMemoryMb()}: {isReadable: boolean; memoryMb?: number | undefined},
+  {isReadable, memoryMb}: {isReadable: boolean; memoryMb: number | undefined},
 ): Promise<Database> {
   const present = {path: folder.warehouse, alias: 'present', readOnly: true}
   const attach = [{path: temporary, alias: 'warehouse'}, ...(isReadable ? [present] : [])]
   const db = await openDatabase({attach, threads: 1})
   try {
-    await db.run(
-      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${memoryMb}MB';
-       set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
-    )
-    await migrate(db, 'warehouse')
+    await prepareLoad(db, folder, memoryMb)
     return db
   } catch (error) {
     await db[Symbol.asyncDispose]()

@@ -1,29 +1,26 @@
 import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {formatInstant} from '../clock.ts'
-import type {Config} from '../config.ts'
-import {ConfigError, GuardError} from '../errors.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {GuardError} from '../errors.ts'
+import type {Ledger} from '../ledger/ledger.ts'
 import {
   findLastHead,
   findTape,
-  findTapeKey,
   forgetTape,
   listTapes,
   noteTapeBegun,
   noteTapeEnded,
-  noteTapeKey,
   noteTapeStored,
   type TapeRow,
 } from '../ledger/tapes.ts'
-import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
+import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
 import {createTape, resumeTape, type TapeWriter} from '../tape/write-tape.ts'
 import type {Received, World} from '../types.ts'
 import {VERSION} from '../version.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {setAside} from '../warehouse/warehouse.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type KeyConfig, requireTapeKey} from './tape-key.ts'
 
 /** How a unit ended: what was taken down became history, or did not. */
 export interface TapeOutcome {
@@ -67,68 +64,6 @@ export interface Tapes extends AsyncDisposable {
   conclude(unit: string, outcome: TapeOutcome): Promise<void>
   /** Nobody writes this tape any more. */
   finish(unit: string): Promise<void>
-}
-
-/** Where the key of tapes lies: the demo keeps its own, beside its folder. */
-export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
-  return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
-}
-
-type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
-
-/**
- * The key that tapes are sealed with, made where there has been none.
- *
- * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`, `TAPE_KEY_NOT_WRITABLE`
- */
-export function requireTapeKey(
-  config: KeyConfig,
-  folder: DataFolder,
-  ledger: Ledger,
-  {realClock}: Pick<World, 'realClock'>,
-): TapeKey {
-  const file = keyFileOf(config, folder)
-  const pinned = findTapeKey(ledger)
-  const found = readTapeKey(file, folder.root)
-  if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
-  const key = found ?? makeTapeKey(file, folder.root)
-  if (pinned === undefined) {
-    const since = new Date(realClock.now()).toISOString()
-    noteTapeKey(ledger, {fingerprint: key.fingerprint, since, why: null})
-  }
-  return key
-}
-
-/**
- * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
- * is set aside.
- *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
- */
-export function replaceTapeKey(
-  config: KeyConfig & Pick<Config, 'dataDir'>,
-  why: string,
-  {realClock}: Pick<World, 'realClock'>,
-): {file: string; fingerprint: string; set_aside: string | null} {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  const file = keyFileOf(config, folder)
-  using ledger = openLedger(folder.ledger)
-  const found = readTapeKey(file, folder.root)
-  const isFormer = found?.fingerprint === findTapeKey(ledger)
-  const former = found && isFormer ? setAside(file, realClock.now()) : null
-  const {fingerprint} = found && !isFormer ? found : makeTapeKey(file, folder.root)
-  noteTapeKey(ledger, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
-  return {file, fingerprint, set_aside: former}
-}
-
-function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): ConfigError {
-  return new ConfigError({
-    code: found ? 'TAPE_KEY_CHANGED' : 'TAPE_KEY_LOST',
-    problem: `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
-    kept: 'Nothing was changed; history, releases and books need no key.',
-    next: "Bring the key back. Where it is lost, so is what the tapes hold, and `loantape tape new-key --why '…'` goes on with another.",
-  })
 }
 
 /** Where a tape lies below the data folder. */

@@ -8,7 +8,7 @@ import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
-import {keyFileOf} from './tapes.ts'
+import {keyFileOf} from './tape-key.ts'
 
 /** What examining the tapes came to; `verify --json` prints it. */
 export interface VerifyResult {

@@ -18,23 +18,32 @@ import {listPendingMigrations, migrate} from './migrate.ts'
 export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
-  memoryMb: number = loadMemoryMb(),
+  memoryMb?: number,
 ): Promise<Database> {
   requirePresent(folder)
   const db = await attachWarehouse(folder, world)
   try {
     rmSync(folder.spill, {recursive: true, force: true})
-    // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
-    await db.run(
-      `set temp_directory = ${quoteLiteral(folder.spill)}; set memory_limit = '${memoryMb}MB';
-       set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
-    )
-    await migrate(db, 'warehouse')
+    await prepareLoad(db, folder, memoryMb)
     return db
   } catch (error) {
     await db[Symbol.asyncDispose]()
     throw error
   }
+}
+
+/** Sets what the engine may do while it loads, and brings the tables up to date. */
+export async function prepareLoad(
+  db: Database,
+  {spill}: DataFolder,
+  memoryMb: number = loadMemoryMb(),
+): Promise<void> {
+  // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
+  await db.run(
+    `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
+     set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
+  )
+  await migrate(db, 'warehouse')
 }
 
 /**
