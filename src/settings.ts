@@ -1,7 +1,64 @@
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
-import type {Settings} from './config.ts'
+
+/** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
+export interface Settings {
+  baseUrl?: string | undefined
+  apiKey?: string | undefined
+  dataDir: string
+  ratePerSecond: number
+  rateBurst: number
+  pageSize: number
+  detail: 'auto' | 'on' | 'off'
+  detailPath: string
+  detailConcurrency: number
+  detailBudgetMinutes: number
+  streams: string
+  hashKey?: string | undefined
+  stage?: string | undefined
+  stageParam: string
+  cursorTtlMinutes: number
+  maxWaitMinutes: number
+  requestTimeoutSeconds: number
+  maxAnswerMb: number
+  retries: number
+  shrinkLimitPct: number
+  changeLimitPct: number
+  growthLimitPct: number
+  timeZone: string
+  dayCutoff: string
+  releasesKept: number
+  pastReleasesKept: number
+  modelTimeoutSeconds: number
+  memoryMb?: number | undefined
+  sqlDir?: string | undefined
+  jobsDir?: string | undefined
+  webHost: string
+  webPort: number
+  webToken?: string | undefined
+  webhookSecret?: string | undefined
+  webhookSecretPrevious?: string | undefined
+  alarmWebhookUrl?: string | undefined
+  alarmEmailTo?: string | undefined
+  alarmEmailFrom: string
+  smtpUrl?: string | undefined
+  alarmMaxAgeHours: number
+  alarmQuarantine: number
+  deadManUrl?: string | undefined
+  accountingFile?: string | undefined
+  postgresUrl?: string | undefined
+  postgresReader?: string | undefined
+  targetsFile?: string | undefined
+  targetSecret?: string | undefined
+  ratesFile?: string | undefined
+  batchesKept: number
+  quarantineDays: number
+  tapeKeyFile?: string | undefined
+  tapeDays: number
+  logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
+  now?: string | undefined
+}
 
 const number = (low: number, high: number): z.ZodType<number> =>
   z
