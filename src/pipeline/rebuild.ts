@@ -66,7 +66,8 @@ export async function rebuildWarehouse(
   world: World,
 ): Promise<RebuildResult> {
   const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
+  // A demo's folder may be examined, too.
+  if (isApplied) requireWritable(folder)
   return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
     const key = requireTapeKey(config, folder, ledger, world)
     const isReadable = await endLeft(config, {folder, ledger}, world)

@@ -125,11 +125,6 @@ async function liveThroughMuch(): Promise<void> {
 
 test('a warehouse computed anew from the tapes is the same to the last row, whatever happened to it', async () => {
   await liveThroughMuch()
-  const verified = await lab.run(['verify', '--rebuild'])
-  expect(verified).toMatchObject({
-    code: 0,
-    stdout: expect.stringContaining('The warehouse is what they say.'),
-  })
   const settles = 'select history_id from settle order by seq'
   const before = await lab.queryHistory(settles)
   {
@@ -201,7 +196,10 @@ test('what a refused walk could not read counts from when it was refused', async
   spoil(10)
   await failureOf(lab.walk(day(4), {config: {changeLimitPct: 5}}))
   lab.service.faults.clear()
-  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 3})
+  const verified = await lab.run(['verify', '--rebuild'])
+  expect(verified.stdout).toContain('3 units on tapes')
+  expect(verified.stdout).toContain('The warehouse is what they say.')
+  expect(verified.code).toBe(0)
 })
 
 test('what was stored before the first tape that is kept is taken over', async () => {
