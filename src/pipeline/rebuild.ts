@@ -58,7 +58,8 @@ export interface RebuildResult {
  * Computes the warehouse anew from the tapes, beside the one there is, and compares the two row by row. Each unit is settled at
  * the instant and for the date it was; what was stored before the first tape is taken over.
  *
- * @throws ConfigError `REBUILD_WALK`, those of the tapes' key; UnexpectedError `REBUILD_TAPE`, `REBUILD_BASE`, `TAPE_DAMAGED`
+ * @throws ConfigError `REBUILD_WALK`, those of the tapes' key; UnexpectedError `REBUILD_TAPE`, `REBUILD_BASE`, `REBUILD_LOSES`,
+ * `TAPE_DAMAGED`
  */
 export async function rebuildWarehouse(
   config: Config,
@@ -93,6 +94,7 @@ export async function rebuildWarehouse(
         })
         await giveBackMemory()
       }
+      if (isReadable) await work((db) => requireEverySettle(db, takenBack))
       const differences = isReadable ? await work(compare) : null
       const result = {units: units.length, since: base.since, differences}
       const isEqual = differences?.length === 0
@@ -222,6 +224,32 @@ function createBaseLost(since: string | null): UnexpectedError {
     problem: `The warehouse does not open, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
     kept: 'Nothing was changed.',
     next: 'Bring a backup back with `loantape restore <backup>`, or the last copy with `loantape restore`.',
+  })
+}
+
+/**
+ * Makes sure that nothing was settled which no tape tells of.
+ *
+ * @throws UnexpectedError `REBUILD_LOSES`
+ */
+async function requireEverySettle(db: Database, takenBack: ReadonlyMap<string, string>): Promise<void> {
+  const walks = [...takenBack.keys()].map(quoteLiteral).join(', ') || `''`
+  const lost = await db.all(
+    z.object({kind: z.string(), recorded_at: z.string()}),
+    `select kind, recorded_at from present.raw.settle
+     where recorded_at not in (select recorded_at from warehouse.raw.settle)
+       and recorded_at not in (
+         select recorded_at from present.raw.walk where walk_id in (${walks}) and recorded_at is not null
+       )
+     order by recorded_at`,
+  )
+  if (lost.length === 0) return
+  const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
+  throw new UnexpectedError({
+    code: 'REBUILD_LOSES',
+    problem: `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+    kept: 'Nothing was changed.',
+    next: '`loantape verify` names the tapes; bring them, or the ledger that knows them, back from a backup.',
   })
 }
 

@@ -1,3 +1,4 @@
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {TapeRow} from '../ledger/tapes.ts'
@@ -20,12 +21,21 @@ export interface TapeUnit {
 
 const when = z.object({recorded_at: z.string().optional(), after: z.string().nullish()})
 
-/** Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it. */
+/**
+ * Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it.
+ * Where a tape is not kept, or sealed with another key, those before it are left out with it.
+ *
+ * @param rows every tape, oldest first
+ */
 export function listUnits(folder: DataFolder, rows: readonly TapeRow[], key: TapeKey): TapeUnit[] {
-  const whole = rows.filter(
-    ({ended_at, removed_at, outcome, fingerprint}) =>
-      ended_at !== null && removed_at === null && outcome !== 'lost' && fingerprint === key.fingerprint,
+  const gap = rows.findLastIndex(
+    ({path, removed_at, outcome, fingerprint}) =>
+      removed_at !== null ||
+      outcome === 'lost' ||
+      fingerprint !== key.fingerprint ||
+      !existsSync(join(folder.root, path)),
   )
+  const whole = rows.slice(gap + 1).filter(({ended_at}) => ended_at !== null)
   const units = whole.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
   const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
   return keyed.sort((a, b) => Number(a.place > b.place) - Number(a.place < b.place)).map(({unit}) => unit)

@@ -202,6 +202,26 @@ test('what a refused walk could not read counts from when it was refused', async
   expect(verified.code).toBe(0)
 })
 
+test('what stands on tapes that nobody can read any more is taken over, and nothing of it lost', async () => {
+  await lab.walk(day(2))
+  change(1, {status: 'funded'})
+  await lab.walk(day(3))
+  rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
+  expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
+  change(2, {status: 'funded'})
+  await lab.walk(day(4))
+  expect(await rebuild()).toMatchObject({outcome: 'equal', units: 1})
+  for (const number of [3, 4]) {
+    change(number, {status: 'funded'})
+    await lab.walk(day(number + 2))
+  }
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    ledger.db.exec('delete from tape where tape_no = (select max(tape_no) - 1 from tape)')
+  }
+  expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
+})
+
 test('what was stored before the first tape that is kept is taken over', async () => {
   await lab.walk(day(2))
   change(1, {status: 'funded'})
