@@ -137,15 +137,13 @@ test('a warehouse computed anew from the tapes is the same to the last row, what
     outcome: 'different',
     differences: [{table: 'deal_version', only_now: 1, only_rebuilt: 1}],
   })
-  const rebuilt = await rebuild({isApplied: true})
-  expect(rebuilt).toMatchObject({
-    outcome: 'rebuilt',
-    set_aside: [lab.folder.warehouse, lab.folder.history].map((file) => expect.stringContaining(file)),
-  })
-
   for (const file of [lab.folder.history, lab.folder.previousHistory]) rmSync(file)
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
-  expect(await rebuild({isApplied: true})).toMatchObject({outcome: 'rebuilt', differences: null})
+  expect(await rebuild({isApplied: true})).toMatchObject({
+    outcome: 'rebuilt',
+    differences: null,
+    set_aside: [expect.stringContaining(lab.folder.warehouse)],
+  })
   expect(await lab.queryHistory(settles)).toEqual(before)
   expect(await lab.sync(day(11))).toMatchObject({outcome: 'released'})
 })
