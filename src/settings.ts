@@ -1,6 +1,7 @@
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
+import {integer, number, secret, webhookSecret} from './setting-forms.ts'
 
 /** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
 export interface Settings {
@@ -59,36 +60,6 @@ export interface Settings {
   logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
   now?: string | undefined
 }
-
-const number = (low: number, high: number): z.ZodType<number> =>
-  z
-    .string()
-    .regex(/^\d+(\.\d+)?$/, `expected a number from ${low} to ${high}`)
-    .transform(Number)
-    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
-
-const integer = (low: number, high: number): z.ZodType<number> =>
-  z
-    .string()
-    .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
-    .transform(Number)
-    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
-
-const secret = (least: number): z.ZodType<string | undefined, string | undefined> =>
-  z
-    .string()
-    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
-    .min(least, `expected ${least} characters at least`)
-    .optional()
-
-const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
-  z
-    .string()
-    .regex(
-      /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
-      'expected whsec_ and at least 24 bytes in base64',
-    )
-    .optional()
 
 /** Every setting: its form, its default, and what the generated documents say of it, in their order. */
 export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {

@@ -16,6 +16,7 @@ import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.t
 import {refreshHistory} from '../warehouse/history.ts'
 import {giveBackMemory} from '../warehouse/memory.ts'
 import {openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
+import {compareTables, requireEverySettle, type TableDifference} from './compare-warehouses.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
@@ -32,14 +33,6 @@ export interface RebuildRequest {
 
 /** The engine gives back all of its memory only when it is closed: so a rebuild of years takes no more of it than one of days. */
 const UNITS_AT_ONCE = 20
-
-/** A table of the warehouse that is not the same. */
-export interface TableDifference {
-  table: string
-  /** Rows of the warehouse there is that the new one lacks, and the other way round. */
-  only_now: number
-  only_rebuilt: number
-}
 
 /** What a rebuild came to. */
 export interface RebuildResult {
@@ -95,7 +88,7 @@ export async function rebuildWarehouse(
         await giveBackMemory()
       }
       if (isReadable) await work((db) => requireEverySettle(db, takenBack))
-      const differences = isReadable ? await work(compare) : null
+      const differences = isReadable ? await work(compareTables) : null
       const result = {units: units.length, since: base.since, differences}
       const isEqual = differences?.length === 0
       if (!isApplied || isEqual) {
@@ -225,67 +218,6 @@ function createBaseLost(since: string | null): UnexpectedError {
     kept: 'Nothing was changed.',
     next: 'Bring a backup back with `loantape restore <backup>`, or the last copy with `loantape restore`.',
   })
-}
-
-/**
- * Makes sure that nothing was settled which no tape tells of.
- *
- * @throws UnexpectedError `REBUILD_LOSES`
- */
-async function requireEverySettle(db: Database, takenBack: ReadonlyMap<string, string>): Promise<void> {
-  const walks = [...takenBack.keys()].map(quoteLiteral).join(', ') || `''`
-  const lost = await db.all(
-    z.object({kind: z.string(), recorded_at: z.string()}),
-    `select kind, recorded_at from present.raw.settle
-     where recorded_at not in (select recorded_at from warehouse.raw.settle)
-       and recorded_at not in (
-         select recorded_at from present.raw.walk where walk_id in (${walks}) and recorded_at is not null
-       )
-     order by recorded_at`,
-  )
-  if (lost.length === 0) return
-  const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
-  throw new UnexpectedError({
-    code: 'REBUILD_LOSES',
-    problem: `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
-    kept: 'Nothing was changed.',
-    next: '`loantape verify` names the tapes; bring them, or the ledger that knows them, back from a backup.',
-  })
-}
-
-const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})
-
-/** The tables that are not the same, with how many of their rows are not. */
-async function compare(db: Database): Promise<TableDifference[]> {
-  const tables = await db.all(
-    z.object({name: z.string()}),
-    `select table_name as name from duckdb_tables()
-     where database_name = 'warehouse' and schema_name = 'raw' order by name`,
-  )
-  const differences: TableDifference[] = []
-  for (const {name: table} of tables) {
-    const [now, rebuilt] = [
-      `(${selectCompared('present', table)})`,
-      `(${selectCompared('warehouse', table)})`,
-    ]
-    const counts = await db.one(
-      countsRow,
-      `select
-         (select count(*) from (from ${now} except all from ${rebuilt})) as only_now,
-         (select count(*) from (from ${rebuilt} except all from ${now})) as only_rebuilt`,
-    )
-    if (counts.only_now + counts.only_rebuilt > 0) differences.push({table, ...counts})
-  }
-  return differences
-}
-
-/** Texts that were pruned come back with their tape; when a record's own page was asked for last is known of versions alone. */
-function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
-  const rows = `from ${catalog}.raw.${table}`
-  if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
-  if (table !== 'quarantine') return rows
-  const pruned = 'quarantine_id in (select quarantine_id from present.raw.quarantine where record is null)'
-  return `select * replace (case when ${pruned} then null else record end as record) ${rows}`
 }
 
 /** Takes down that a walk was taken back, so that every rebuild after this one leaves it out. */
