@@ -80,24 +80,24 @@ const contentTypes = dealStream.columns.flatMap(({name, type, mayBeAbsent}) => [
   ...(mayBeAbsent ? [[`${name}_present`, 'BOOLEAN']] : []),
 ])
 
-test('the content columns of raw.deal_version are those of the stream, in order', async () => {
+/** The columns of a table that are a deal's content, with their types. */
+async function readContentColumns(table: string): Promise<unknown[][]> {
   await using db = await openWarehouse(data.folder)
   const columns = await db.all(
     anyRow,
-    'select column_name, column_type from (describe warehouse.raw.deal_version)',
+    `select column_name, column_type from (describe warehouse.raw.${table})`,
   )
-  const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
-  expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(contentTypes)
+  return columns
+    .filter(({column_name}) => streamColumns.includes(String(column_name)))
+    .map(({column_name, column_type}) => [column_name, column_type])
+}
+
+test('the content columns of raw.deal_version are those of the stream, in order', async () => {
+  expect(await readContentColumns('deal_version')).toEqual(contentTypes)
 })
 
 test('the content columns of raw.deal_head are those of the stream, carried and so without their flags', async () => {
-  await using db = await openWarehouse(data.folder)
-  const columns = await db.all(
-    anyRow,
-    'select column_name, column_type from (describe warehouse.raw.deal_head)',
-  )
-  const content = columns.filter(({column_name}) => streamColumns.includes(String(column_name)))
-  expect(content.map(({column_name, column_type}) => [column_name, column_type])).toEqual(
+  expect(await readContentColumns('deal_head')).toEqual(
     dealStream.columns.map(({name, type}) => [name, type]),
   )
 })
