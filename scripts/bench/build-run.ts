@@ -16,7 +16,6 @@ const config = parseConfig(process.env, {readFile: () => ''})
 const folder = dataFolderAt(config.dataDir)
 const steps: Record<string, number> = {begun: performance.now()}
 const result = await buildRelease(
-  folder,
   config,
   {},
   {

@@ -36,7 +36,7 @@ async function measure(deals: number): Promise<Figures> {
   const folder = dataFolderAt(join(root, 'data'))
   mkdirSync(folder.root)
   try {
-    await writeLargeHistory(folder.history, deals)
+    await writeLargeHistory(folder.warehouse, deals)
     const row = await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
     return {deals, ...buildRow.parse(row)}
   } finally {

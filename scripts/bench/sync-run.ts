@@ -18,7 +18,7 @@ const result = await syncDeals(
     signal: new AbortController().signal,
     onProgress: () => undefined,
     onStep: (step) => {
-      if (step === 'history refreshed') loaded = measureCost()
+      if (step === 'changes applied') loaded = measureCost()
     },
   },
 )

@@ -3,8 +3,7 @@ import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
 import {parseDateOption} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
-import type {BuildResult} from '../pipeline/build.ts'
-import {buildPortfolio} from '../pipeline.ts'
+import {type BuildResult, buildRelease} from '../pipeline/build.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 
@@ -36,7 +35,7 @@ export function addBuild(program: Command, cli: Cli): void {
         out: options.out,
         select: options.select,
       }
-      const result = await buildPortfolio(config, request, cli.createWorld(config))
+      const result = await buildRelease(config, request, cli.createWorld(config))
       cli.printResult(options, result, renderBuild)
     })
 }

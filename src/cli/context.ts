@@ -102,7 +102,7 @@ export function createCli(surroundings: Surroundings): Cli {
 /** What is done by then is stored, and the next run begins after it. */
 const MAY_END_AFTER = new Set<RunStep>([
   'details stored',
-  'history refreshed',
+  'history copied',
   'models compiled',
   'models built',
   'checks passed',

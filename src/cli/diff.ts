@@ -3,7 +3,7 @@ import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
-import {buildPortfolio} from '../pipeline.ts'
+import {buildRelease} from '../pipeline/build.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
 import type {ReleaseManifest, World} from '../types.ts'
@@ -58,7 +58,7 @@ async function findRelease(config: Config, name: string, world: World): Promise<
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)
   if (!isCalendarDate(name)) return requireDeals(requireRelease(folder, name), name)
-  const {release_id} = await buildPortfolio(config, {asOf: name}, world)
+  const {release_id} = await buildRelease(config, {asOf: name}, world)
   return requireRelease(folder, release_id)
 }
 

@@ -4,12 +4,7 @@ import {explainError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
-import {DEEP_EXAMINATIONS} from './deep-examinations.ts'
-import {EXAMINATIONS, type Examination} from './examinations.ts'
-
-interface DoctorOptions extends CommonOptions {
-  deep?: boolean
-}
+import {EXAMINATIONS} from './examinations.ts'
 
 interface Finding {
   check: string
@@ -24,15 +19,10 @@ export function addDoctor(program: Command, cli: Cli): void {
     .description(
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',
     )
-    .option(
-      '--deep',
-      'also read everything that is kept, and check that it ties out; a sync that starts meanwhile is refused',
-    )
     .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<DoctorOptions>()
+      const options = command.optsWithGlobals<CommonOptions>()
       const config = cli.readConfig(options)
-      const examinations = options.deep ? {...EXAMINATIONS, ...DEEP_EXAMINATIONS} : EXAMINATIONS
-      const findings = await examine(examinations, config, cli.createWorld(config))
+      const findings = await examine(config, cli.createWorld(config))
       cli.printResult(options, {healthy: findings.every(({ok}) => ok), findings}, (result) =>
         result.findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
       )
@@ -40,14 +30,10 @@ export function addDoctor(program: Command, cli: Cli): void {
     })
 }
 
-async function examine(
-  examinations: Readonly<Record<string, Examination>>,
-  config: Config,
-  world: World,
-): Promise<Finding[]> {
+async function examine(config: Config, world: World): Promise<Finding[]> {
   const folder = dataFolderAt(config.dataDir)
   const findings: Finding[] = []
-  for (const [check, look] of Object.entries(examinations)) {
+  for (const [check, look] of Object.entries(EXAMINATIONS)) {
     const found = await look(config, folder, world).catch((error: unknown) => [explainError(error)])
     if (typeof found === 'string') findings.push({check, ok: true, words: found})
     else findings.push(...found.map((fault) => ({check, ok: false, words: wordsOf(fault)})))

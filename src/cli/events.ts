@@ -1,5 +1,5 @@
 import type {Command} from 'commander'
-import {applyEvents} from '../pipeline/events.ts'
+import {applyEvents} from '../pipeline.ts'
 import {executeRun} from '../schedule/execute-run.ts'
 import {webhookJob} from '../schedule/job.ts'
 import {type ClaimOptions, claimOption} from './claim.ts'

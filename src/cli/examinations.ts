@@ -23,7 +23,7 @@ import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
 import {renderNotIssued} from './period.ts'
 
 /** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
@@ -62,7 +62,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },
   books: async (config, folder) => {
-    if (!existsSync(folder.ledger) || !existsSync(folder.history)) return 'nothing issued yet'
+    if (!existsSync(folder.ledger) || !hasWarehouse(folder)) return 'nothing issued yet'
     using ledger = openLedger(folder.ledger)
     const {standing, lost} = await readStanding(ledger, folder)
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})
@@ -96,7 +96,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     })
   },
   history: async (_config, folder) => {
-    if (!existsSync(folder.history)) return 'none yet'
+    if (!hasWarehouse(folder)) return 'none yet'
     await using _db = await openHistory(folder)
     return 'opens'
   },
@@ -110,7 +110,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
 }
 
 async function readPin(folder: DataFolder): Promise<string | undefined> {
-  if (!existsSync(folder.history)) return undefined
+  if (!hasWarehouse(folder)) return undefined
   await using db = await openHistory(folder)
   return await readSetting(db, 'source_base_url', 'history')
 }

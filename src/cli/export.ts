@@ -7,8 +7,8 @@ import {type BatchResult, PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/ba
 import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
+import {exportRelease} from '../pipeline/export.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
-import {exportRelease} from '../pipeline.ts'
 import type {World} from '../types.ts'
 import type {Cli, CommonOptions} from './context.ts'
 

@@ -1,8 +1,8 @@
 import type {Command} from 'commander'
 import {parseDateOption} from '../config.ts'
+import {buildRelease} from '../pipeline/build.ts'
 import {describeTables} from '../pipeline/dictionary.ts'
 import {reportPortfolio} from '../pipeline/report.ts'
-import {buildPortfolio} from '../pipeline.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import {createDataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
@@ -50,7 +50,7 @@ export function addReport(program: Command, cli: Cli): void {
       const releaseId =
         asOf === undefined
           ? options.release
-          : (await buildPortfolio(config, {asOf: parseDateOption('--as-of', asOf)}, cli.createWorld(config)))
+          : (await buildRelease(config, {asOf: parseDateOption('--as-of', asOf)}, cli.createWorld(config)))
               .release_id
       const release = requireRelease(folder, releaseId)
       const {release_id} = release.manifest

@@ -1,10 +1,9 @@
-import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
 import {ConfigError} from '../errors.ts'
 import {countPruned, findQuarantined, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 
@@ -64,7 +63,7 @@ function describePruned(pruned: number): string[] {
 
 async function readWaiting(dataDir: string): Promise<{entries: QuarantineEntry[]; pruned: number}> {
   const folder = dataFolderAt(dataDir)
-  if (!existsSync(folder.history)) return {entries: [], pruned: 0}
+  if (!hasWarehouse(folder)) return {entries: [], pruned: 0}
   await using db = await openHistory(folder)
   return {entries: await listWaiting(db, 'history'), pruned: await countPruned(db, 'history')}
 }

@@ -2,7 +2,7 @@ import {type Command, Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
 import {parseDateOption} from '../config.ts'
 import {ConfigError, messageOf} from '../errors.ts'
-import {buildPortfolio} from '../pipeline.ts'
+import {buildRelease} from '../pipeline/build.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -43,7 +43,7 @@ export function addQuery(program: Command, cli: Cli): void {
         options.asOf === undefined
           ? options.release
           : (
-              await buildPortfolio(
+              await buildRelease(
                 config,
                 {asOf: parseDateOption('--as-of', options.asOf)},
                 cli.createWorld(config),

@@ -44,7 +44,7 @@ export function renderRebuilt({outcome, units, since, differences, set_aside}: R
   return [
     `${groupThousands(String(units))} units on tapes${from}.`,
     ...(outcome === 'equal' ? ['The warehouse is what they say.'] : []),
-    ...(differences === null ? ['The warehouse there is does not open; nothing was compared.'] : []),
+    ...(differences === null ? ['The warehouse there is cannot be read; nothing was compared.'] : []),
     ...(differences ?? []).map(
       ({table, only_now, only_rebuilt}) =>
         `raw.${table}: ${groupThousands(String(only_now))} rows only now, ${groupThousands(String(only_rebuilt))} only in the new one`,

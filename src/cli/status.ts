@@ -19,7 +19,7 @@ import {listNextSlots} from '../schedule/cron.ts'
 import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderNotIssued} from './period.ts'
 import {renderTable} from './table.ts'
@@ -133,9 +133,8 @@ async function readStatus(
   }
 }
 
-/** From the copy that every run swaps in: it answers while the next one writes the warehouse. */
 async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drift' | 'quarantine_waiting'>> {
-  if (!existsSync(folder.history)) return {drift: [], quarantine_waiting: 0}
+  if (!hasWarehouse(folder)) return {drift: [], quarantine_waiting: 0}
   await using db = await openHistory(folder)
   const drift: DriftFinding[] = []
   for (const stream of STREAMS) {

@@ -2,7 +2,7 @@ import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
 import {rebuildWarehouse} from '../pipeline/rebuild.ts'
 import {replaceTapeKey} from '../pipeline/tape-key.ts'
-import {readTape, type VerifyResult, verifyTapes} from '../pipeline/verify.ts'
+import {readTape, type VerifyResult, verifyAll} from '../pipeline/verify.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderRebuilt} from './rebuild.ts'
 
@@ -34,12 +34,12 @@ export function addTape(program: Command, cli: Cli): void {
     })
   program
     .command('verify')
-    .description('examine the tapes: nothing is missing, and every byte is as it came')
+    .description('examine everything that is kept: tapes, certificates, current release, batches')
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<CommonOptions & {rebuild?: boolean}>()
       const config = cli.readConfig(options)
-      const verified = await verifyTapes(config)
+      const verified = await verifyAll(config)
       const isRebuilt = options.rebuild && verified.outcome === 'whole'
       const rebuilt = isRebuilt ? await rebuildWarehouse(config, {}, cli.createWorld(config)) : undefined
       cli.printResult(options, {...verified, ...(rebuilt && {rebuilt})}, (result) =>
@@ -49,16 +49,32 @@ export function addTape(program: Command, cli: Cli): void {
     })
 }
 
-function renderVerified({tapes, lines, removed, since, problems}: VerifyResult): string {
+function renderVerified({
+  tapes,
+  lines,
+  closed,
+  removed,
+  since,
+  walks,
+  batch_files,
+  release_tables,
+  problems,
+}: VerifyResult): string {
   return [
     tapes === 0
       ? 'There are no tapes yet.'
       : `${groupThousands(String(tapes))} tapes with ${groupThousands(String(lines))} lines, since ${since}.`,
+    ...(closed > 0
+      ? [
+          `${groupThousands(String(closed))} are sealed with a key that was given up: only their sha256 was compared.`,
+        ]
+      : []),
     ...(removed > 0
       ? [`${groupThousands(String(removed))} older ones were removed by \`loantape prune\`.`]
       : []),
-    ...problems.map(({path, problem}) => `${path}: ${problem}.`),
-    ...(problems.length > 0
+    `${groupThousands(String(walks))} applied walks add up; ${release_tables} tables of the current release and ${groupThousands(String(batch_files))} files of batches were compared.`,
+    ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
+    ...(problems.some(({next}) => next === undefined)
       ? ['History, releases and books are as before. Bring these files back from a backup.']
       : []),
   ].join('\n')

@@ -123,13 +123,13 @@ export function describeLost(
       code: 'JOURNAL_HISTORY',
       problem: `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
       kept: 'Nothing was issued, closed or written.',
-      next: 'Bring history.duckdb back from your backup and run `loantape restore` (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
+      next: 'Bring the data folder back from a backup (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
     })
   }
   return new ConfigError({
     code: 'JOURNAL_HISTORY',
     problem: `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
     kept: 'Nothing was issued, closed or written.',
-    next: 'Where there is a later copy of history.duckdb, bring it back (docs/operations.md). Else `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
+    next: 'Where its tapes are all there, `loantape rebuild --apply` brings the rest back, else a later backup (docs/operations.md). Where neither is, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
   })
 }

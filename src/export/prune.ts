@@ -7,7 +7,7 @@ const manifestSchema = z.object({release_id: z.string(), period: z.string().null
 
 /**
  * The oldest batches of each profile beyond `kept`, as `profile/batch`. A batch of an accounting period is never among
- * them, nor one of a release that is needed, nor one whose manifest cannot be read: `doctor --deep` names that one.
+ * them, nor one of a release that is needed, nor one whose manifest cannot be read: `verify` names that one.
  */
 export function listSurplusBatches(folder: DataFolder, kept: number, needed: ReadonlySet<string>): string[] {
   if (!existsSync(folder.exports)) return []

@@ -3,7 +3,7 @@ import {explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {type Ledger, openLedger} from './ledger.ts'
-import {acquireLock} from './lock.ts'
+import {acquireLock, type Lock} from './lock.ts'
 
 /** One execution of a command, as the ledger holds it; instants are ISO 8601 of the real clock. */
 export interface Run {
@@ -45,8 +45,23 @@ function createRunId(world: World): string {
 export interface CurrentRun {
   runId: string
   ledger: Ledger
-  /** What other processes are told this run is doing. */
-  setProgress(text: string): void
+  /** A world whose progress other processes see, too. */
+  watch(world: World): World
+}
+
+/** The ledger is written this often at most while a run gets on. */
+const NOTED_MS = 1000
+
+function watch(lock: Lock, world: World): World {
+  let notedAt = 0
+  const onProgress: World['onProgress'] = (progress) => {
+    world.onProgress(progress)
+    const now = world.realClock.now()
+    if (now - notedAt < NOTED_MS) return
+    notedAt = now
+    lock.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} records`)
+  }
+  return {...world, onProgress}
 }
 
 /**
@@ -72,7 +87,7 @@ export async function withRun<T extends {outcome: string}>(
     'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
   )
   try {
-    const result = await work({runId, ledger, setProgress: lock.setProgress})
+    const result = await work({runId, ledger, watch: (watched) => watch(lock, watched)})
     finish.run(now(), 0, result.outcome, null, null, JSON.stringify(result), runId)
     return result
   } catch (error) {

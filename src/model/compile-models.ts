@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import type {Check, Model} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
-import {IS_HISTORY} from '../warehouse/history.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {type BuildPlan, buildModels, fingerprintModels, tableOf} from './build-models.ts'
 import {requireExactSums} from './exact-sums.ts'
@@ -52,7 +51,7 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const rawTables = await db.all(
     nameRow,
     `select schema_name || '.' || table_name as name from duckdb_tables()
-     where database_name = 'history' and schema_name = 'raw' and ${IS_HISTORY}`,
+     where database_name = 'history' and schema_name = 'raw' and table_name not like '%\\_head' escape '\\'`,
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)

@@ -7,6 +7,7 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmdirSync,
   rmSync,
   statSync,
@@ -15,19 +16,16 @@ import {dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
 import {withRun} from '../ledger/runs.ts'
 import {findTapeKey} from '../ledger/tapes.ts'
+import {rebuildHead} from '../load/head.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../warehouse/atomic-file.ts'
-import {
-  createDataFolder,
-  type DataFolder,
-  dataFolderAt,
-  isInside,
-  requireWritable,
-} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt, isInside, requireWritable} from '../warehouse/data-folder.ts'
+import {openWarehouse} from '../warehouse/warehouse.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
@@ -54,7 +52,7 @@ export interface BackupResult {
 }
 
 /**
- * Copies everything that cannot be built again, under the run lock, so that its parts belong together: history, files handed
+ * Copies everything that cannot be built again, under the run lock, so that its parts belong together: warehouse, files handed
  * out, tapes, the key of hashes, the ledger. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
  *
  * @param to a folder that is not there yet, or is empty
@@ -70,6 +68,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
     const files: z.output<typeof manifestSchema>['files'] = []
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
+      if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       for (const path of listKept(folder)) {
         await copyVerified(join(folder.root, path), join(temporary, path))
         files.push(await describeFile(temporary, path))
@@ -111,11 +110,17 @@ export async function backUpDated(
 const LEDGER = 'ledger.sqlite'
 
 /** The files that are copied as they are, below the data folder. */
-function listKept({root, history, exports, tapes, hashKey}: DataFolder): string[] {
-  return [history, hashKey, exports, tapes]
+function listKept({root, warehouse, exports, tapes, hashKey}: DataFolder): string[] {
+  return [warehouse, hashKey, exports, tapes]
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
     .map((path) => relative(root, path))
+}
+
+/** What a run that died left in the write-ahead log goes into the file. */
+async function closeWhole(folder: DataFolder, config: Config, world: World): Promise<void> {
+  await using db = await openWarehouse(folder, world, config)
+  await db.run('checkpoint warehouse')
 }
 
 function listFiles(dir: string): string[] {
@@ -192,13 +197,22 @@ function requirePlace(folder: DataFolder, to: string): string {
   return dir
 }
 
+/** What a restore came to. */
+export interface RestoreResult {
+  outcome: 'restored'
+  /** The backup that was brought back. */
+  from: string
+  files: number
+}
+
 /**
  * Brings the files of a backup into a data folder that has none.
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`
  */
-export async function unpackBackup(folder: DataFolder, from: string): Promise<void> {
-  createDataFolder(folder)
+export async function restoreBackup(config: Config, from: string): Promise<RestoreResult> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
   if (existsSync(folder.warehouse) || existsSync(folder.ledger)) {
     throw new ConfigError({
       code: 'RESTORE_NOT_EMPTY',
@@ -217,6 +231,17 @@ export async function unpackBackup(folder: DataFolder, from: string): Promise<vo
   // The ledger last: with it the folder is one that has data.
   for (const {path} of files.toSorted((a, b) => Number(a.path === LEDGER) - Number(b.path === LEDGER)))
     await copyVerified(join(dir, path), join(folder.root, path))
+  await takeOverCopy(folder)
+  return {outcome: 'restored', from: dir, files: files.length}
+}
+
+/** A backup of an earlier version has a copy of the warehouse, without the latest states, in its place. */
+async function takeOverCopy(folder: DataFolder): Promise<void> {
+  const copy = folder.formerCopies.find((path) => existsSync(path))
+  if (existsSync(folder.warehouse) || copy === undefined) return
+  renameSync(copy, folder.warehouse)
+  await using db = await openWarehouse(folder)
+  for (const stream of STREAMS) await rebuildHead(db, stream)
 }
 
 function readManifest(dir: string): z.output<typeof manifestSchema> {

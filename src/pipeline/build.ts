@@ -10,7 +10,7 @@ import {openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {findCurrentRelease, readRelease} from '../release/manifest.ts'
+import {findCurrentRelease, type Release, readRelease} from '../release/manifest.ts'
 import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse} from '../release/past.ts'
 import {pruneReleases, type ReleaseRetention} from '../release/prune.ts'
@@ -26,9 +26,9 @@ import {
 import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
-import {type DataFolder, requireOutFile} from '../warehouse/data-folder.ts'
-import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
+import {openDatabase, quoteLiteral} from '../warehouse/database.ts'
+import {copyHistory, openHistory} from '../warehouse/warehouse.ts'
 import {limitBuild} from './limits.ts'
 import {planSelection} from './selection.ts'
 import {readSources, type Sources} from './sources.ts'
@@ -74,6 +74,13 @@ interface Build {
   select: string | undefined
 }
 
+/** What is built from: a copy of the warehouse, so that nobody waits while models run. */
+interface BuildPlace {
+  dir: string
+  history: string
+  source: ReleaseManifest['source']
+}
+
 /**
  * Builds every model into a new release, checks it and only then gives it its name; only a plain build moves
  * `current`, and never behind what a sync has told meanwhile. A release that is there already is not built again. With
@@ -83,14 +90,51 @@ interface Build {
  * `OUT_FOLDER`, `OUT_FILE`
  */
 export async function buildRelease(
-  folder: DataFolder,
   config: Config,
   request: BuildRequest,
   world: World,
 ): Promise<BuildResult> {
+  const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
-  await using db = await openHistory(folder)
   const today = businessDateOf(world.clock.now(), config)
+  const {build, existing, place} = await prepareBuild(folder, config, request, today)
+  const {releaseId, moment, isPlain} = build
+  const release = existing ?? (await buildAnew(build, place, world))
+  noteUse(release.dir, isPlain, new Date(world.realClock.now()))
+  const isMoved =
+    isPlain && !isCurrentRelease(folder, releaseId) && (await isLatestMoment(folder, moment, today))
+  if (isMoved) {
+    moveCurrent(folder, release.dir)
+    world.onStep('current moved')
+  }
+  if (existing === undefined || isMoved) {
+    const pruned = pruneReleases(folder, retentionOf(config), readNeededReleases(folder))
+    world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
+  }
+  if (out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), out)
+  return {
+    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
+    release_id: releaseId,
+    as_of: moment.asOf,
+    known_at: release.manifest.known_at,
+    dir: release.dir,
+    is_current: request.select === undefined && isCurrentRelease(folder, releaseId),
+    is_scratch: request.select !== undefined,
+    checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
+    models: release.manifest.models,
+  }
+}
+
+/** Reads from the warehouse what a build needs; for one that is not there yet a folder with a copy of it. */
+async function prepareBuild(
+  folder: DataFolder,
+  config: Config,
+  request: BuildRequest,
+  today: string,
+): Promise<
+  {build: Build} & ({existing: Release; place?: undefined} | {existing?: undefined; place: BuildPlace})
+> {
+  await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
@@ -118,29 +162,16 @@ export async function buildRelease(
   }
 
   const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
-  const release = existing ?? (await buildAnew(db, build, world))
-  noteUse(release.dir, isPlain, new Date(world.realClock.now()))
-  const isMoved =
-    isPlain && !isCurrentRelease(folder, releaseId) && (await isLatestMoment(folder, moment, today))
-  if (isMoved) {
-    moveCurrent(folder, release.dir)
-    world.onStep('current moved')
-  }
-  if (existing === undefined || isMoved) {
-    const pruned = pruneReleases(folder, retentionOf(config), readNeededReleases(folder))
-    world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
-  }
-  if (out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), out)
-  return {
-    outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
-    release_id: releaseId,
-    as_of: moment.asOf,
-    known_at: release.manifest.known_at,
-    dir: release.dir,
-    is_current: request.select === undefined && isCurrentRelease(folder, releaseId),
-    is_scratch: request.select !== undefined,
-    checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
-    models: release.manifest.models,
+  if (existing) return {build, existing}
+  const source = await readSourceBridge(db, moment)
+  const dir = await createBuildFolder(folder, releaseId)
+  try {
+    const history = join(dir, 'history.duckdb')
+    await copyHistory(folder, history)
+    return {build, place: {dir, history, source}}
+  } catch (error) {
+    discardBuild(dir)
+    throw error
   }
 }
 
@@ -166,24 +197,23 @@ function readNeededReleases(folder: DataFolder): Set<string> {
 }
 
 async function buildAnew(
-  db: Database,
   build: Build,
+  {dir: buildDir, history, source}: BuildPlace,
   world: World,
-): Promise<{dir: string; manifest: ReleaseManifest}> {
+): Promise<Release> {
   const {folder, config, sources, moment, historyId, releaseId, select} = build
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
-  const whole = await compileModels(sources)
-  const {plan, checks, dropped} =
-    select === undefined
-      ? {plan: whole, checks: sources.checks, dropped: []}
-      : planSelection(whole, sources.checks, select)
-  world.onStep('models compiled')
-  const source = await readSourceBridge(db, moment)
-  const buildDir = await createBuildFolder(folder, releaseId)
   const spillDir = join(buildDir, 'spill')
   try {
-    const historyBytes = statSync(folder.history).size
-    const limited = await limitBuild(db, config, {spillDir, historyBytes}, world)
+    world.onStep('history copied')
+    const whole = await compileModels(sources)
+    const {plan, checks, dropped} =
+      select === undefined
+        ? {plan: whole, checks: sources.checks, dropped: []}
+        : planSelection(whole, sources.checks, select)
+    world.onStep('models compiled')
+    await using db = await openDatabase({attach: [{path: history, alias: 'history', readOnly: true}]})
+    const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
     await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
@@ -200,8 +230,8 @@ async function buildAnew(
     world.onStep('checks passed')
     for (const name of dropped) await db.run(`drop table release.${name}`)
     const tables = await writeParquetFiles(db, buildDir, releaseId, limited)
-    await db.run('use memory.main; checkpoint release; detach release')
-    rmSync(spillDir, {recursive: true, force: true})
+    await db.run('use memory.main; checkpoint release; detach release; detach history')
+    for (const path of [spillDir, history]) rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
     const manifest: ReleaseManifest = {
       schema_version: 1,
@@ -223,7 +253,7 @@ async function buildAnew(
     const publish = select === undefined ? publishRelease : publishScratch
     const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')
-    return {dir, manifest}
+    return {dir, database: join(dir, 'portfolio.duckdb'), manifest}
   } catch (error) {
     discardBuild(buildDir)
     throw error

@@ -162,24 +162,26 @@ async function readListings(
     idField: stream.idField,
   }
   const answers = fetchListings(parents, request, client, world)
-  for (let next = await answers.next(); ; next = await answers.next()) {
-    if (next.done) {
-      if (group.length > 0) await store()
-      const {ended, failed, gone, proven} = next.value
-      world.log.info(
-        {stream: stream.plural, detail: ended, count: listed, reason: proven ? 'proven' : 'not proven'},
-        'lists ended',
-      )
-      walk.isComplete = ended === 'done' && failed + gone === 0
-      walk.waitedMs += client.waitedMs - waitedBefore
-      return {listed, failed: failed + gone, ended}
+  return db.closedWhile(async () => {
+    for (let next = await answers.next(); ; next = await answers.next()) {
+      if (next.done) {
+        if (group.length > 0) await store()
+        const {ended, failed, gone, proven} = next.value
+        world.log.info(
+          {stream: stream.plural, detail: ended, count: listed, reason: proven ? 'proven' : 'not proven'},
+          'lists ended',
+        )
+        walk.isComplete = ended === 'done' && failed + gone === 0
+        walk.waitedMs += client.waitedMs - waitedBefore
+        return {listed, failed: failed + gone, ended}
+      }
+      const listing = toListing(next.value, normalise, world)
+      takeListing({tapes, unit: walk.walkId, stream}, next.value, listing)
+      group.push(listing)
+      const isDue = group.length >= GROUP_LISTS || world.realClock.now() - groupStartedAt >= GROUP_MS
+      if (isDue) await store()
     }
-    const listing = toListing(next.value, normalise, world)
-    takeListing({tapes, unit: walk.walkId, stream}, next.value, listing)
-    group.push(listing)
-    const isDue = group.length >= GROUP_LISTS || world.realClock.now() - groupStartedAt >= GROUP_MS
-    if (isDue) await store()
-  }
+  })
 }
 
 /** The first page's start stamps a list: a child linked while it was read is not missed. */

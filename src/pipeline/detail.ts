@@ -7,7 +7,7 @@ import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {type DetailSaid, fetchDetails} from '../source/detail.ts'
 import type {World} from '../types.ts'
-import type {Database} from '../warehouse/database.ts'
+import type {Warehouse} from '../warehouse/warehouse.ts'
 import type {Tapes} from './tapes.ts'
 
 /** Details are stored together up to this many. */
@@ -18,7 +18,7 @@ const GROUP_DETAILS = 200
  * A detail path that fails or is not there costs nothing but the fields it would have brought.
  */
 export async function fetchMissingDetails(
-  tools: {db: Database; stream: Stream; client: SourceClient; config: SourceConfig; tapes: Tapes},
+  tools: {db: Warehouse; stream: Stream; client: SourceClient; config: SourceConfig; tapes: Tapes},
   walk: OpenWalk,
   world: World,
 ): Promise<{fetched: number; failed: number}> {
@@ -48,35 +48,37 @@ export async function fetchMissingDetails(
     world.onStep('details stored')
   }
   const answers = fetchDetails(byId.keys(), request, client, world)
-  for (let next = await answers.next(); ; next = await answers.next()) {
-    if (next.done) {
+  return db.closedWhile(async () => {
+    for (let next = await answers.next(); ; next = await answers.next()) {
+      if (next.done) {
+        await store()
+        const {ended, proven, failed} = next.value
+        world.log.info(
+          {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
+          'details ended',
+        )
+        return {fetched, failed}
+      }
+      const candidate = byId.get(next.value.id)
+      const staged = candidate && readDetail(normalise, candidate, next.value)
+      if (staged) group.push(staged)
+      if (next.value.outcome !== 'failed') {
+        const {id, outcome, received} = next.value
+        tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
+      }
+      if (next.value.outcome === 'found') fetched += 1
+      if (group.length < GROUP_DETAILS) continue
       await store()
-      const {ended, proven, failed} = next.value
-      world.log.info(
-        {detail: ended, count: fetched, reason: proven ? 'proven' : 'not proven'},
-        'details ended',
-      )
-      return {fetched, failed}
+      world.onProgress({
+        step: 'details',
+        pages: walk.pages,
+        records: fetched,
+        expected: candidates.length,
+        waitedMs: client.stats.waitedMs,
+        isWaiting: client.stats.waitingSince !== null,
+      })
     }
-    const candidate = byId.get(next.value.id)
-    const staged = candidate && readDetail(normalise, candidate, next.value)
-    if (staged) group.push(staged)
-    if (next.value.outcome !== 'failed') {
-      const {id, outcome, received} = next.value
-      tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
-    }
-    if (next.value.outcome === 'found') fetched += 1
-    if (group.length < GROUP_DETAILS) continue
-    await store()
-    world.onProgress({
-      step: 'details',
-      pages: walk.pages,
-      records: fetched,
-      expected: candidates.length,
-      waitedMs: client.stats.waitedMs,
-      isWaiting: client.stats.waitingSince !== null,
-    })
-  }
+  })
 }
 
 /** What a record's own page said is one observation: its fields over those of its list row; undefined where it said nothing. */

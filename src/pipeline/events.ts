@@ -1,27 +1,18 @@
 import {businessDateOf} from '../clock.ts'
-import {type Config, requireSource, type SourceConfig} from '../config.ts'
+import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
-import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {openLedger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
-import {addSourceAnswers} from '../ledger/source-answers.ts'
-import {listWaitingEvents, settleEvents} from '../ledger/webhook-events.ts'
+import {listWaitingEvents} from '../ledger/webhook-events.ts'
 import {applyLooks, listKnownFields} from '../load/looks.ts'
 import {findPast} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
-import {syncDeals} from '../pipeline.ts'
-import {createClient} from '../source/client.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
 import type {Frame} from '../tape/line.ts'
 import type {Observation, Received, WireRecord, World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {refreshHistory} from '../warehouse/history.ts'
-import {openWarehouse} from '../warehouse/warehouse.ts'
-import {restageWalks} from './restage.ts'
-import {openTapes} from './tapes.ts'
-import {requireOwnSource} from './walk.ts'
-import {createWalkClock} from './walk-clock.ts'
+import {atSource, type SourceTools} from './at-source.ts'
 
 /** What the events that waited came to. */
 export interface EventsResult {
@@ -33,69 +24,60 @@ export interface EventsResult {
   appended: number
 }
 
-/**
- * Looks again at the deals that webhooks named and appends what is new; the next release shows it. Where a deal's own page
- * is not to be had, or says the deal is gone, a walk is made instead: only that proves an absence.
- */
-export async function applyEvents(config: Config, world: World): Promise<EventsResult> {
+/** What looking again at the deals that webhooks named came to. */
+export interface Looked {
+  eventIds: string[]
+  /** Deals they name, and versions appended of these. */
+  deals: number
+  appended: number
+  /** Whether each deal's own page was read. */
+  isComplete: boolean
+}
+
+/** Looks again at the deals that events which wait have named, and appends what is new. */
+export async function lookAgain(config: Config, outside: World): Promise<Looked> {
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using ledger = openLedger(folder.ledger)
   const events = listWaitingEvents(ledger)
   const ids = [...new Set(events.map(({deal_id}) => deal_id))]
-  if (ids.length === 0) return {outcome: 'unchanged', events: 0, deals: 0, appended: 0}
-  const looked = config.detail === 'off' ? undefined : await lookAgain({folder, ledger, source, ids}, world)
-  const outcome = looked?.isComplete ? 'applied' : 'walked'
-  if (outcome === 'walked') await syncDeals(config, {}, world)
-  const eventIds = events.map(({event_id}) => event_id)
-  settleEvents(ledger, {eventIds, outcome}, world.realClock.now())
-  return {outcome, events: events.length, deals: ids.length, appended: looked?.appended ?? 0}
+  const looked = {eventIds: events.map(({event_id}) => event_id), deals: ids.length, appended: 0}
+  if (ids.length === 0 || source.detail === 'off') return {...looked, isComplete: false}
+  return withRun(folder.ledger, 'events', outside, (run) =>
+    atSource(source, {folder, ledger: run.ledger, accepted: new Set()}, outside, async (tools, world) => {
+      const counts = await look(tools, ids, world)
+      return {...looked, ...counts, outcome: 'applied'}
+    }),
+  )
 }
 
-async function lookAgain(
-  {folder, ledger, source, ids}: {folder: DataFolder; ledger: Ledger; source: SourceConfig; ids: string[]},
-  outside: World,
-): Promise<{isComplete: boolean; appended: number; outcome: 'applied'}> {
-  return withRun(folder.ledger, 'events', outside, async () => {
-    await using tapes = openTapes(source, {folder, ledger}, outside)
-    await using db = await openWarehouse(folder, outside, source.memoryMb)
-    const walks = await restageWalks({db, tapes}, outside)
-    await requireOwnSource({db, tapes, walks}, source.baseUrl, new Set())
-    const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
-    const learntRate = findLearntRate(ledger, source.baseUrl, world)
-    await using client = createClient({...source, learntRate}, world)
-    const answers: DetailAnswer[] = []
-    const request = {
-      path: source.detailPath,
-      mode: 'on' as const,
-      concurrency: source.detailConcurrency,
-      budgetMs: source.detailBudgetMinutes * 60_000,
-    }
-    try {
-      for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
-    } finally {
-      storeLearntRate(ledger, source.baseUrl, client.stats.ratePerSecond, world)
-      addSourceAnswers(ledger, client.stats.answers)
-    }
-    const past = await findPast(db, dealStream)
-    const today = businessDateOf(world.clock.now(), source)
-    const businessDate = past && past.businessDate > today ? past.businessDate : today
-    const {lines, observations} = await readObservations(db, answers)
-    const told = {businessDate, isWalkOpen: walks.has(dealStream.name)}
-    const unit = {said: {kind: 'look', stream: dealStream.name, ...told}, lines}
-    const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
-      applyLooks(db, dealStream, {
-        ...told,
-        observations,
-        limits: source,
-        now: BigInt(world.clock.now()) * 1000n,
-        alongside,
-      }),
-    )
-    if (appended > 0) await refreshHistory(db, folder)
-    return {isComplete: observations.length === ids.length, appended, outcome: 'applied'}
+async function look(
+  {db, tapes, walks, client, config}: SourceTools,
+  ids: readonly string[],
+  world: World,
+): Promise<Pick<Looked, 'appended' | 'isComplete'>> {
+  const answers: DetailAnswer[] = []
+  const request = {
+    path: config.detailPath,
+    mode: 'on' as const,
+    concurrency: config.detailConcurrency,
+    budgetMs: config.detailBudgetMinutes * 60_000,
+  }
+  await db.closedWhile(async () => {
+    for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
   })
+  const past = await findPast(db, dealStream)
+  const today = businessDateOf(world.clock.now(), config)
+  const businessDate = past && past.businessDate > today ? past.businessDate : today
+  const {lines, observations} = await readObservations(db, answers)
+  const told = {businessDate, isWalkOpen: walks.has(dealStream.name)}
+  const unit = {said: {kind: 'look', stream: dealStream.name, ...told}, lines}
+  const now = BigInt(world.clock.now()) * 1000n
+  const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
+    applyLooks(db, dealStream, {...told, observations, limits: config, now, alongside}),
+  )
+  return {appended, isComplete: observations.length === ids.length}
 }
 
 /** What was read of each record, and its line on the tape. */

@@ -109,7 +109,7 @@ async function readMonth(
 ): Promise<ReadMonth> {
   const {folder, config, span} = month
   const build = async (asOf: string) =>
-    requireRelease(folder, (await buildRelease(folder, config, {asOf}, world)).release_id)
+    requireRelease(folder, (await buildRelease(config, {asOf}, world)).release_id)
   const release = await build(span.asOf)
   const isLatest = span.asOf === span.observedUntil
   return {release, readLatest: async () => (isLatest ? release : await build(span.observedUntil))}

@@ -58,7 +58,7 @@ export async function closePeriod(
   }
   await requireSameHistory(ledger, folder)
   const mapping = requireOwnMapping(config)
-  const built = await buildRelease(folder, config, {asOf: span.asOf}, world)
+  const built = await buildRelease(config, {asOf: span.asOf}, world)
   const release = requireRelease(folder, built.release_id)
   const lines = await readJournal(release, period)
   requireHeld(ledger, period, lines)

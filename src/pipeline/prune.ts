@@ -1,4 +1,4 @@
-import {existsSync, rmSync} from 'node:fs'
+import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {removeBatch} from '../export/batch-folder.ts'
@@ -11,8 +11,7 @@ import {countServed, pruneTexts} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {refreshHistory} from '../warehouse/history.ts'
-import {openHistory, openWarehouse} from '../warehouse/warehouse.ts'
+import {hasWarehouse, openHistory, openWarehouse} from '../warehouse/warehouse.ts'
 import {retentionOf} from './build.ts'
 
 /** What was, or with a dry run would be, removed. */
@@ -64,7 +63,7 @@ export async function pruneData(
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, retentionOf(config), needed)
-    const quarantined = await removeOldTexts(folder, before, world)
+    const quarantined = await removeOldTexts({folder, config}, before, world)
     const tapes = removeOldTapes(folder, ledger, tapesBefore, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
@@ -89,15 +88,17 @@ function removeOldTapes(folder: DataFolder, ledger: Ledger, before: string, {rea
 }
 
 async function countOldTexts(folder: DataFolder, before: string): Promise<number> {
-  if (!existsSync(folder.history)) return 0
+  if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
   return await countServed(db, 'history', before)
 }
 
-async function removeOldTexts(folder: DataFolder, before: string, world: World): Promise<number> {
+async function removeOldTexts(
+  {folder, config}: {folder: DataFolder; config: Config},
+  before: string,
+  world: World,
+): Promise<number> {
   if ((await countOldTexts(folder, before)) === 0) return 0
-  await using db = await openWarehouse(folder, world)
-  const records = await pruneTexts(db, before)
-  await refreshHistory(db, folder)
-  return records
+  await using db = await openWarehouse(folder, world, config)
+  return await pruneTexts(db, before)
 }

@@ -10,7 +10,6 @@ import type {Frame} from '../tape/line.ts'
 import type {Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {type ReadPage, readFeed} from './rate-feed.ts'
 import {openTapes, type Tapes} from './tapes.ts'
@@ -60,11 +59,10 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
   return withRun(folder.ledger, 'rates', world, async ({runId, ledger}) => {
     await using tapes = openTapes(config, {folder, ledger}, world)
-    await using db = await openWarehouse(folder, world)
+    await using db = await openWarehouse(folder, world, config)
     const results: RateFeedResult[] = []
     for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)
-    if (isChanged) await refreshHistory(db, folder)
     return {
       run_id: runId,
       outcome: isChanged ? 'appended' : 'unchanged',

@@ -3,19 +3,19 @@ import {z} from 'zod'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, UnexpectedError} from '../errors.ts'
+import {ConfigError, LoantapeError, messageOf, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
 import {tablesOf} from '../load/stream-tables.ts'
+import type {TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
-import {refreshHistory} from '../warehouse/history.ts'
 import {giveBackMemory} from '../warehouse/memory.ts'
-import {openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
+import {lockWarehouse, openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
 import {compareTables, requireEverySettle, type TableDifference} from './compare-warehouses.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
@@ -69,38 +69,70 @@ export async function rebuildWarehouse(
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
-    removeDatabase(temporary)
+    const tools = {config, folder, key, units, takenBack, temporary}
     try {
-      const since = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
-      const base = {since: typeof since === 'string' ? since : null, isReadable}
-      const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
-        await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
-        const result = await task(db)
-        await db.run('checkpoint warehouse')
-        return result
-      }
-      await work((db) => takeOver(db, units, base))
-      for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
-        await work(async (db) => {
-          for (const unit of units.slice(next, next + UNITS_AT_ONCE))
-            await resettle({db, without: takenBack}, unit, readUnit(unit, key))
-        })
-        await giveBackMemory()
-      }
-      if (isReadable) await work((db) => requireEverySettle(db, takenBack))
-      const differences = isReadable ? await work(compareTables) : null
-      const result = {units: units.length, since: base.since, differences}
+      const {since, differences} = await computeAnew(tools, isReadable, world)
+      const result = {units: units.length, since, differences}
       const isEqual = differences?.length === 0
       if (!isApplied || isEqual) {
         return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
       }
       if (without) await noteTakenBack(config, folder, {ledger, without}, world)
-      const set_aside = await putInPlace(folder, temporary, world)
+      const set_aside = await putInPlace(folder, temporary, config, world)
       return {outcome: 'rebuilt', ...result, set_aside}
     } finally {
       removeDatabase(temporary)
     }
   })
+}
+
+/** What a new warehouse is computed with. */
+interface RebuildTools {
+  config: Config
+  folder: DataFolder
+  key: TapeKey
+  units: readonly TapeUnit[]
+  takenBack: ReadonlyMap<string, string>
+  /** Where it is. */
+  temporary: string
+}
+
+/** Computes the new warehouse, and compares it with the one there is; one that is damaged inside counts as one that does not open. */
+async function computeAnew(
+  tools: RebuildTools,
+  isReadable: boolean,
+  world: World,
+): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
+  const {config, folder, key, units, takenBack, temporary} = tools
+  removeDatabase(temporary)
+  const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
+  const since = typeof settled === 'string' ? settled : null
+  const work = async <T>(task: (db: Database) => Promise<T>): Promise<T> => {
+    await using db = await openBeside(folder, temporary, {isReadable, memoryMb: config.memoryMb})
+    const result = await task(db)
+    await db.run('checkpoint warehouse')
+    return result
+  }
+  try {
+    await work((db) => takeOver(db, units, {since, isReadable}))
+    for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
+      await work(async (db) => {
+        for (const unit of units.slice(next, next + UNITS_AT_ONCE))
+          await resettle({db, without: takenBack}, unit, readUnit(unit, key))
+      })
+      await giveBackMemory()
+    }
+    if (isReadable) await work((db) => requireEverySettle(db, takenBack))
+    return {since, differences: isReadable ? await work(compareTables) : null}
+  } catch (error) {
+    const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))
+    if (!isReadable || !isDamage) throw error
+    world.log.warn(
+      {file: folder.warehouse, reason: messageOf(error)},
+      'the warehouse there is cannot be read',
+    )
+    return computeAnew(tools, false, world)
+  }
 }
 
 function removeDatabase(path: string): void {
@@ -138,7 +170,7 @@ async function endLeft(
   await using tapes = openTapes(config, {folder, ledger}, world)
   try {
     if (existsSync(folder.warehouse)) {
-      await using db = await openWarehouse(folder, world, config.memoryMb)
+      await using db = await openWarehouse(folder, world, config)
       await restageWalks({db, tapes}, world)
       return true
     }
@@ -214,9 +246,9 @@ async function takeOver(
 function createBaseLost(since: string | null): UnexpectedError {
   return new UnexpectedError({
     code: 'REBUILD_BASE',
-    problem: `The warehouse does not open, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
+    problem: `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
     kept: 'Nothing was changed.',
-    next: 'Bring a backup back with `loantape restore <backup>`, or the last copy with `loantape restore`.',
+    next: 'Put the warehouse.duckdb of a backup in its place and run this again: it takes from it what no tape tells of any more.',
   })
 }
 
@@ -234,13 +266,17 @@ async function noteTakenBack(
   )
 }
 
-/** Puts a warehouse in the place of the one there is, and its copy with it. */
-async function putInPlace(folder: DataFolder, temporary: string, world: World): Promise<string[]> {
-  const former = [folder.warehouse, `${folder.warehouse}.wal`, folder.history]
+/** Puts a warehouse in the place of the one there is. */
+async function putInPlace(
+  folder: DataFolder,
+  temporary: string,
+  {maxWaitMinutes}: Config,
+  world: World,
+): Promise<string[]> {
+  using _lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
   const now = world.realClock.now()
-  const aside = former.filter((file) => existsSync(file)).map((file) => setAside(file, now))
+  const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
+  const aside = former.map((file) => setAside(file, now))
   moveIntoPlace(temporary, folder.warehouse)
-  await using db = await openWarehouse(folder, world)
-  await refreshHistory(db, folder)
   return aside
 }

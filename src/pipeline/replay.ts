@@ -10,7 +10,6 @@ import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {requireHashKey} from '../warehouse/hash-key.ts'
-import {refreshHistory} from '../warehouse/history.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
 import {restageWalks} from './restage.ts'
@@ -42,7 +41,7 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
     await using tapes = openTapes(config, {folder, ledger}, world)
     const counts = await replayAll({folder, tapes}, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
-    const {outcome, release_id} = await buildRelease(folder, config, {}, world)
+    const {outcome, release_id} = await buildRelease(config, {}, world)
     return {run_id: runId, outcome, ...counts, release_id}
   })
 }
@@ -52,7 +51,7 @@ async function replayAll(
   config: Config,
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
-  await using db = await openWarehouse(folder, world, config.memoryMb)
+  await using db = await openWarehouse(folder, world, config)
   const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
@@ -66,7 +65,6 @@ async function replayAll(
     const isWalkOpen = walks.has(stream.name)
     counts.appended += await applyReadable({db, tapes, isWalkOpen}, stream, readable, {config, world})
   }
-  if (counts.replayed > 0) await refreshHistory(db, folder)
   return counts
 }
 

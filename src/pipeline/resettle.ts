@@ -23,6 +23,7 @@ import {writeSetting} from '../warehouse/settings.ts'
 import {createLookReader} from './events.ts'
 import {createReader} from './replay.ts'
 import {createRestager, instant, textOf} from './restage.ts'
+import {pinSource} from './settle.ts'
 import type {TapeUnit} from './tape-units.ts'
 
 /** What units are settled again with. */
@@ -83,9 +84,8 @@ async function resettleWalk(
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
     return storeWalk(db, stream, walk, {state, how})
   }
-  if (stream === dealStream && walk.envelope !== null) await writeSetting(db, 'envelope', walk.envelope)
   const plan = await planWalk(db, stream, walk)
-  await writeSetting(db, 'source_base_url', walk.baseUrl)
+  await pinSource(db, stream, walk)
   await recordDrift(db, stream, walk)
   await applyObservations(db, stream, walk, {plan, now, details})
 }

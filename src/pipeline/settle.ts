@@ -9,15 +9,15 @@ import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {refreshHistory} from '../warehouse/history.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
+import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
 import {requireBoundedQuarantine} from './quarantine.ts'
 import type {Tapes} from './tapes.ts'
 import type {WebhookWatch} from './webhook-watch.ts'
 
 /** What settling a walk works with. */
 export interface SettleTools {
-  db: Database
+  db: Warehouse
   stream: Stream
   folder: DataFolder
   config: GuardLimits
@@ -49,10 +49,9 @@ export async function settleWalk(
     guardChanges(plan, config, accepted, stream)
   } catch (refusal) {
     await endWalk(tools, walk, {state: 'refused', how: String(refusal)})
-    await refreshHistory(db, folder)
     throw refusal
   }
-  await pinSource(db, walk)
+  await pinSource(db, stream, walk)
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
   const alongside = (recordedAt: bigint) =>
@@ -67,8 +66,7 @@ export async function settleWalk(
   tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
   world.onStep('changes applied')
-  await refreshHistory(db, folder)
-  world.onStep('history refreshed')
+  removeFormer(folder)
   return plan.counts
 }
 
@@ -91,10 +89,13 @@ export async function endWalk(
   await tapes.finish(walk.walkId)
 }
 
-/** Binds a data folder to the source of a walk that was believed: an address that is mistyped, or another's, binds nothing. */
-async function pinSource(db: Database, walk: OpenWalk): Promise<void> {
-  if ((await readSetting(db, 'source_base_url')) === walk.baseUrl) return
-  await writeSetting(db, 'source_base_url', walk.baseUrl)
+/** Binds a data folder to the source of a walk that is believed, and to the form of its pages; one that is not binds nothing. */
+export async function pinSource(db: Database, stream: Stream, walk: OpenWalk): Promise<void> {
+  const pins = {source_base_url: walk.baseUrl, ...(!stream.parent && {envelope: walk.envelope})}
+  for (const name of ['source_base_url', 'envelope'] as const) {
+    const value = pins[name] ?? null
+    if (value !== null && value !== (await readSetting(db, name))) await writeSetting(db, name, value)
+  }
 }
 
 /**

@@ -71,10 +71,10 @@ async function findSource(
     const mark = {period, isComplete: span.isComplete}
     if (kept) return {release: kept, period: mark}
     const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
-    const built = await buildRelease(folder, config, {asOf: span.asOf, knownAt}, world)
+    const built = await buildRelease(config, {asOf: span.asOf, knownAt}, world)
     return {release: requireRelease(folder, built.release_id), period: mark}
   }
   if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
-  const built = await buildRelease(folder, config, {asOf}, world)
+  const built = await buildRelease(config, {asOf}, world)
   return {release: requireRelease(folder, built.release_id)}
 }

@@ -134,7 +134,7 @@ async function readBooks(
   world: World,
 ): Promise<Books> {
   const {first, last, observedUntil} = range
-  const built = await buildRelease(folder, config, {asOf: observedUntil}, world)
+  const built = await buildRelease(config, {asOf: observedUntil}, world)
   const release = requireRelease(folder, built.release_id)
   const months: string[] = []
   for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)

@@ -1,37 +1,116 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {ConfigError, messageOf} from '../errors.ts'
+import {ConfigError, type Failure, messageOf, UnexpectedError} from '../errors.ts'
+import {verifyBatches} from '../export/verify.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {findTape, listTapes, type TapeRow} from '../ledger/tapes.ts'
+import {LEDGER_NEXT} from '../ledger/ledger-fault.ts'
+import {findTape, findTapeKey, listTapes, type TapeRow} from '../ledger/tapes.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify.ts'
 import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {verifyWarehouse} from '../warehouse/verify.ts'
+import {hasWarehouse} from '../warehouse/warehouse.ts'
 import {keyFileOf} from './tape-key.ts'
 
-/** What examining the tapes came to; `verify --json` prints it. */
+/** What examining everything that is kept came to; `verify --json` prints it. */
 export interface VerifyResult {
   outcome: 'whole' | 'damaged'
   /** Tapes that were read, and lines on them. */
   tapes: number
   lines: number
+  /** Those of them that are sealed with a key which was given up: nobody can read them, only their sha256 is compared. */
+  closed: number
   /** Tapes that `prune` removed as old. */
   removed: number
   /** When the first tape that is kept was begun: what came before is proved by history alone. */
   since: string | null
+  /** Walks that were applied, files of batches and tables of the current release. */
+  walks: number
+  batch_files: number
+  release_tables: number
   /** Below the data folder. */
-  problems: {path: string; problem: string}[]
+  problems: {path: string; problem: string; next?: string | undefined}[]
+}
+
+/** Of a folder in which nothing was ever run. */
+const NOTHING: VerifyResult = {
+  outcome: 'whole',
+  tapes: 0,
+  lines: 0,
+  closed: 0,
+  removed: 0,
+  since: null,
+  walks: 0,
+  batch_files: 0,
+  release_tables: 0,
+  problems: [],
+}
+
+/**
+ * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
+ * batch, the ledger.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`
+ */
+export async function verifyAll(config: Config): Promise<VerifyResult> {
+  const folder = dataFolderAt(config.dataDir)
+  if (!existsSync(folder.ledger)) return NOTHING
+  const tapes = await verifyTapes(config, folder)
+  const problems = [...tapes.problems]
+  const note = (path: string, faults: readonly Failure[]) =>
+    problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
+  const {walks, faults} = await tryWarehouse(folder)
+  note('warehouse.duckdb', faults)
+  const release = findCurrentRelease(folder)
+  if (release) {
+    note('current', await verifyReleaseFiles(release))
+    note('current', await verifyReleaseTables(release))
+  }
+  note('ledger.sqlite', verifyLedger(folder))
+  const batches = await verifyBatches(folder)
+  note('exports', batches.faults)
+  return {
+    ...tapes,
+    outcome: problems.length > 0 ? 'damaged' : 'whole',
+    walks,
+    batch_files: batches.files,
+    release_tables: release?.manifest.tables.length ?? 0,
+    problems,
+  }
+}
+
+function verifyLedger({ledger: path}: DataFolder): Failure[] {
+  using ledger = openLedger(path)
+  const {integrity_check: found} = ledger.db.prepare('pragma integrity_check(1)').get() ?? {}
+  if (found === 'ok') return []
+  const problem = `Ledger '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
+  return [{code: 'LEDGER_DAMAGED', problem, next: LEDGER_NEXT}]
+}
+
+async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
+  try {
+    return hasWarehouse(folder) ? await verifyWarehouse(folder) : {walks: 0, faults: []}
+  } catch (error) {
+    if (!(error instanceof UnexpectedError)) throw error
+    return {
+      walks: 0,
+      faults: [{code: error.code, problem: error.problem, ...(error.next && {next: error.next})}],
+    }
+  }
 }
 
 /**
  * Examines every tape: is it there, is it the file that was finished, does each line follow the one before, is each body what was
  * received, and does each tape follow the one before.
- *
- * @throws ConfigError `TAPE_KEY_LOST`
  */
-export async function verifyTapes(config: Config): Promise<VerifyResult> {
-  const folder = dataFolderAt(config.dataDir)
+async function verifyTapes(
+  config: Config,
+  folder: DataFolder,
+): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'since' | 'problems'>> {
   using ledger = openLedger(folder.ledger)
   const rows = listTapes(ledger)
   const kept = rows.filter(({removed_at}) => removed_at === null)
@@ -43,9 +122,11 @@ export async function verifyTapes(config: Config): Promise<VerifyResult> {
   /** What ends units, on tapes that were read and on those that cannot be any more. */
   const ends = new Set(rows.map(({head}) => head))
   const begun: {path: string; before: string}[] = []
+  const isGivenUp = ({fingerprint}: TapeRow) =>
+    fingerprint !== key?.fingerprint && key?.fingerprint === findTapeKey(ledger)
   let lines = 0
   for (const row of kept) {
-    const read = await examine(join(folder.root, row.path), row, key as TapeKey)
+    const read = await examine(join(folder.root, row.path), row, isGivenUp(row) ? undefined : key)
     if ('problem' in read) {
       problems.push({path: row.path, problem: read.problem})
       continue
@@ -58,9 +139,9 @@ export async function verifyTapes(config: Config): Promise<VerifyResult> {
     if (!ends.has(before)) problems.push({path, problem: 'the tape that came before it is not known'})
   }
   return {
-    outcome: problems.length > 0 ? 'damaged' : 'whole',
     tapes: kept.length,
     lines,
+    closed: kept.filter(isGivenUp).length,
     removed: rows.length - kept.length,
     since: kept[0]?.begun_at ?? null,
     problems,
@@ -76,14 +157,21 @@ interface Examined {
   ends: string[]
 }
 
-async function examine(path: string, row: TapeRow, key: TapeKey): Promise<Examined | {problem: string}> {
-  if (row.ended_at === null) return {lines: 0, before: null, ends: []}
+/** @param key undefined where it was given up */
+async function examine(
+  path: string,
+  row: TapeRow,
+  key: TapeKey | undefined,
+): Promise<Examined | {problem: string}> {
+  const examined: Examined = {lines: 0, before: null, ends: []}
+  if (row.ended_at === null) return examined
   if (!existsSync(path)) return {problem: 'it is not there'}
-  if (row.fingerprint !== key.fingerprint)
+  if (key && row.fingerprint !== key.fingerprint)
     return {problem: `it is sealed with key ${row.fingerprint}, which is not at hand`}
+  if (row.outcome === 'lost' && !key) return examined
   if (row.outcome === 'lost') return {problem: 'it was not whole when its run was ended'}
   if ((await digestFile(path)) !== row.sha256) return {problem: 'it is not the file that was finished'}
-  const examined: Examined = {lines: 0, before: null, ends: []}
+  if (!key) return examined
   try {
     for (const {frame, chain} of readLines(path, key)) {
       if (examined.lines === 0 && typeof frame.before === 'string') examined.before = frame.before

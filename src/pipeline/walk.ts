@@ -18,7 +18,7 @@ import {createNormaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
-import {readSetting, writeSetting} from '../warehouse/settings.ts'
+import {readSetting} from '../warehouse/settings.ts'
 import {endWalk, type SettleTools, settleWalk} from './settle.ts'
 
 /** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
@@ -195,7 +195,7 @@ export async function beginTape(
 }
 
 async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promise<void> {
-  const {db, stream, client, config, accepted, isDryRun, tapes} = tools
+  const {db, stream, client, config, accepted, tapes} = tools
   const normalise = createNormaliser(stream)
   const expected = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
@@ -208,9 +208,6 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
     if (!pages.last) return
     await tapes.store(walk.walkId)
     await stagePages(db, walk, pages, client.waitedMs - waitedBefore)
-    if (walk.isComplete && !isDryRun && pages.last.envelope !== envelope) {
-      await writeSetting(db, 'envelope', pages.last.envelope)
-    }
     world.onStep('pages stored')
   }
 
@@ -247,17 +244,19 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
       isWaiting: client.stats.waitingSince !== null,
     })
   }, REPORT_MS)
-  try {
-    for await (const page of walkPages(request, client, world)) {
-      const {cursor, nextCursor: next, envelope: found, received} = page
-      const waited_ms = client.waitedMs - waitedBefore
-      tapes.take(walk.walkId, {frame: 'list', cursor, next, envelope: found, waited_ms}, received)
-      group.add(page, normalise(page.records, page.observedAt))
-      const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
-      if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
+  await db.closedWhile(async () => {
+    try {
+      for await (const page of walkPages(request, client, world)) {
+        const {cursor, nextCursor: next, envelope: found, received} = page
+        const waited_ms = client.waitedMs - waitedBefore
+        tapes.take(walk.walkId, {frame: 'list', cursor, next, envelope: found, waited_ms}, received)
+        group.add(page, normalise(page.records, page.observedAt))
+        const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
+        if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
+      }
+    } finally {
+      await beginStoring()
+      await settleStoring()
     }
-  } finally {
-    await beginStoring()
-    await settleStoring()
-  }
+  })
 }

@@ -161,7 +161,7 @@ async function requireWhole(
     code: 'POSTGRES_INCOMPLETE',
     problem: `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
     kept: 'Readers still see the release published before.',
-    next: 'Run `loantape doctor --deep`, which compares the release with its manifest, then publish again.',
+    next: 'Run `loantape verify`, which compares the release with its manifest, then publish again.',
   })
 }
 

@@ -3,11 +3,12 @@ import type {Config} from '../config.ts'
 import type {DeliveryResult} from '../delivery/deliver.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {type BackupResult, backUpDated} from '../pipeline/backup.ts'
-import type {BuildResult} from '../pipeline/build.ts'
+import {type BuildResult, buildRelease} from '../pipeline/build.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
+import {exportRelease} from '../pipeline/export.ts'
 import {publishRelease} from '../pipeline/publish.ts'
 import {ingestRates, type RatesResult} from '../pipeline/rates.ts'
-import {buildPortfolio, exportRelease, type SyncResult, syncDeals} from '../pipeline.ts'
+import {type SyncResult, syncDeals} from '../pipeline.ts'
 import type {PublishResult} from '../postgres/publish.ts'
 import type {World} from '../types.ts'
 import {type CloseResult, closePreviousMonth, previousMonthOf} from './close-step.ts'
@@ -65,7 +66,7 @@ async function runStep(
     case 'sync':
       return {do: 'sync', result: await syncDeals(config, {}, world)}
     case 'build':
-      return {do: 'build', result: await buildPortfolio(config, {}, world)}
+      return {do: 'build', result: await buildRelease(config, {}, world)}
     case 'ingest_rates':
       return {do: 'ingest_rates', result: await ingestRates(config, world)}
     case 'close_period':

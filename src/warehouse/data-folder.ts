@@ -6,8 +6,12 @@ import {ConfigError, codeOf, type Failure} from '../errors.ts'
 export interface DataFolder {
   root: string
   warehouse: string
-  history: string
-  previousHistory: string
+  /** Who holds it may read the warehouse, or write it. */
+  warehouseLock: string
+  /** The warehouse as it was before this version changed its tables. */
+  formerWarehouse: string
+  /** Copies of the warehouse that earlier versions made. */
+  formerCopies: string[]
   ledger: string
   releases: string
   current: string
@@ -30,8 +34,9 @@ export function dataFolderAt(dataDir: string): DataFolder {
   return {
     root,
     warehouse: join(root, 'warehouse.duckdb'),
-    history: join(root, 'history.duckdb'),
-    previousHistory: join(root, 'history.previous.duckdb'),
+    warehouseLock: join(root, 'warehouse.lock'),
+    formerWarehouse: join(root, 'warehouse.former.duckdb'),
+    formerCopies: ['history.duckdb', 'history.previous.duckdb'].map((name) => join(root, name)),
     ledger: join(root, 'ledger.sqlite'),
     releases: join(root, 'releases'),
     current: join(root, 'current'),

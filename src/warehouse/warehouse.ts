@@ -1,35 +1,107 @@
 import {randomUUID} from 'node:crypto'
-import {constants, copyFileSync, existsSync, renameSync, rmSync} from 'node:fs'
+import {constants, existsSync, renameSync, rmSync} from 'node:fs'
+import {copyFile} from 'node:fs/promises'
+import {setTimeout as delay} from 'node:timers/promises'
 import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.ts'
 import type {World} from '../types.ts'
+import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {type Database, type DatabaseOptions, openDatabase, quoteLiteral} from './database.ts'
+import {takeFileLock} from './file-lock.ts'
 import {loadMemoryMb} from './memory.ts'
 import {listPendingMigrations, migrate} from './migrate.ts'
 
+/** How the warehouse is opened for writing. */
+export interface WarehouseConfig {
+  /** What the engine may hold; the rest spills into the data folder. */
+  memoryMb?: number | undefined
+  /** How long it waits for those who read. */
+  maxWaitMinutes?: number
+}
+
+/** The warehouse, attached for writing as `warehouse` to an engine in memory. */
+export interface Warehouse extends Database {
+  /**
+   * Closes the file as long as `work` takes, so that others may read it; tables in memory stay.
+   *
+   * @throws LockedError `WAREHOUSE_LOCKED` when others still read it after the longest wait
+   */
+  closedWhile<T>(work: () => Promise<T>): Promise<T>
+}
+
+/** Who only reads waits so long for a settle that is under way. */
+const MAX_WAIT_MINUTES = 10
+
 /**
- * Opens the warehouse for writing, attached as `warehouse`, and brings its tables up to date. A write-ahead log that
- * cannot be replayed is set aside, never deleted: what it held was not acknowledged as released, and is walked again.
+ * Opens the warehouse for writing, and brings its tables up to date. Nobody else reads it meanwhile; who reads it already is
+ * waited for. A write-ahead log that cannot be replayed is set aside, never deleted: what it held is on the tapes.
  *
- * @param memoryMb what the engine may hold; the rest spills into the data folder
- * @throws LockedError `WAREHOUSE_LOCKED` when another process has it open
- * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when only its copy is there
+ * @throws LockedError `WAREHOUSE_LOCKED` when others have it open after the longest wait
+ * @throws UnexpectedError `WAREHOUSE_UNREADABLE` when the file does not open, `WAREHOUSE_MISSING` when it is lost
  */
 export async function openWarehouse(
   folder: DataFolder,
   world?: Pick<World, 'log' | 'realClock'>,
-  memoryMb?: number,
-): Promise<Database> {
-  requirePresent(folder)
-  const db = await attachWarehouse(folder, world)
-  try {
-    rmSync(folder.spill, {recursive: true, force: true})
-    await prepareLoad(db, folder, memoryMb)
-    return db
-  } catch (error) {
+  {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
+): Promise<Warehouse> {
+  const isNew = !hasWarehouse(folder)
+  // One thread: the walk works beside it, and what is applied is copied more than computed.
+  const db = await openDatabase({threads: 1})
+  let lock: Disposable | undefined
+  const open = async () => {
+    lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+    await attachWarehouse(db, folder, maxWaitMinutes, world)
+  }
+  const letGo = async () => {
+    await db.run('checkpoint warehouse; detach warehouse')
+    lock?.[Symbol.dispose]()
+    lock = undefined
+  }
+  const dispose = async () => {
     await db[Symbol.asyncDispose]()
+    lock?.[Symbol.dispose]()
+  }
+  try {
+    await open()
+    rmSync(folder.spill, {recursive: true, force: true})
+    if (!isNew && (await listPendingMigrations(db, 'warehouse')).length > 0) {
+      await db.run('checkpoint warehouse; detach warehouse')
+      await keepFormer(folder)
+      await attachWarehouse(db, folder, maxWaitMinutes, world)
+    }
+    await prepareLoad(db, folder, memoryMb)
+  } catch (error) {
+    await dispose()
     throw error
   }
+  return {
+    ...db,
+    async closedWhile(work) {
+      await letGo()
+      try {
+        return await work()
+      } finally {
+        await open()
+      }
+    },
+    [Symbol.asyncDispose]: dispose,
+  }
+}
+
+/**
+ * Makes sure that a data folder's warehouse is not written as long as this is held, or with `write` not read either.
+ *
+ * @throws LockedError `WAREHOUSE_LOCKED`
+ */
+export async function lockWarehouse(
+  {warehouse, warehouseLock}: DataFolder,
+  mode: 'read' | 'write',
+  maxWaitMinutes: number = MAX_WAIT_MINUTES,
+): Promise<Disposable> {
+  const lock = await takeFileLock(warehouseLock, mode, maxWaitMinutes * 60_000)
+  if (lock) return lock
+  const others = mode === 'write' ? 'reading or writing' : 'writing'
+  throw createLocked(`File '${warehouse}': others were ${others} it for ${maxWaitMinutes} minutes.`)
 }
 
 /** Sets what the engine may do while it loads, and brings the tables up to date. */
@@ -38,7 +110,7 @@ export async function prepareLoad(
   {spill}: DataFolder,
   memoryMb: number = loadMemoryMb(),
 ): Promise<void> {
-  // To pack texts costs as much as all else of an apply: only the copy that is read has them packed.
+  // To pack texts costs as much as all else of an apply.
   await db.run(
     `set temp_directory = ${quoteLiteral(spill)}; set memory_limit = '${memoryMb}MB';
      set checkpoint_threshold = '1GB'; set disabled_compression_methods = 'fsst'`,
@@ -47,42 +119,78 @@ export async function prepareLoad(
 }
 
 /**
- * Makes sure that a warehouse is there, or never was: a new one in place of one that is lost would take its copies with
- * it, which follow the warehouse.
+ * Makes sure that a warehouse is there, or never was: a new one in place of one that is lost would begin history anew.
  *
  * @throws UnexpectedError `WAREHOUSE_MISSING`
  */
-export function requirePresent({warehouse, history, previousHistory}: DataFolder): void {
-  const copy = [history, previousHistory].find((file) => existsSync(file))
-  if (existsSync(warehouse) || copy === undefined) return
+function requirePresent({warehouse, tapes, formerCopies}: DataFolder): void {
+  const witness = [tapes, ...formerCopies].find((path) => existsSync(path))
+  if (existsSync(warehouse) || witness === undefined) return
   throw new UnexpectedError({
     code: 'WAREHOUSE_MISSING',
-    problem: `File '${warehouse}' is not there, and its copy '${copy}' is: expected both, or none in a new data folder.`,
+    problem: `File '${warehouse}' is not there, and '${witness}' is: expected both, or none in a new data folder.`,
     kept: 'Nothing was changed.',
-    next: 'Run `loantape restore`: it brings back the last good copy, and the next sync walks what came since.',
+    next: 'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes. Where tapes are missing, bring the file back from a backup first.',
   })
 }
 
-async function attachWarehouse(
-  folder: DataFolder,
-  world?: Pick<World, 'log' | 'realClock'>,
-): Promise<Database> {
-  // One thread: the walk works beside it, and what is applied is copied more than computed.
-  const options = {attach: [{path: folder.warehouse, alias: 'warehouse'}], threads: 1}
-  const log = `${folder.warehouse}.wal`
+/** Whether anything was ever stored here; throws as {@link requirePresent} does. */
+export function hasWarehouse(folder: DataFolder): boolean {
+  requirePresent(folder)
+  return existsSync(folder.warehouse)
+}
+
+/** What the warehouse was before this version changes its tables; it stays until something was settled after. */
+async function keepFormer({warehouse, formerWarehouse}: DataFolder): Promise<void> {
+  if (existsSync(formerWarehouse)) return
+  const temporary = `${formerWarehouse}.tmp`
   try {
-    return await openDatabase(options)
+    await copyFile(warehouse, temporary, constants.COPYFILE_FICLONE)
+  } catch (error) {
+    rmSync(temporary, {force: true})
+    throw error
+  }
+  moveIntoPlace(temporary, formerWarehouse)
+}
+
+/** Removes what is kept of an earlier version: its warehouse, and the copies of it that it read. */
+export function removeFormer({formerWarehouse, formerCopies}: DataFolder): void {
+  for (const path of [formerWarehouse, ...formerCopies]) rmSync(path, {force: true})
+}
+
+/** How often a file is tried that a stranger has open. */
+const TRY_MS = 100
+
+async function attachWarehouse(
+  db: Database,
+  {warehouse}: DataFolder,
+  maxWaitMinutes: number,
+  world?: Pick<World, 'log' | 'realClock'>,
+): Promise<void> {
+  const until = performance.now() + maxWaitMinutes * 60_000
+  const attach = async (): Promise<void> => {
+    try {
+      await db.run(`attach ${quoteLiteral(warehouse)} as warehouse`)
+    } catch (error) {
+      if (!IS_LOCKED.test(messageOf(error)) || performance.now() >= until) throw error
+      await delay(TRY_MS)
+      await attach()
+    }
+  }
+  const log = `${warehouse}.wal`
+  try {
+    return await attach()
   } catch (error) {
     if (!existsSync(log) || !/replaying WAL/i.test(messageOf(error))) {
-      throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
+      throw describeOpenFailure(warehouse, error)
     }
     const aside = setAside(log, world?.realClock.now() ?? Date.now())
     world?.log.warn({file: aside, reason: messageOf(error)}, 'a damaged write-ahead log was set aside')
   }
   try {
-    return await openDatabase(options)
+    await attach()
   } catch (error) {
-    throw describeOpenFailure(folder.warehouse, error, WAREHOUSE_NEXT)
+    throw describeOpenFailure(warehouse, error)
   }
 }
 
@@ -94,21 +202,17 @@ export function setAside(path: string, now: number): string {
   return aside
 }
 
-/** What to do about a copy of the warehouse that is damaged. */
-export const HISTORY_NEXT =
-  'Remove history.duckdb and run `loantape sync`, which copies it from the warehouse anew.'
-
 /**
- * Opens the last good copy of the warehouse, attached read-only as `history`. One that an earlier version wrote is read
+ * Opens the warehouse for reading, attached as `history`; nobody writes it meanwhile. One that an earlier version wrote is read
  * through a copy brought up to date; the next sync renews the file itself.
  *
- * @throws UnexpectedError `HISTORY_MISSING` when no walk has been completed yet
+ * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
  */
 export async function openHistory(
   folder: DataFolder,
-  options: {attach?: {path: string; alias: string}[]; searchPath?: string; threads?: number} = {},
+  options: Pick<DatabaseOptions, 'searchPath'> = {},
 ): Promise<Database> {
-  if (!existsSync(folder.history)) {
+  if (!hasWarehouse(folder)) {
     throw new UnexpectedError({
       code: 'HISTORY_MISSING',
       problem: `No history in '${folder.root}': no walk has been completed there yet.`,
@@ -116,21 +220,29 @@ export async function openHistory(
       next: 'Run `loantape sync` first, or name another folder with --data.',
     })
   }
-  const open = (path: string) => openReadable(path, options)
+  const lock = await lockWarehouse(folder, 'read')
   try {
-    return (await open(folder.history)) ?? (await withMigratedCopy(folder.history, open))
+    const open = (path: string) => openReadable(path, options)
+    const db = (await open(folder.warehouse)) ?? (await withMigratedCopy(folder, open))
+    return {
+      ...db,
+      async [Symbol.asyncDispose]() {
+        await db[Symbol.asyncDispose]()
+        lock[Symbol.dispose]()
+      },
+    }
   } catch (error) {
-    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.history, error, HISTORY_NEXT)
+    lock[Symbol.dispose]()
+    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
   }
 }
 
 /** The database attached as `history`; undefined when it has not had every migration. */
 async function openReadable(
   path: string,
-  options: {attach?: {path: string; alias: string}[]; searchPath?: string; threads?: number},
+  options: Pick<DatabaseOptions, 'searchPath'>,
 ): Promise<Database | undefined> {
-  const attach = [{path, alias: 'history', readOnly: true}, ...(options.attach ?? [])]
-  const db = await openDatabase({...options, attach})
+  const db = await openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
   let isReadable = false
   try {
     isReadable = (await listPendingMigrations(db, 'history')).length === 0
@@ -140,14 +252,14 @@ async function openReadable(
   return isReadable ? db : undefined
 }
 
-/** Opens a copy that has had every migration; the file itself may be swapped by a sync meanwhile. */
+/** Opens a copy that has had every migration. */
 async function withMigratedCopy(
-  path: string,
+  folder: DataFolder,
   open: (path: string) => Promise<Database | undefined>,
 ): Promise<Database> {
-  const copy = `${path}.migrated-${randomUUID()}`
+  const copy = `${folder.warehouse}.migrated-${randomUUID()}`
   try {
-    await migrateCopy(path, copy)
+    await copyHistory(folder, copy)
     const db = await open(copy)
     if (!db) throw new Error('a migrated copy lacks migrations')
     return db
@@ -157,32 +269,46 @@ async function withMigratedCopy(
   }
 }
 
-async function migrateCopy(path: string, copy: string): Promise<void> {
-  copyFileSync(path, copy, constants.COPYFILE_FICLONE)
+/** Copies the file of a warehouse that is open for reading, and brings the copy up to date. */
+export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
+  for (const end of ['', '.wal']) {
+    if (existsSync(`${warehouse}${end}`)) {
+      await copyFile(`${warehouse}${end}`, `${copy}${end}`, constants.COPYFILE_FICLONE)
+    }
+  }
   await using db = await openDatabase({attach: [{path: copy, alias: 'history'}]})
   await migrate(db, 'history')
 }
 
 const WAREHOUSE_NEXT =
-  'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes and sets this file aside. Where tapes are missing, `loantape restore` brings back the last good copy.'
+  'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes and sets this file aside. Where tapes are missing, bring the file back from a backup first.'
 
-function describeOpenFailure(path: string, error: unknown, next: string): Error {
+function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
-  if (/could not set lock|conflicting lock/i.test(words)) {
+  if (IS_LOCKED.test(words)) {
     const holder = /PID (\d+)/.exec(words)?.[1]
-    return new LockedError({
-      code: 'WAREHOUSE_LOCKED',
-      problem: `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
-      kept: 'Nothing was changed.',
-      next: 'Wait for that process to end, or stop it, then run again.',
-      cause: error,
-    })
+    return createLocked(
+      `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
+      error,
+    )
   }
   return new UnexpectedError({
     code: 'WAREHOUSE_UNREADABLE',
     problem: `File '${path}' does not open: ${words.split('\n')[0]}.`,
     kept: 'The file was not changed; releases and exports are separate files and stay as they are.',
-    next,
+    next: WAREHOUSE_NEXT,
     cause: error,
+  })
+}
+
+const IS_LOCKED = /could not set lock|conflicting lock/i
+
+function createLocked(problem: string, cause?: unknown): LockedError {
+  return new LockedError({
+    code: 'WAREHOUSE_LOCKED',
+    problem,
+    kept: 'What was read is on its tape; nothing else was changed.',
+    next: 'Wait for that process to end, or stop it, then run again.',
+    cause,
   })
 }

@@ -163,7 +163,7 @@ test.concurrent("no other command puts data into a demo's folder", async () => {
     'run nightly',
     'serve',
     'events apply',
-    'restore --force',
+    'restore somewhere',
     'quarantine replay',
     'period close 2026-01',
     'export xero --period 2026-01',

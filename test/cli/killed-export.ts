@@ -1,7 +1,7 @@
 /** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`. */
 import {createCli} from '../../src/cli/context.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
-import {exportRelease} from '../../src/pipeline.ts'
 
 const cli = createCli({
   env: {...process.env, KILL_STEP: undefined},

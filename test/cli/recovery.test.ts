@@ -1,4 +1,4 @@
-import {cpSync, mkdirSync, writeFileSync} from 'node:fs'
+import {cpSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
@@ -22,10 +22,11 @@ const FUNDED = 21_000_020n
 
 let books: Books
 
-/** On January 31 all deals are funded and booked; what brings history back knows January 30. */
+/** On January 31 all deals are funded and booked; what is brought back knows January 30. */
 beforeEach(async () => {
   books = openBooks()
   await books.walk('2026-01-30', inStatus('draft'))
+  cpSync(books.folder.warehouse, savedOf(books))
 })
 
 afterEach(() => books[Symbol.dispose]())
@@ -36,10 +37,11 @@ const run = (args: string, day: string, root = books.folder.root): Promise<Ended
 /** Cents by account of everything ever handed out to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
-/** Loses both databases; `restore` brings January 30 back. */
-async function loseJanuary31(): Promise<void> {
-  for (const file of [books.folder.warehouse, books.folder.history]) writeFileSync(file, 'damaged')
-  expect(readJson(await run('restore', '2026-02-01'))).toMatchObject({from: books.folder.previousHistory})
+const savedOf = ({folder}: Books) => join(folder.root, '../warehouse of January 30')
+
+/** Loses the warehouse and the tapes; what was saved on January 30 is put in its place. */
+function loseJanuary31(): void {
+  cpSync(savedOf(books), books.folder.warehouse)
 }
 
 async function fundAndExport(): Promise<void> {
@@ -57,7 +59,7 @@ async function expectRefused(args: string, day: string): Promise<void> {
 
 test('deals that were booked before a recovery are not booked again after it, and a true-up brings both together', async () => {
   await fundAndExport()
-  await loseJanuary31()
+  loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
   for (const args of [
     'export xero --period 2026-02',
@@ -95,7 +97,7 @@ test('deals that were booked before a recovery are not booked again after it, an
 
 test('what became another amount, or was never funded, after a recovery is handed out by deal and account', async () => {
   await fundAndExport()
-  await loseJanuary31()
+  loseJanuary31()
   const changes = {d1: {loan_amount: 1300.01}, d2: {status: 'approved'}}
   await books.walk('2026-02-01', inStatus('funded', changes))
   const [d1, d2] = [{deal_id: 'd1'}, {deal_id: 'd2'}]
@@ -139,7 +141,7 @@ test.each([
   mkdirSync(folder.exports, {recursive: true})
   const take: Record<string, () => Promise<void> | void> = {
     run: fundAndExport,
-    history: () => cpSync(folder.history, copy.history),
+    history: () => cpSync(folder.warehouse, copy.warehouse),
     exports: () => cpSync(folder.exports, copy.exports, {recursive: true}),
     ledger: () => {
       using ledger = openLedger(folder.ledger)
@@ -148,7 +150,6 @@ test.each([
   }
   for (const step of steps) await take[step]?.()
   cpSync(join(folder.root, 'accounting.json'), join(copy.root, 'accounting.json'))
-  expect((await run('restore', '2026-02-01', copy.root)).code).toBe(0)
   using later = openBooks(copy)
   await later.walk('2026-02-01', inStatus('funded'))
   const exported = await run('export xero --period 2026-02', '2026-02-02', later.folder.root)
@@ -159,7 +160,7 @@ test.each([
 test('a month that was closed before a recovery and never issued is issued as it was closed, and what differs follows', async () => {
   await books.walk('2026-01-31', inStatus('funded'))
   expect(readJson(await run('period close 2026-01', '2026-02-01'))).toMatchObject({outcome: 'closed'})
-  await loseJanuary31()
+  loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded', {d1: {loan_amount: 1300.01}}))
   await expectRefused('export xero --period 2026-01', '2026-02-02')
   expect((await run('period true-up --issue', '2026-02-02')).code).toBe(0)
@@ -175,7 +176,7 @@ test('batches of an earlier version, which do not say what they were made from, 
     using ledger = openLedger(books.folder.ledger)
     ledger.db.exec('update journal_batch set history_id = null')
   }
-  await loseJanuary31()
+  loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
   const failure = readFailure(await run('period close 2026-01', '2026-02-02'))
   expect(failure).toMatchObject({code: 'PERIOD_ISSUED', exitCode: 2})

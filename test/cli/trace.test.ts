@@ -2,9 +2,9 @@ import {createHash} from 'node:crypto'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {storeEvent} from '../../src/ledger/webhook-events.ts'
-import {applyEvents} from '../../src/pipeline/events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import type {Trace} from '../../src/pipeline/trace.ts'
+import {applyEvents} from '../../src/pipeline.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`

@@ -81,15 +81,10 @@ test("the guide's own model and check are built, checked and released", async ()
     writeFileSync(join(sqlDir, file), sql ?? '')
   }
   const config = {...lab.config, sqlDir}
-  const scratch = await buildRelease(
-    lab.folder,
-    config,
-    {select: 'risk.watch_list'},
-    lab.createWorld(LAST_NIGHT),
-  )
+  const scratch = await buildRelease(config, {select: 'risk.watch_list'}, lab.createWorld(LAST_NIGHT))
   expect(scratch.models.map(({name}) => name)).toEqual(['risk.watch_list'])
   expect(scratch.models[0]?.rows).toBeGreaterThan(0)
-  const {release_id} = await buildRelease(lab.folder, config, {}, lab.createWorld(LAST_NIGHT))
+  const {release_id} = await buildRelease(config, {}, lab.createWorld(LAST_NIGHT))
   const {manifest} = requireRelease(lab.folder, release_id)
   expect(manifest.tables.map(({name}) => name)).toContain('risk.watch_list')
 })

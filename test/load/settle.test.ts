@@ -4,7 +4,6 @@ import {appendRates} from '../../src/load/rates.ts'
 import {readHistoryId} from '../../src/release/moment.ts'
 import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import type {Database} from '../../src/warehouse/database.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openHistory, openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
@@ -46,7 +45,6 @@ test('a release is named by the last settle it knows of', async () => {
     await using db = await openWarehouse(data.folder)
     await walkAmount(db, '2026-02-02', 100)
     await walkAmount(db, '2026-02-03', 100)
-    await refreshHistory(db, data.folder)
   }
   await using db = await openHistory(data.folder)
   const ids = await db.all(anyRow, 'select history_id from history.raw.settle order by seq')

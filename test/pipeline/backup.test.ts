@@ -9,8 +9,7 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {backUp, backUpDated} from '../../src/pipeline/backup.ts'
-import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import {backUp, backUpDated, restoreBackup} from '../../src/pipeline/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -36,8 +35,7 @@ function readFiles(root: string): Map<string, Buffer> {
   return new Map(paths.map((path) => [path.slice(root.length + 1), readFileSync(path)]))
 }
 
-const restore = (backup: string) =>
-  restoreWarehouse(lab.config, {isForced: false, backup}, lab.createWorld(DAY_2))
+const restore = (backup: string) => restoreBackup(lab.config, backup)
 
 test('a backup brings everything back that cannot be built again, and the next night goes on from there', async () => {
   const config = {streams: 'deals,borrowers'}
@@ -51,7 +49,7 @@ test('a backup brings everything back that cannot be built again, and the next n
   expect(made).toMatchObject({outcome: 'backed_up', dir, tape_key: expect.stringMatching(/^[0-9a-f]{16}$/)})
   const kept = readFiles(dir)
   expect([...kept.keys()]).toEqual(
-    expect.arrayContaining(['history.duckdb', 'hash.key', 'ledger.sqlite', 'manifest.json']),
+    expect.arrayContaining(['warehouse.duckdb', 'hash.key', 'ledger.sqlite', 'manifest.json']),
   )
   const key = readFileSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', 'utf8').trim()
   for (const [path, bytes] of kept) expect(bytes.includes(key), path).toBe(false)
@@ -71,16 +69,16 @@ test('what was saved is checked before any of it is brought back', async () => {
   await lab.walk(DAY_1)
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
-  const history = join(dir, 'history.duckdb')
-  const whole = readFileSync(history)
-  appendFileSync(history, 'x')
+  const warehouse = join(dir, 'warehouse.duckdb')
+  const whole = readFileSync(warehouse)
+  appendFileSync(warehouse, 'x')
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
-  rmSync(history)
+  rmSync(warehouse)
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
-  writeFileSync(history, whole)
+  writeFileSync(warehouse, whole)
   const manifest = join(dir, 'manifest.json')
   const text = readFileSync(manifest, 'utf8')
-  writeFileSync(manifest, text.replace('"history.duckdb"', '"../../escaped"'))
+  writeFileSync(manifest, text.replace('"warehouse.duckdb"', '"../../escaped"'))
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
   writeFileSync(manifest, '{}')
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})

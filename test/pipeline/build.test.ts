@@ -1,5 +1,14 @@
 import {hash} from 'node:crypto'
-import {existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
@@ -8,6 +17,7 @@ import {openLedger} from '../../src/ledger/ledger.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
+import type {RunStep} from '../../src/run-steps.ts'
 import type {World} from '../../src/types.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
@@ -17,12 +27,16 @@ import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.t
 let lab: Lab
 /** The releases of three nights, by their day. */
 const nights = new Map<string, string>()
+/** The warehouse as it was before the last. */
+let beforeLast: string
 
 beforeAll(async () => {
   lab = await createLab()
+  beforeLast = join(lab.folder.root, '../before last')
   const {store} = lab.service
   store.insert(someDeals(20))
   for (const day of ['2026-02-02', '2026-02-03', '2026-02-05']) {
+    if (nights.size === 2) copyFileSync(lab.folder.warehouse, beforeLast)
     const {release_id} = await lab.sync(`${day}T23:30:00-05:00`)
     nights.set(day, String(release_id))
     store.insert([aDeal(20 + nights.size, {status: 'funded'})])
@@ -48,7 +62,7 @@ const build = (
   changes: Partial<World> = {},
 ): Promise<BuildResult> => {
   const world = lab.createWorld('2026-02-07T12:00:00-05:00')
-  return buildRelease(folder, config, request, {...world, ...changes})
+  return buildRelease({...config, dataDir: folder.root}, request, {...world, ...changes})
 }
 
 const plain = () => ({folder: lab.folder, config: lab.config})
@@ -89,17 +103,17 @@ test('the release of a past date is the one that was current that night, and bui
 
 test('a build that a sync overtakes leaves current where the sync put it', async () => {
   const folder = lab.copyFolder('overtaken')
-  const latest = `${folder.history}.latest`
-  renameSync(folder.history, latest)
-  renameSync(folder.previousHistory, folder.history)
-  // A build asks for the time when it has opened the history: that is when the sync ends.
-  const now = () => {
-    renameSync(latest, folder.history)
-    return Date.parse('2026-02-05T23:40:00-05:00')
+  const latest = `${folder.warehouse}.latest`
+  renameSync(folder.warehouse, latest)
+  copyFileSync(beforeLast, folder.warehouse)
+  rmSync(join(folder.releases, nights.get('2026-02-03') ?? ''), {recursive: true})
+  // The sync ends while the models of this build run.
+  const onStep = (step: RunStep) => {
+    if (step === 'models built') renameSync(latest, folder.warehouse)
   }
-  const result = await build({folder, config: lab.config}, {}, {clock: {now}})
+  const result = await build({folder, config: lab.config}, {}, {onStep})
   expect(result).toMatchObject({
-    outcome: 'unchanged',
+    outcome: 'released',
     release_id: nights.get('2026-02-03'),
     is_current: false,
   })

@@ -2,8 +2,8 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {findLearntRate} from '../../src/ledger/learnt-rate.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listWaitingEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
-import {applyEvents} from '../../src/pipeline/events.ts'
-import {buildPortfolio, syncDeals} from '../../src/pipeline.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {applyEvents, syncDeals} from '../../src/pipeline.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -33,7 +33,7 @@ const change = (id: string, fields: Parameters<typeof lab.service.store.update>[
   lab.service.store.update(id, fields)
 
 test('a deal an event names is looked at again; its version is appended at once and shown by the next release', async () => {
-  const {release_id} = await buildPortfolio(lab.config, {}, lab.createWorld(NOON))
+  const {release_id} = await buildRelease(lab.config, {}, lab.createWorld(NOON))
   change('deal_000002', {status: 'funded'})
   receive('deal_000002', 'deal_000003')
   expect(await applyEvents(lab.config, lab.createWorld(NOON))).toEqual({
@@ -50,7 +50,7 @@ test('a deal an event names is looked at again; its version is appended at once 
   expect(lab.currentReleaseId()).toBe(release_id)
   expect(countWaiting()).toBe(0)
 
-  await buildPortfolio(lab.config, {}, lab.createWorld(NOON))
+  await buildRelease(lab.config, {}, lab.createWorld(NOON))
   expect(await lab.query(`select deal_id from core.deal where status = 'funded'`)).toEqual([
     {deal_id: 'deal_000002'},
   ])
@@ -101,7 +101,7 @@ test('a day whose walk was applied after an event of the next day can be release
   const nextDay = '2026-06-03T16:00:00Z'
   await applyEvents(lab.config, lab.createWorld(nextDay))
   await lab.sync(nextDay)
-  const {release_id} = await buildPortfolio(lab.config, {asOf: '2026-06-02'}, lab.createWorld(nextDay))
+  const {release_id} = await buildRelease(lab.config, {asOf: '2026-06-02'}, lab.createWorld(nextDay))
   expect(await lab.query('select amount from mart.portfolio_summary')).toEqual([{amount: '1800000.00'}])
   expect(await lab.query('select amount from mart.portfolio_summary', release_id)).toEqual([
     {amount: '1750000.00'},

@@ -7,10 +7,10 @@ import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
 import {reissueBatch} from '../../src/pipeline/journal-export.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {listPeriods} from '../../src/pipeline/period-list.ts'
-import {exportRelease} from '../../src/pipeline.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/run-steps.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
@@ -381,7 +381,7 @@ test('tables of a closed period are those it was closed with', async () => {
 })
 
 test('what was known before something issued is not issued after it', async () => {
-  const early = books.folder.history
+  const early = books.folder.warehouse
   const copy = readFileSync(early)
   await walkOn('2026-01-25', 130)
   await books.export('xero', '2026-01', '2026-01-26')

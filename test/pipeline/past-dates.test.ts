@@ -58,7 +58,7 @@ test('a release built for a past day is, table by table, the one made on that da
   const world = lab.createWorld('2026-03-02T03:30:00Z')
   for (const [index, asOf] of days.entries()) {
     const request = {asOf, knownAt: '2026-12-31 00:00:00'}
-    const built = await buildRelease(lab.folder, {...lab.config, pastReleasesKept: 2}, request, world)
+    const built = await buildRelease({...lab.config, pastReleasesKept: 2}, request, world)
     const dir = made[index] ?? ''
     expect(built.dir).not.toBe(dir)
     const differences = await compareReleases(built.dir, dir)

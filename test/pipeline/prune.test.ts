@@ -6,7 +6,6 @@ import {openLedger} from '../../src/ledger/ledger.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {exportTables} from '../../src/pipeline/table-export.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -37,7 +36,6 @@ beforeAll(async () => {
       if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
       case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null
     from range(1, 6) as t(i)`)
-  await refreshHistory(db, lab.folder)
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())

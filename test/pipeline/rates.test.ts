@@ -4,11 +4,11 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {acquireLock} from '../../src/ledger/lock.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
 import {ingestRates, type RatesResult} from '../../src/pipeline/rates.ts'
-import {buildPortfolio} from '../../src/pipeline.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {verifyRates} from '../../src/warehouse/verify-history.ts'
+import {verifyWarehouse} from '../../src/warehouse/verify.ts'
 import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -73,7 +73,7 @@ test('what is new or changed is appended once, and what was known is not', async
     {seq: '4', rate_date: '2026-03-03', value: '4.30000000'},
     {seq: '5', rate_date: '2026-03-02', value: '4.31000000'},
   ])
-  expect(await verifyRates(lab.folder, '')).toEqual([])
+  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 0, faults: []})
 })
 
 test('the next build releases them, and a past date shows what was known then', async () => {
@@ -81,7 +81,7 @@ test('the next build releases them, and a past date shows what was known then', 
   await lab.walk('2026-03-02T23:30:00-05:00')
   writeCsv('2026-02-27,4.33', '2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
-  const first = await buildPortfolio(lab.config, {}, lab.createWorld(EVENING))
+  const first = await buildRelease(lab.config, {}, lab.createWorld(EVENING))
   expect(first.outcome).toBe('released')
   const daily = `select cast(day as varchar) as day, value from mart.rate_daily order by day desc limit 2`
   expect(await lab.query(daily)).toEqual([
@@ -95,7 +95,7 @@ test('the next build releases them, and a past date shows what was known then', 
     {day: '2026-03-03', value: '4.99000000'},
     {day: '2026-03-02', value: '4.99000000'},
   ])
-  const past = await buildPortfolio(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
+  const past = await buildRelease(lab.config, {asOf: '2026-03-02'}, lab.createWorld(NEXT_EVENING))
   expect(past).toMatchObject({outcome: 'unchanged', release_id: first.release_id})
 })
 

@@ -3,15 +3,15 @@ import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
+import {borrowerStream} from '../../src/contract/borrower-stream.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {listTapes} from '../../src/ledger/tapes.ts'
 import {storeEvent} from '../../src/ledger/webhook-events.ts'
+import {rebuildHead} from '../../src/load/head.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
-import {restoreWarehouse} from '../../src/pipeline/restore.ts'
 import {readTape} from '../../src/pipeline/verify.ts'
 import type {Fault} from '../../src/service/faults.ts'
 import type {Database} from '../../src/warehouse/database.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
@@ -300,7 +300,7 @@ test('a quarantined borrower is replayed from what was sealed, and restored with
   expect(await lab.query(people)).toEqual([{links: '2', people: '1'}])
   const heads = 'from warehouse.raw.borrower_head order by link_id'
   const before = await inWarehouse((db) => db.all(anyRow, heads))
-  await restoreWarehouse(lab.config, {isForced: true}, world)
+  await inWarehouse((db) => rebuildHead(db, borrowerStream))
   expect(await inWarehouse((db) => db.all(anyRow, heads))).toEqual(before)
 })
 
@@ -485,7 +485,6 @@ test('a sync whose waiting ends amid lists ends well, and says so', async () => 
 async function inWarehouse<T>(work: (db: Database) => Promise<T>): Promise<T> {
   await using db = await openWarehouse(lab.folder)
   const result = await work(db)
-  await refreshHistory(db, lab.folder)
   return result
 }
 

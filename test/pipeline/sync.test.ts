@@ -53,7 +53,7 @@ test('a value that its own page says again is confirmed that day, and releases o
     {versions: '3'},
   ])
   const world = lab.createWorld('2026-03-11T03:30:00Z')
-  const {release_id} = await buildRelease(lab.folder, lab.config, {asOf: '2026-03-09'}, world)
+  const {release_id} = await buildRelease(lab.config, {asOf: '2026-03-09'}, world)
   await using db = await openRelease(requireRelease(lab.folder, release_id))
   expect(await db.all(anyRow, confirmed)).toEqual([{value_confirmed_on: '2026-02-02'}])
 })

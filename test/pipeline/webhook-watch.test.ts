@@ -2,7 +2,7 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openLedger} from '../../src/ledger/ledger.ts'
 import {findLastCoverage} from '../../src/ledger/webhook-coverage.ts'
 import {settleEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
-import {applyEvents} from '../../src/pipeline/events.ts'
+import {applyEvents} from '../../src/pipeline.ts'
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 

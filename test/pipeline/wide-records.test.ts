@@ -35,7 +35,7 @@ test('records of 30 KB are loaded, also by a run that has not read them itself',
   }
   const config = parseConfig(env, {readFile: () => ''})
   const now = '2026-02-02T23:30:00-05:00'
-  for (const stopAt of ['walk certified', 'history refreshed'] as const) {
+  for (const stopAt of ['walk certified', 'changes applied'] as const) {
     await expect(syncDeals(config, {}, createQuickWorld({now, stopAt}))).rejects.toThrow(Stopped)
   }
   expect(server.requests).toHaveLength(DEALS / PAGE_SIZE)

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict'
-import {existsSync, writeFileSync} from 'node:fs'
+import {copyFileSync, existsSync} from 'node:fs'
 import fc from 'fast-check'
 import {addDays} from '../../src/clock.ts'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
@@ -10,7 +10,6 @@ import {listClosedPeriods} from '../../src/ledger/periods.ts'
 import {parseCents} from '../../src/money.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {readPeriodRange} from '../../src/pipeline/period-span.ts'
-import {restoreWarehouse} from '../../src/pipeline/restore.ts'
 import {trueUp} from '../../src/pipeline/true-up.ts'
 import type {JournalLine, WireRecord} from '../../src/types.ts'
 import {type Books, openBooks, sumByAccount} from '../support/books.ts'
@@ -67,7 +66,10 @@ const step: fc.Arbitrary<Step> = fc.oneof(
 const DAYS_BETWEEN = 13
 
 async function take(books: Books, one: Step, day: string): Promise<void> {
-  if (one.do === 'walk') return await books.walk(day, one.deals)
+  if (one.do === 'walk') {
+    copyFileSync(books.folder.warehouse, `${books.folder.warehouse}.before`)
+    return await books.walk(day, one.deals)
+  }
   if (one.do === 'learn') return await books.learnLate(addDays(day, -one.back), day, one.deal, one.amount)
   if (one.do === 'map' || one.do === 'remap') {
     const [any, bridge] = one.codes
@@ -89,10 +91,10 @@ async function take(books: Books, one: Step, day: string): Promise<void> {
 }
 
 async function recover(books: Books, {truesUp}: {truesUp: boolean}, day: string): Promise<void> {
-  const {warehouse, history, previousHistory} = books.folder
-  if (!existsSync(previousHistory)) return
-  for (const file of [warehouse, history]) writeFileSync(file, 'damaged')
-  await restoreWarehouse(books.config, {isForced: false}, books.at(day))
+  const {warehouse} = books.folder
+  const saved = `${warehouse}.before`
+  if (!existsSync(saved)) return
+  copyFileSync(saved, warehouse)
   await books.walk(addDays(day, 1), {a: {status: 'funded'}, c: {status: 'funded'}})
   if (truesUp) await trueUp(books.config, {isIssued: true, why: null}, books.at(addDays(day, 1)))
 }

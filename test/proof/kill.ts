@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict'
 import {fileURLToPath} from 'node:url'
-import {exportRelease, type SyncResult, syncDeals} from '../../src/pipeline.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
+import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
 import {RUN_STEPS} from '../../src/run-steps.ts'
 import {linkPortfolio} from '../../src/service/linked-portfolio.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'

@@ -3,7 +3,8 @@
  * reaches `KILL_STEP`. It says `ready` when nothing but the run is left to do.
  */
 import {createCli} from '../../src/cli/context.ts'
-import {exportRelease, syncDeals} from '../../src/pipeline.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
+import {syncDeals} from '../../src/pipeline.ts'
 import type {World} from '../../src/types.ts'
 
 const {KILL_STEP, KILL_NTH = '1'} = process.env

@@ -126,7 +126,7 @@ type Heads = Awaited<ReturnType<typeof readHeads>>
 async function prepare(lab: Lab): Promise<{pages: number; requests: number; before: Heads; after: Heads}> {
   const {store} = lab.service
   store.insert(someDeals(28))
-  await untilStopped(sync(lab, lab.folder, DAY_1, 'history refreshed'))
+  await untilStopped(sync(lab, lab.folder, DAY_1, 'changes applied'))
   store.insert([aDeal(29)])
   store.update('deal_000003', {loanAmountCents: 400_000_01n})
   store.update('deal_000015', {status: 'funded', propertyValueCents: 600_000_00n})

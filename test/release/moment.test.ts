@@ -1,7 +1,6 @@
 import {afterAll, afterEach, beforeAll, beforeEach, describe, expect, test} from 'vitest'
 import {readSourceBridge, resolveMoment} from '../../src/release/moment.ts'
 import type {Database} from '../../src/warehouse/database.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openHistory, openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -28,7 +27,6 @@ async function withHistory<T>(walks: readonly WalkSpec[], read: (db: Database) =
   {
     await using warehouse = await openWarehouse(data.folder)
     for (const spec of walks) await walk(warehouse, spec)
-    await refreshHistory(warehouse, data.folder)
   }
   await using db = await openHistory(data.folder)
   return await read(db)
@@ -85,7 +83,6 @@ test('a refused walk does not move the moment', async () => {
   await using warehouse = await openWarehouse(data.folder)
   await walk(warehouse, {at: DAY_1, pages: same})
   await stageWalk(warehouse, {at: DAY_2, pages: changed})
-  await refreshHistory(warehouse, data.folder)
   await using db = await openHistory(data.folder)
   expect(await resolveMoment(db, {}, TODAY)).toMatchObject({asOf: '2026-02-02'})
 })
@@ -99,7 +96,6 @@ describe('after one walk', () => {
     {
       await using warehouse = await openWarehouse(once.folder)
       await walk(warehouse, {at: DAY_1, pages: same})
-      await refreshHistory(warehouse, once.folder)
     }
     db = await openHistory(once.folder)
   })

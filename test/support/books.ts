@@ -10,15 +10,14 @@ import {findJournalProfile} from '../../src/export/journal-profiles.ts'
 import {settle} from '../../src/load/settle.ts'
 import {parseCents} from '../../src/money.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
 import {readJournal} from '../../src/pipeline/journal-read.ts'
 import {readPeriodSpan} from '../../src/pipeline/period-span.ts'
-import {exportRelease} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import type {JournalLine, WireRecord, World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {quoteLiteral} from '../../src/warehouse/database.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createWorldAt} from './data.ts'
 import {aRecord} from './record.ts'
@@ -79,7 +78,7 @@ export function openBooks(copied?: Books | DataFolder): Books {
   }
   const journalOf: Books['readJournal'] = async (period, day) => {
     const span = await readPeriodSpan(folder, config, period, at(day))
-    const built = await buildRelease(folder, config, {asOf: span.asOf}, at(day))
+    const built = await buildRelease(config, {asOf: span.asOf}, at(day))
     return await readJournal(requireRelease(folder, built.release_id), period)
   }
   return {
@@ -91,7 +90,6 @@ export function openBooks(copied?: Books | DataFolder): Books {
       await using db = await openWarehouse(folder)
       const records = Object.entries(deals).map(([id, fields]) => aRecord({id, ...fields}))
       await walk(db, {at: `${day}T23:30:00Z`, pages: [records]})
-      await refreshHistory(db, folder)
     },
     async learnLate(day, today, dealId, amount, program) {
       await using db = await openWarehouse(folder)
@@ -114,7 +112,6 @@ export function openBooks(copied?: Books | DataFolder): Books {
           [recordedAt],
         ),
       )
-      await refreshHistory(db, folder)
     },
     map(mapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))

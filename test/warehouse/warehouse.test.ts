@@ -3,14 +3,14 @@ import {hash} from 'node:crypto'
 import {once} from 'node:events'
 import {existsSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {setTimeout as delay} from 'node:timers/promises'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {listColumns} from '../../src/load/stream-tables.ts'
 import {type Database, openDatabase} from '../../src/warehouse/database.ts'
-import {refreshHistory} from '../../src/warehouse/history.ts'
 import {MIGRATIONS_DIR} from '../../src/warehouse/migrate.ts'
 import {readSetting, writeSetting} from '../../src/warehouse/settings.ts'
-import {openHistory, openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {openHistory, openWarehouse, removeFormer} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -106,12 +106,12 @@ test('reading the history before the first walk says what to do', async () => {
   const refusal = await failureOf(openHistory(data.folder))
   expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
   expect(refusal.message).toContain('loantape sync')
-  expect(existsSync(data.folder.history)).toBe(false)
+  expect(existsSync(data.folder.warehouse)).toBe(false)
 })
 
 /** A history as a version wrote it that knew no migration, the first one included. */
 async function writeEarlierHistory(rows: string): Promise<void> {
-  await using db = await openDatabase({attach: [{path: data.folder.history, alias: 'history'}]})
+  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
   await db.run(
     `create table history.main.migration (name varchar not null, sha256 varchar not null); ${rows}`,
   )
@@ -119,14 +119,14 @@ async function writeEarlierHistory(rows: string): Promise<void> {
 
 test('a history that an earlier version wrote is read with the tables of this one, and stays as it is', async () => {
   await writeEarlierHistory('create table history.main.kept as select 7 as value')
-  const before = readFileSync(data.folder.history)
+  const before = readFileSync(data.folder.warehouse)
   await using history = await openHistory(data.folder)
   expect(await history.all(anyRow, 'select count(*) as deals from history.raw.deal_version')).toEqual([
     {deals: '0'},
   ])
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
-  expect(readFileSync(data.folder.history).equals(before)).toBe(true)
-  expect(readdirSync(data.folder.root)).toEqual(['history.duckdb'])
+  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
+  expect(readdirSync(data.folder.root).filter((name) => name.includes('migrated'))).toEqual([])
 })
 
 test('a walk that an earlier version left unfinished is given up, and what it had stored with it', async () => {
@@ -199,62 +199,85 @@ test('a history of a later version is refused by name', async () => {
 })
 
 test('a database that is no history is refused', async () => {
-  await using db = await openDatabase({attach: [{path: data.folder.history, alias: 'other'}]})
+  await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'other'}]})
   await db.run('create table other.main.thesis as select 1 as year')
   await db[Symbol.asyncDispose]()
   expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })
 
-async function storeSetting(db: Database, value: string): Promise<void> {
-  await writeSetting(db, 'envelope', value)
-  await refreshHistory(db, data.folder)
-}
-
 const ENVELOPE = `select value from history.raw.setting where name = 'envelope'`
 
-test('the history is a copy of what is stored, and cannot be written', async () => {
-  await using db = await openWarehouse(data.folder)
-  await storeSetting(db, 'first')
+test('who reads the history cannot write it', async () => {
+  {
+    await using db = await openWarehouse(data.folder)
+    await writeSetting(db, 'envelope', 'first')
+  }
   await using history = await openHistory(data.folder)
   expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
   await expect(history.run('delete from history.raw.setting')).rejects.toThrow(/read-only/)
 })
 
-test('a refreshed history is swapped in and the one from before the run is kept, however often the run refreshes', async () => {
+test('while the source is asked the history can be read, by many at once; what was read stays on the stage', async () => {
+  await using db = await openWarehouse(data.folder)
+  await writeSetting(db, 'envelope', 'first')
+  await db.run('create temp table staged as select 7 as value')
+  await db.closedWhile(async () => {
+    await using one = await openHistory(data.folder)
+    await using other = await openHistory(data.folder)
+    for (const reader of [one, other]) expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+    await db.run('insert into staged values (8)')
+  })
+  await writeSetting(db, 'envelope', 'second')
+  expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
+})
+
+test('who writes waits for those who read, lets nobody in before, and who waited reads what was written', async () => {
+  const told: string[] = []
   {
     await using db = await openWarehouse(data.folder)
-    await storeSetting(db, 'first')
+    await writeSetting(db, 'envelope', 'first')
   }
-  await using db = await openWarehouse(data.folder)
-  await storeSetting(db, 'deals of the second')
-  await storeSetting(db, 'second')
-  await using history = await openDatabase({
-    attach: [
-      {path: data.folder.history, alias: 'history', readOnly: true},
-      {path: data.folder.previousHistory, alias: 'previous', readOnly: true},
-    ],
+  const reader = await openHistory(data.folder)
+  const writing = openWarehouse(data.folder).then(async (db) => {
+    told.push('writes')
+    await writeSetting(db, 'envelope', 'second')
+    await db[Symbol.asyncDispose]()
   })
-  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'second'}])
-  expect(await history.all(anyRow, ENVELOPE.replace('history', 'previous'))).toEqual([{value: 'first'}])
-  expect(readdirSync(data.folder.root).filter((name) => name.includes('tmp'))).toEqual([])
+  await delay(50)
+  const later = openHistory(data.folder).then(async (db) => {
+    told.push('reads')
+    const rows = await db.all(anyRow, ENVELOPE)
+    await db[Symbol.asyncDispose]()
+    return rows
+  })
+  await delay(50)
+  expect(told).toEqual([])
+  await reader[Symbol.asyncDispose]()
+  expect(await later).toEqual([{value: 'second'}])
+  await writing
+  expect(told).toEqual(['writes', 'reads'])
 })
 
-test('who reads the history while it is refreshed goes on reading what it opened', async () => {
-  await using db = await openWarehouse(data.folder)
-  await storeSetting(db, 'first')
-  await using reader = await openHistory(data.folder)
-  await storeSetting(db, 'second')
-  await storeSetting(db, 'third')
-  expect(await reader.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+test('who waits for readers too long is refused, and what it has in memory is kept', async () => {
+  await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+  await using _reader = await openHistory(data.folder)
+  const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
+  expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
+  expect(refusal.message).toContain('reading or writing')
 })
 
-test('what a refresh that died left behind does not disturb the next', async () => {
-  await using db = await openWarehouse(data.folder)
-  writeFileSync(`${data.folder.history}.tmp`, 'torn')
-  writeFileSync(`${data.folder.history}.tmp.wal`, 'torn')
-  await storeSetting(db, 'first')
-  await using history = await openHistory(data.folder)
-  expect(await history.all(anyRow, ENVELOPE)).toEqual([{value: 'first'}])
+test('the warehouse of an earlier version is kept until something was settled, the first of them', async () => {
+  await writeEarlierHistory('create table history.main.kept as select 7 as value')
+  const before = readFileSync(data.folder.warehouse)
+  for (let time = 0; time < 2; time += 1) await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
+  expect(readFileSync(data.folder.formerWarehouse).equals(before)).toBe(true)
+  for (const copy of data.folder.formerCopies) writeFileSync(copy, 'of an earlier version')
+  removeFormer(data.folder)
+  expect(readdirSync(data.folder.root).sort()).toEqual([
+    'warehouse.duckdb',
+    'warehouse.lock',
+    'warehouse.lock.gate',
+  ])
 })
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/warehouse/database.ts')
@@ -278,7 +301,7 @@ async function holdFile(path: string): Promise<ChildProcess> {
 test('a warehouse that another process has open is refused with its pid', async () => {
   const holder = await holdFile(data.folder.warehouse)
   try {
-    const refusal = await failureOf(openWarehouse(data.folder))
+    const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
     expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
     expect(refusal.message).toContain(`(pid ${holder.pid})`)
   } finally {
@@ -320,6 +343,6 @@ test.each(damages)('a warehouse file that %s is refused and left as it is', asyn
 })
 
 test('a damaged history is refused as unreadable', async () => {
-  writeFileSync(data.folder.history, 'something else entirely\n'.repeat(1000))
+  writeFileSync(data.folder.warehouse, 'something else entirely\n'.repeat(1000))
   expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_UNREADABLE'})
 })

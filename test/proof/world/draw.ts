@@ -113,7 +113,7 @@ function drawSync(random: Random, at: string, faults: Fault[]): Sync {
   const run: Sync = {do: 'sync', at, ...(faults.length > 0 && {faults})}
   const chance = random.next()
   // Half of all runs end before their release, which the next one makes: it saves the time that building takes.
-  if (chance < 0.4) run.kill = {step: 'history refreshed', nth: 1}
+  if (chance < 0.4) run.kill = {step: 'history copied', nth: 1}
   else if (chance < 0.5) {
     run.kill = {step: random.pick(KILLS as [RunStep]), nth: random.integer(1, 2)}
     if (random.chance(0.1)) run.kill.isReal = true
@@ -136,7 +136,7 @@ function drawOffice(random: Random, at: string, often: number): Event[] {
   if (chance(0.1)) events.push({do: 'sweep', at, profiles: [random.pick(PROFILE_NAMES as [string])]})
   if (chance(0.1)) events.push({do: 'save', part: 'books'})
   if (chance(0.06)) {
-    events.push({do: 'recover', from: random.pick(['history', 'previous', 'backup'] as const), at})
+    events.push({do: 'recover', from: random.pick(['tapes', 'tapes', 'backup'] as const), at})
   }
   if (chance(0.06)) {
     const codes = ['1200', '1300', '1400'] as const

@@ -2,7 +2,6 @@ import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {dataFolderAt} from '../../../src/warehouse/data-folder.ts'
-import {refreshHistory} from '../../../src/warehouse/history.ts'
 import {openWarehouse} from '../../../src/warehouse/warehouse.ts'
 import {openLedger, writeMapping} from './books.ts'
 import {Finding} from './finding.ts'
@@ -10,7 +9,7 @@ import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
 import {currentDatabase, requireTables} from './release.ts'
 import {READABLE, startSource, UNREADABLE} from './source.ts'
-import {ACCOUNTS, command, type Listener, noteRefresh, type Stage} from './stage.ts'
+import {ACCOUNTS, command, type Listener, type Stage} from './stage.ts'
 import {type Event, laterDate, localTime, type Story, type Sync} from './story.ts'
 import {listMonths, listTables} from './tables.ts'
 import {createTruth, type Truth} from './truth.ts'
@@ -36,17 +35,25 @@ export async function play(story: Story, listener: Listener): Promise<void> {
   }
   const truth = createTruth()
   const books = openLedger()
-  const stage: Stage = {story, root, data, source, truth, books, env, listener, copies: {}, batchesSaved: 0}
+  const stage: Stage = {
+    story,
+    root,
+    data,
+    source,
+    truth,
+    books,
+    env,
+    listener,
+    saved: undefined,
+    isOfTapes: true,
+    batchesSaved: 0,
+  }
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
   writeFileSync(env.LOANTAPE_ACCOUNTING_FILE, writeMapping({'*': '1200'}, story.booksEnded))
   try {
-    let isComparable = true
     for (const [place, event] of story.events.entries()) {
       try {
-        if (isComparable && ['recover', 'replay'].includes(event.do)) {
-          isComparable = false
-          await requireRebuilt(stage)
-        }
+        if (['recover', 'replay'].includes(event.do)) await requireRebuilt(stage)
         await take(stage, event)
       } catch (error) {
         if (error instanceof Finding) error.place = place
@@ -54,7 +61,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
       }
     }
     await requireTapes(stage)
-    if (isComparable) await requireRebuilt(stage)
+    await requireRebuilt(stage)
   } finally {
     rmSync(root, {recursive: true, force: true})
   }
@@ -69,11 +76,9 @@ async function requireTapes(stage: Stage): Promise<void> {
   stage.listener.note('tapes verified')
 }
 
-/**
- * The warehouse is what the tapes say, as long as nothing was brought back from before and nothing was made readable by hand.
- */
+/** The warehouse is what the tapes say, as long as it can be. */
 async function requireRebuilt(stage: Stage): Promise<void> {
-  if (!stage.copies.history) return
+  if (!stage.isOfTapes || !existsSync(join(stage.data, 'tape'))) return
   const {code, stdout} = await command(stage, ['rebuild'], '2027-12-31T00:00:00Z')
   if (code !== 0 || !stdout.includes('The warehouse is what they say.'))
     throw new Finding(`rebuild: expected no difference, seen ${stdout}`)
@@ -100,7 +105,7 @@ async function take(stage: Stage, event: Event): Promise<void> {
       return await turnPeriod(stage, event)
     case 'map':
       writeFileSync(join(stage.root, ACCOUNTS), writeMapping(event.receivable, stage.story.booksEnded))
-      if (event.isMoved && stage.copies.history) await command(stage, ['period', 'remap'], event.at)
+      if (event.isMoved && stage.truth.walks.length > 0) await command(stage, ['period', 'remap'], event.at)
       return
     case 'seed':
       return writeSeed(stage, event)
@@ -131,20 +136,18 @@ async function requireRelease({truth, data, listener}: Stage): Promise<void> {
 /** The amounts of records in quarantine are made readable where they are stored, as a fix of the schema would. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, listener} = stage
-  if (!stage.copies.history || truth.hasUnread()) return
+  if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread()) return
+  stage.isOfTapes = false
   const folder = dataFolderAt(data)
   {
     await using db = await openWarehouse(folder)
     await db.run(
       `update warehouse.raw.quarantine set record = replace(record, '"${UNREADABLE}"', '"${READABLE}"') where replayed_at is null and json_valid(record)`,
     )
-    await refreshHistory(db, folder)
   }
-  noteRefresh(stage, true)
   const {code, stderr} = await command(stage, ['quarantine', 'replay'], at)
   if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
   if (truth.replay() === 0) return
-  noteRefresh(stage, true)
   listener.note('replayed')
   await requireRelease(stage)
 }
@@ -154,7 +157,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   const {truth, root, listener} = stage
   const [first, last] = [truth.walks[0]?.on ?? '', truth.walks.at(-1)?.on ?? '']
   const day = last && laterDate(last, -days)
-  if (isBehind(stage) || day < first) return
+  if (!last || day < first) return
   const out = join(root, 'past.duckdb')
   const {code, stderr} = await command(stage, ['build', '--as-of', day, '--out', out], at)
   if (code !== 0) throw new Finding(`build: expected success, seen ${stderr}`)
@@ -166,7 +169,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
 async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>): Promise<void> {
   const {truth, books, data, story, listener} = stage
   const last = truth.walks.at(-1)
-  if (!last || isBehind(stage)) return
+  if (!last) return
   for (const profile of profiles) {
     let isWhole = true
     for (const month of listMonths(truth, last.on))
@@ -176,11 +179,6 @@ async function sweep(stage: Stage, {at, profiles}: Extract<Event, {do: 'sweep'}>
     books.requireBalances(profile, truth, story.booksEnded)
     listener.note('balances compared')
   }
-}
-
-/** Whether the copy that exports and builds read lacks what the warehouse holds, as after a run that died between the two. */
-function isBehind({copies, truth}: Stage): boolean {
-  return copies.history?.walks.length !== truth.walks.length
 }
 
 /** NetSuite takes ten digits before the point. */
@@ -217,7 +215,7 @@ function hasHuge({deals}: Truth): boolean {
 
 async function turnPeriod(stage: Stage, event: Extract<Event, {do: 'close' | 'reopen'}>): Promise<void> {
   const {truth, listener} = stage
-  if (!stage.copies.history) return
+  if (truth.walks.length === 0) return
   const months = listMonths(truth, localTime(Date.parse(event.at)).date)
   const why = event.do === 'reopen' ? ['--why', 'a proof'] : []
   for (const month of event.do === 'close' ? months : months.toReversed()) {

@@ -1,4 +1,4 @@
-import {cpSync, existsSync, mkdirSync, rmSync, writeFileSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {Finding} from './finding.ts'
@@ -7,13 +7,13 @@ import type {Event} from './story.ts'
 
 /** Copies a part of the data folder aside, as the operations guide says. */
 export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): void {
-  const {root, data, copies, books} = stage
+  const {root, data, truth, books} = stage
   const backup = join(root, 'backup')
-  if (!existsSync(join(data, 'history.duckdb'))) return
+  if (truth.walks.length === 0) return
   mkdirSync(backup, {recursive: true})
   if (part === 'history') {
-    cpSync(join(data, 'history.duckdb'), join(backup, 'history.duckdb'))
-    if (copies.history) copies.backup = copies.history
+    copyWarehouse(data, backup)
+    stage.saved = truth.save()
     return
   }
   rmSync(join(backup, 'exports'), {recursive: true, force: true})
@@ -25,37 +25,43 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
   stage.batchesSaved = books.count()
 }
 
-/** Loses the warehouse, in one of several ways, and brings back what the operations guide says. */
-export async function recover(stage: Stage, {from, at}: Extract<Event, {do: 'recover'}>): Promise<void> {
-  const {root, data, copies, truth, listener} = stage
-  const known = copies[from]
-  const history = join(data, 'history.duckdb')
-  const isKept = from !== 'previous' || existsSync(join(data, 'history.previous.duckdb'))
-  if (!known || !isKept || !existsSync(history)) return
-  rmSync(join(data, 'warehouse.duckdb.wal'), {force: true})
-  if (from === 'backup') bringBackup(stage)
-  else writeFileSync(join(data, 'warehouse.duckdb'), 'damaged'.repeat(1000))
-  if (from === 'previous') writeFileSync(history, 'damaged'.repeat(1000))
-  const {code, stderr} = await command(stage, ['restore'], at)
-  if (code !== 0) throw new Finding(`restore: expected success, seen ${stderr}`)
-  truth.restore(known, from !== 'backup')
-  // Also in the place of a copy that was damaged.
-  copies.history = known
-  listener.note(`restored from ${from}`)
-  rmSync(join(root, 'aside'), {recursive: true, force: true})
+/** The file and what a run that died left in its write-ahead log. */
+function copyWarehouse(from: string, to: string): void {
+  for (const name of ['warehouse.duckdb', 'warehouse.duckdb.wal']) {
+    rmSync(join(to, name), {force: true})
+    if (existsSync(join(from, name))) cpSync(join(from, name), join(to, name))
+  }
 }
 
-/** An empty data folder with what was saved; where batches were handed out since, only the history is from then. */
-function bringBackup({root, data, books, batchesSaved}: Stage): void {
-  const backup = join(root, 'backup')
+/** Loses the warehouse, in one of several ways, and brings back what the operations guide says. */
+export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'}>): Promise<void> {
+  if (event.from === 'tapes') return await recoverFromTapes(stage, event.at)
+  const {root, data, saved, truth, books, batchesSaved, listener} = stage
+  if (!saved) return
+  stage.isOfTapes = false
+  const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
+  // Where batches were handed out since, only the warehouse is from then.
   const isOfToday = books.count() > batchesSaved || !existsSync(join(backup, 'ledger.sqlite'))
-  const aside = join(root, 'aside')
   cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
   rmSync(data, {recursive: true})
   mkdirSync(data)
-  cpSync(join(backup, 'history.duckdb'), join(data, 'history.duckdb'))
+  copyWarehouse(backup, data)
   for (const name of ['exports', 'ledger.sqlite']) {
     const kept = join(isOfToday ? aside : backup, name)
     if (existsSync(kept)) cpSync(kept, join(data, name), {recursive: true})
   }
+  rmSync(aside, {recursive: true, force: true})
+  truth.restore(saved)
+  listener.note('restored from backup')
+}
+
+/** Nothing is lost but what was made readable by hand, or brought back without its tapes. */
+async function recoverFromTapes(stage: Stage, at: string): Promise<void> {
+  const {data, isOfTapes, listener} = stage
+  if (!isOfTapes || readdirSync(data).every((name) => name !== 'tape')) return
+  rmSync(join(data, 'warehouse.duckdb.wal'), {force: true})
+  writeFileSync(join(data, 'warehouse.duckdb'), 'damaged'.repeat(1000))
+  const {code, stderr} = await command(stage, ['rebuild', '--apply'], at)
+  if (code !== 0) throw new Finding(`rebuild: expected success, seen ${stderr}`)
+  listener.note('rebuilt from tapes')
 }

@@ -21,8 +21,10 @@ export interface Stage {
   books: Ledger
   env: Record<string, string>
   listener: Listener
-  /** What the copies of the warehouse hold: history.duckdb, the one before, and a backup. */
-  copies: {history?: Known; previous?: Known; backup?: Known}
+  /** What the warehouse held when it was saved. */
+  saved: Known | undefined
+  /** Whether the warehouse is still what its tapes say: nothing was brought back from before, or made readable by hand. */
+  isOfTapes: boolean
   /** Batches handed out when the ledger was saved. */
   batchesSaved: number
 }
@@ -39,11 +41,4 @@ export function command(
 ): Promise<Ended> {
   stage.listener.command(`LOANTAPE_NOW=${at} loantape ${args.join(' ')}`)
   return runHere(args, {env: stage.env, at, ...steering})
-}
-
-/** history.duckdb is brought up to the warehouse; the first time in a run the copy before is kept. */
-export function noteRefresh({copies, truth}: Stage, isFirst: boolean): void {
-  if (isFirst && copies.history) copies.previous = copies.history
-  else if (isFirst) delete copies.previous
-  copies.history = truth.save()
 }

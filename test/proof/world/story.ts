@@ -90,7 +90,7 @@ export type Event =
   /** A backup, in the order of the operations guide: the history first, then batches and ledger. */
   | {do: 'save'; part: 'history' | 'books'}
   /** The warehouse is lost, or also its copy, or the whole folder, and `restore` brings back what there is. */
-  | {do: 'recover'; from: 'history' | 'previous' | 'backup'; at: string}
+  | {do: 'recover'; from: 'tapes' | 'backup'; at: string}
 
 /** Reference data the lender gives: true funding dates, classes and orders of statuses beside those that ship. */
 export interface Seeding {

@@ -36,10 +36,10 @@ function tellEvent(event: Event): string[] {
       return [`# seeds of LOANTAPE_SQL_DIR: ${JSON.stringify({...event, do: undefined})}`]
     case 'save':
       return event.part === 'history'
-        ? ['cp data/history.duckdb backup/']
+        ? ['cp data/warehouse.duckdb* backup/']
         : ['cp -R data/exports backup/; sqlite3 data/ledger.sqlite ".backup backup/ledger.sqlite"']
     case 'recover':
-      return [...LOSSES[event.from], `${at(event)} loantape restore`]
+      return LOSSES[event.from].map((words) => words.replace('rebuild', `${at(event)} loantape rebuild`))
     case 'map':
       return [
         `# accounting.json: receivable accounts ${JSON.stringify(event.receivable)}`,
@@ -50,10 +50,9 @@ function tellEvent(event: Event): string[] {
 
 /** How a warehouse is lost. */
 const LOSSES = {
-  history: ['echo damaged > data/warehouse.duckdb'],
-  previous: ['echo damaged > data/warehouse.duckdb; echo damaged > data/history.duckdb'],
+  tapes: ['echo damaged > data/warehouse.duckdb', 'rebuild --apply'],
   backup: [
-    'mv data aside; mkdir data; cp backup/history.duckdb data/',
+    'mv data aside; mkdir data; cp backup/warehouse.duckdb* data/',
     'cp -R backup/exports backup/ledger.sqlite data/   # those of aside/ where batches were handed out since',
   ],
 }

@@ -111,8 +111,8 @@ export interface Truth extends Readonly<Known> {
   replay(): number
   /** What is known now, to come back to. */
   save(): Known
-  /** @param hasTapes the walk under way stands on its tape, which is as it was */
-  restore(known: Known, hasTapes: boolean): void
+  /** What was known then is all that is known: the walk under way is lost with its tape. */
+  restore(known: Known): void
 }
 
 /** Statuses between which a guard tells deals that are in the pipeline, funded, or past it. */
@@ -210,11 +210,11 @@ export function createTruth(): Truth {
     },
     reference: {statuses: SHIPPED_STATUSES, fundedOn: {}},
     save: () => ({deals: new Map(deals), walks: [...walks], quarantine: [...quarantine]}),
-    restore(known, hasTapes) {
+    restore(known) {
       deals = new Map(known.deals)
       walks = [...known.walks]
       quarantine = [...known.quarantine]
-      if (!hasTapes) open = undefined
+      open = undefined
     },
     beginRun(now) {
       run += 1

@@ -2,7 +2,7 @@ import {type Ended, type Reached, runThere} from './command.ts'
 import {Finding} from './finding.ts'
 import {listExpected, listRefusals} from './guards.ts'
 import type {Answer} from './source.ts'
-import {command, noteRefresh, type Stage} from './stage.ts'
+import {command, type Stage} from './stage.ts'
 import type {Sync} from './story.ts'
 import type {Plan} from './truth.ts'
 
@@ -13,7 +13,6 @@ interface Progress {
   plan: Plan | undefined
   isApplied: boolean
   hasOwnPages: boolean
-  isRefreshed: boolean
   isStepped: boolean
   /** Guards that should have refused what was applied. */
   refusals: string[]
@@ -48,10 +47,7 @@ export async function visitSource(stage: Stage, event: Sync): Promise<string | u
   listener.note(
     isKilled ? `killed at ${event.kill?.step}` : `exit ${ended.code}${ended.error && ` ${ended.error}`}`,
   )
-  if (isRefused(ended)) {
-    truth.settle('refused')
-    noteRefresh(stage, !progress.isRefreshed)
-  }
+  if (isRefused(ended)) truth.settle('refused')
   const expected = listExpected({event, before, ...progress})
   if (ended.error === 'CLOCK_STEPPED' && ended.code === 6) truth.settle('abandoned')
   if (progress.wrong) throw progress.wrong
@@ -73,7 +69,7 @@ function isOfItsOwn({kill, diskKib}: Sync): boolean {
   return kill?.isReal === true || diskKib !== undefined
 }
 
-/** What is refused is dropped, and the copy of the warehouse says so. */
+/** What is refused is dropped. */
 function isRefused({error}: Ended): boolean {
   return error.startsWith('GUARD_') || error === 'SOURCE_QUARANTINE'
 }
@@ -83,7 +79,6 @@ function createProgress(): Progress {
     plan: undefined,
     isApplied: false,
     hasOwnPages: false,
-    isRefreshed: false,
     isStepped: false,
     refusals: [],
   }
@@ -119,10 +114,6 @@ function reach({stage, event, progress}: Run, step: string, now: number): void {
       progress.refusals.push(`${refusals.join(' or ')} expected of ${show(progress.plan)}`)
     progress.plan = undefined
     truth.settle('applied')
-  }
-  if (step === 'history refreshed') {
-    noteRefresh(stage, !progress.isRefreshed)
-    progress.isRefreshed = true
   }
 }
 

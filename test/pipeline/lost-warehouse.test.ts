@@ -1,6 +1,17 @@
-import {existsSync, readdirSync, readFileSync, rmSync, truncateSync, writeFileSync} from 'node:fs'
+import {
+  copyFileSync,
+  existsSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {restoreWarehouse} from '../../src/pipeline/restore.ts'
+import {openLedger} from '../../src/ledger/ledger.ts'
+import {listTapes, noteTapeRemoved} from '../../src/ledger/tapes.ts'
+import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -17,7 +28,7 @@ beforeEach(async () => {
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-const restore = (isForced = false) => restoreWarehouse(lab.config, {isForced}, lab.createWorld(DAY_2))
+const rebuild = () => rebuildWarehouse(lab.config, {isApplied: true}, lab.createWorld(DAY_2))
 
 const historyOf = (deal: string) =>
   lab.query(
@@ -27,14 +38,13 @@ const historyOf = (deal: string) =>
 test.each<[string, (path: string) => void]>([
   ['a truncated', (path) => truncateSync(path, 9000)],
   ['a foreign', (path) => writeFileSync(path, 'this is no database '.repeat(1000))],
-])('%s warehouse is named, kept, and brought back from the last good copy', async (_kind, damage) => {
+])('%s warehouse is named, kept, and made again from the tapes', async (_kind, damage) => {
   damage(lab.folder.warehouse)
   const damaged = readFileSync(lab.folder.warehouse)
   const failure = await failureOf(lab.sync(DAY_2))
   expect(failure).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
-  expect(failure.message).toContain('loantape restore')
-  const {from, set_aside} = await restore()
-  expect(from).toBe(lab.folder.history)
+  expect(failure.message).toContain('`loantape rebuild --apply`')
+  const {set_aside} = await rebuild()
   expect(readFileSync(set_aside[0]!)).toEqual(damaged)
 
   lab.service.store.update('deal_000001', {status: 'underwriting'})
@@ -46,53 +56,42 @@ test.each<[string, (path: string) => void]>([
   ])
 })
 
-test('what the last good copy had not seen is walked again', async () => {
-  lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.walk(DAY_2)
-  rmSync(lab.folder.warehouse)
-  writeFileSync(lab.folder.history, 'damaged, too')
-  const {from, set_aside} = await restore()
-  expect(from).toBe(lab.folder.previousHistory)
-  expect(set_aside.map((file) => readFileSync(file, 'utf8'))).toEqual(['damaged, too'])
-  // Who only reads is served at once.
-  expect(await lab.queryHistory('select count(*) as deals from deal_version')).toEqual([{deals: '40'}])
-  expect((await lab.walk(DAY_3)).changes).toMatchObject({updated: 1, unchanged: 39})
-})
-
 test('in place of a warehouse that is lost no new one is begun: its history would go with it', async () => {
   rmSync(lab.folder.warehouse)
-  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'WAREHOUSE_MISSING', exitCode: 1})
-  const doctor = await lab.run(['doctor', '--deep'])
-  expect(doctor).toMatchObject({code: 1, stdout: expect.stringContaining('`loantape restore`')})
-  await restore()
+  const missing = {code: 'WAREHOUSE_MISSING', exitCode: 1}
+  expect(await failureOf(lab.walk(DAY_2))).toMatchObject(missing)
+  for (const command of ['doctor', 'verify', 'status']) {
+    const {code, stdout, stderr} = await lab.run([command])
+    expect(code, command).toBe(1)
+    expect(stdout + stderr, command).toContain('`loantape rebuild --apply`')
+  }
+  await rebuild()
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
 })
 
-test('a walk under a clock that was ahead is taken back by putting warehouse and history aside', async () => {
-  await lab.walk('2027-02-02T23:30:00-05:00')
-  expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'CLOCK_BACKWARDS', exitCode: 2})
-  for (const file of [lab.folder.warehouse, lab.folder.history]) rmSync(file)
-  expect((await restore()).from).toBe(lab.folder.previousHistory)
-  expect((await lab.sync(DAY_2)).changes).toMatchObject({unchanged: 40})
-  expect(await lab.query('select business_date from mart.run order by all')).toEqual([
-    {business_date: '2026-02-02'},
-    {business_date: '2026-02-03'},
-  ])
+test('where tapes were pruned, a warehouse brought back from before is taken on by those since', async () => {
+  const saved = join(lab.folder.root, '../saved')
+  copyFileSync(lab.folder.warehouse, saved)
+  for (const day of [DAY_2, DAY_3]) {
+    lab.service.store.update('deal_000001', {status: day === DAY_2 ? 'underwriting' : 'funded'})
+    await lab.walk(day)
+  }
+  const settles = 'select history_id from settle order by seq'
+  const before = await lab.queryHistory(settles)
+  {
+    using ledger = openLedger(lab.folder.ledger)
+    const [first] = listTapes(ledger)
+    rmSync(join(lab.folder.root, first!.path))
+    noteTapeRemoved(ledger, first!.unit, DAY_3)
+  }
+  writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
+  const failure = await failureOf(rebuild())
+  expect(failure).toMatchObject({code: 'REBUILD_BASE', exitCode: 1})
+  expect(failure.message).toContain('warehouse.duckdb of a backup')
+  copyFileSync(saved, lab.folder.warehouse)
+  expect(await rebuild()).toMatchObject({outcome: 'rebuilt', units: 2})
+  expect(await lab.queryHistory(settles)).toEqual(before)
 })
-
-test('a healthy warehouse is not replaced', async () => {
-  const before = readFileSync(lab.folder.warehouse)
-  expect(await failureOf(restore())).toMatchObject({code: 'RESTORE_HEALTHY', exitCode: 2})
-  expect(readFileSync(lab.folder.warehouse)).toEqual(before)
-})
-
-test('without a readable copy nothing is touched', async () => {
-  writeFileSync(lab.folder.warehouse, 'damaged')
-  for (const copy of [lab.folder.history, lab.folder.previousHistory]) rmSync(copy, {force: true})
-  expect(await failureOf(restore())).toMatchObject({code: 'RESTORE_NO_COPY', exitCode: 1})
-  expect(readFileSync(lab.folder.warehouse, 'utf8')).toBe('damaged')
-})
-
 test('a write-ahead log that cannot be replayed is set aside, and the walk is made again', async () => {
   const killed = await lab.start(['sync'], {
     LOANTAPE_PAGE_SIZE: '1',

@@ -1,27 +1,82 @@
 import {basename} from 'node:path'
+import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
-import type {Failure} from '../errors.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {type Failure, messageOf} from '../errors.ts'
 import type {DataFolder} from './data-folder.ts'
-import {quoteLiteral} from './database.ts'
-import {type Rule, tryRules} from './deep-read.ts'
+import {type Database, quoteLiteral} from './database.ts'
 import {openHistory} from './warehouse.ts'
 
-/**
- * Looks for what must never be in `history.duckdb`: lost or doubled versions, and certificates that do not tie out to
- * the cent.
- *
- * @param next what to do about it
- */
-export async function verifyHistory(folder: DataFolder, stream: Stream, next: string): Promise<Failure[]> {
-  await using db = await openHistory(folder, {searchPath: 'history.raw'})
-  // Without the await the database would close under its queries.
-  return await tryRules(db, listRules(stream), {file: basename(folder.history), next})
+/** A rule as SQL that returns the rows that break it, the first column naming each. */
+export interface Rule {
+  /** Table 'raw.walk': a walk that …, to which the rows are added. */
+  problem: string
+  sql: string
 }
 
-/** The same of the reference rates: every value stands once, and differs from the one before it. */
-export async function verifyRates(folder: DataFolder, next: string): Promise<Failure[]> {
+/** How many rows a finding names. */
+const NAMED = 3
+
+/** Tries each rule; a rule that cannot be tried is a fault, too. */
+export async function tryRules(
+  db: Database,
+  rules: readonly Rule[],
+  {file, next}: {file: string; next: string},
+): Promise<Failure[]> {
+  const faults: Failure[] = []
+  for (const {problem, sql} of rules) {
+    try {
+      const rows = await db.all(z.record(z.string(), z.unknown()), sql)
+      if (rows.length === 0) continue
+      const named = [...rows.slice(0, NAMED).map(describeRow), ...(rows.length > NAMED ? ['…'] : [])]
+      const found = `${problem} in '${file}': ${rows.length} wrong, ${named.join(', ')}.`
+      faults.push({code: 'VERIFY_RULE', problem: found, next})
+    } catch (cause) {
+      const words = (messageOf(cause).split('\n')[0] ?? '').replace(/\.$/, '')
+      const found = `${problem} in '${file}' cannot be examined: ${words}.`
+      faults.push({code: 'VERIFY_RULE', problem: found, next, cause})
+    }
+  }
+  return faults
+}
+
+/** `deal_7 (versions=2, last=3)` */
+function describeRow(row: Record<string, unknown>): string {
+  const [first, ...rest] = Object.entries(row)
+  const others = rest.map(([name, value]) => `${name}=${value}`)
+  return `${first?.[1]}${others.length > 0 ? ` (${others.join(', ')})` : ''}`
+}
+
+const WAREHOUSE_NEXT = 'Run `loantape rebuild`, which says in what the warehouse differs from the tapes.'
+
+/** Reads the warehouse whole: every table can be read, and every certificate ties out to the cent. */
+export async function verifyWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
   await using db = await openHistory(folder, {searchPath: 'history.raw'})
-  return await tryRules(db, RATE_RULES, {file: basename(folder.history), next})
+  const tables = await db.all(
+    z.object({name: z.string()}),
+    `select table_name as name from duckdb_tables()
+     where database_name = 'history' and schema_name = 'raw' order by name`,
+  )
+  const rules = [
+    ...tables.map(({name}) => readRule(name)),
+    ...STREAMS.flatMap(listVersionRules),
+    ...STREAMS.flatMap(listCertificateRules),
+    ...RATE_RULES,
+  ]
+  const faults = await tryRules(db, rules, {file: basename(folder.warehouse), next: WAREHOUSE_NEXT})
+  const {walks} = await db.one(
+    z.object({walks: z.coerce.number()}),
+    `select count(*) as walks from walk where state = 'applied'`,
+  )
+  return {walks, faults}
+}
+
+/** Every value of a table is read, and with it the checksum of every block. */
+function readRule(table: string): Rule {
+  return {
+    problem: `Rows of table 'raw.${table}'`,
+    sql: `select count(*) as records from ${table} as t having count(*) > 0 and bit_xor(hash(t)) is null`,
+  }
 }
 
 const RATE_RULES: readonly Rule[] = [
@@ -42,10 +97,6 @@ const RATE_RULES: readonly Rule[] = [
       order by all`,
   },
 ]
-
-function listRules(stream: Stream): Rule[] {
-  return [...listVersionRules(stream), ...listCertificateRules(stream)]
-}
 
 function listVersionRules({name, idColumn}: Stream): Rule[] {
   const version = `${name}_version`

@@ -1,7 +1,6 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {dealStream} from '../../src/contract/deal.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
-import {verifyHistory} from '../../src/warehouse/verify-history.ts'
+import {verifyWarehouse} from '../../src/warehouse/verify.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -17,7 +16,7 @@ beforeAll(async () => {
 afterAll(() => lab[Symbol.asyncDispose]())
 
 test('a history as it was stored breaks no rule', async () => {
-  expect(await verifyHistory(lab.folder, dealStream, '')).toEqual([])
+  expect(await verifyWarehouse(lab.folder)).toEqual({walks: 2, faults: []})
 })
 
 const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
@@ -34,7 +33,7 @@ const changes: [behaviour: string, sql: string, words: RegExp[]][] = [
     `insert into victim.raw.deal_version
      select * replace ((select max(seq) + 1 from victim.raw.deal_version) as seq)
      from victim.raw.deal_version where deal_id = 'deal_000007'`,
-    [/Versions that stand twice in table 'raw\.deal_version' in 'history\.duckdb': 1 wrong, deal_000007 /],
+    [/Versions that stand twice in table 'raw\.deal_version' in 'warehouse\.duckdb': 1 wrong, deal_000007 /],
   ],
   [
     'a version row that is lost',
@@ -67,13 +66,16 @@ for (const [index, [behaviour, sql, words]] of changes.entries()) {
   test(`${behaviour} is found`, async () => {
     const folder = lab.copyFolder(`history-${index}`)
     {
-      await using db = await openDatabase({attach: [{path: folder.history, alias: 'victim'}]})
+      await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'victim'}]})
       await db.run(sql)
     }
-    const faults = await verifyHistory(folder, dealStream, 'Do this.')
+    const {faults} = await verifyWarehouse(folder)
     expect(faults).toEqual(
       words.map((pattern) =>
-        expect.objectContaining({problem: expect.stringMatching(pattern), next: 'Do this.'}),
+        expect.objectContaining({
+          problem: expect.stringMatching(pattern),
+          next: expect.stringContaining('`loantape rebuild`'),
+        }),
       ),
     )
   })

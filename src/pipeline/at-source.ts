@@ -1,0 +1,55 @@
+import type {SourceConfig} from '../config.ts'
+import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {addSourceAnswers} from '../ledger/source-answers.ts'
+import type {Acceptance} from '../load/guard.ts'
+import type {OpenWalks} from '../load/walk-state.ts'
+import {createClient, type SourceClient} from '../source/client.ts'
+import type {World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {openWarehouse, type Warehouse} from '../warehouse/warehouse.ts'
+import {restageWalks} from './restage.ts'
+import {openTapes, type Tapes} from './tapes.ts'
+import {requireOwnSource} from './walk.ts'
+import {createWalkClock, dropStepped} from './walk-clock.ts'
+
+/** What a run at the source works with. */
+export interface SourceTools {
+  db: Warehouse
+  folder: DataFolder
+  tapes: Tapes
+  walks: OpenWalks
+  client: SourceClient
+  config: SourceConfig
+}
+
+/**
+ * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
+ * back. What the source told of its rate is kept for the next run.
+ *
+ * @throws what opening them throws: ConfigError `SOURCE_PINNED`, `CLOCK_BACKWARDS`, those of the tapes' key; LockedError
+ */
+export async function atSource<T>(
+  config: SourceConfig,
+  {folder, ledger, accepted}: {folder: DataFolder; ledger: Ledger; accepted: ReadonlySet<Acceptance>},
+  outside: World,
+  work: (tools: SourceTools, world: World) => Promise<T>,
+): Promise<T> {
+  await using db = await openWarehouse(folder, outside, config)
+  outside.onStep('warehouse opened')
+  await using tapes = openTapes(config, {folder, ledger}, outside)
+  const walks = await restageWalks({db, tapes}, outside)
+  await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
+  const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
+  const learntRate = findLearntRate(ledger, config.baseUrl, world)
+  await using client = createClient({...config, learntRate}, world)
+  try {
+    return await work({db, folder, tapes, walks, client, config}, world)
+  } catch (error) {
+    await dropStepped({db, tapes, walks}, error)
+    throw error
+  } finally {
+    storeLearntRate(ledger, config.baseUrl, client.stats.ratePerSecond, world)
+    addSourceAnswers(ledger, client.stats.answers)
+  }
+}

@@ -1,0 +1,151 @@
+import {chmodSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {findCurrentRelease} from '../../src/release/manifest.ts'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {anyRow} from '../support/data.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(1000))
+  await lab.walk('2026-02-02T23:30:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  await lab.sync('2026-02-03T23:30:00-05:00')
+  await lab.run(['export', 'csv'])
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** What `verify` finds damaged in a folder, as `path: words`. */
+async function findDamage(folder: DataFolder): Promise<string[]> {
+  const {code, stdout} = await lab.run(['verify', '--json'], {LOANTAPE_DATA_DIR: folder.root})
+  const {outcome, problems} = JSON.parse(stdout) as {
+    outcome: string
+    problems: {path: string; problem: string; next?: string}[]
+  }
+  expect([code, outcome]).toEqual(problems.length > 0 ? [1, 'damaged'] : [0, 'whole'])
+  return problems.map(({path, problem, next}) => `${path}: ${problem} ${next}`)
+}
+
+/** Flips one bit of a file, in its middle unless told where. */
+function flipBit(path: string, at?: number): void {
+  const bytes = readFileSync(path)
+  const place = at ?? Math.floor(bytes.length / 2)
+  bytes.writeUInt8(bytes.readUInt8(place) ^ 1, place)
+  chmodSync(path, 0o644)
+  writeFileSync(path, bytes)
+}
+
+/** A DuckDB file is three headers of 4 KiB, then blocks. */
+const [HEADERS, BLOCK] = [3 * 4096, 256 * 1024]
+
+/** Flips one bit in the middle of the block that holds the first values of a column. */
+async function flipBitOf(path: string, table: string, column: string): Promise<void> {
+  const {block} = await readOne(
+    path,
+    `select min(block_id) as block from pragma_storage_info('victim.${table}')
+     where column_name = '${column}' and segment_type = 'VARCHAR' and block_id >= 0`,
+  )
+  flipBit(path, HEADERS + Number(block) * BLOCK + BLOCK / 2)
+}
+
+async function readOne(path: string, sql: string): Promise<Record<string, unknown>> {
+  await using db = await openDatabase({attach: [{path, alias: 'victim', readOnly: true}]})
+  return await db.one(anyRow, sql)
+}
+
+/** Runs SQL over a database file, attached as `victim`. */
+async function spoil(path: string, sql: string): Promise<void> {
+  chmodSync(path, 0o644)
+  await using db = await openDatabase({attach: [{path, alias: 'victim'}]})
+  await db.run(sql)
+}
+
+const currentOf = (folder: DataFolder) =>
+  join(folder.releases, findCurrentRelease(folder)?.manifest.release_id ?? '')
+
+test.concurrent('a sound folder is whole, and so is an empty one', async () => {
+  expect(await findDamage(lab.folder)).toEqual([])
+  const empty = join(lab.folder.root, '../verify-empty')
+  expect(await findDamage({...lab.folder, root: empty})).toEqual([])
+})
+
+test.concurrent('a page of the ledger that is damaged is found', async () => {
+  const folder = lab.copyFolder('damaged-ledger')
+  const bytes = readFileSync(folder.ledger)
+  bytes.fill(0xff, 4096, 4296)
+  writeFileSync(folder.ledger, bytes)
+  expect(await findDamage(folder)).toEqual([
+    expect.stringMatching(/^ledger\.sqlite: Ledger '.*ledger\.sqlite' is damaged: Tree .*latest backup back/),
+  ])
+})
+
+test.concurrent('a flipped bit in the warehouse is found before a sync trips over it, and a rebuild ends it', async () => {
+  const folder = lab.copyFolder('flipped-warehouse')
+  await flipBitOf(folder.warehouse, 'raw.deal_version', 'property_address')
+  expect(await findDamage(folder)).toContainEqual(
+    expect.stringMatching(
+      /^warehouse\.duckdb: Rows of table 'raw\.deal_version' in 'warehouse\.duckdb' .*checksum.*`loantape rebuild`/,
+    ),
+  )
+  expect((await lab.run(['rebuild', '--apply'], {LOANTAPE_DATA_DIR: folder.root})).code).toBe(0)
+  expect(await findDamage(folder)).toEqual([])
+})
+
+test.concurrent('a flipped bit in a release is found, and a build makes it again', async () => {
+  const folder = lab.copyFolder('flipped-release')
+  flipBit(join(currentOf(folder), 'core.deal.parquet'))
+  const words =
+    /^current: File 'core\.deal\.parquet' of release 2026-02-03-\w+ has not the manifest's sha256\. Remove the release folder and run `loantape build`/
+  expect(await findDamage(folder)).toEqual([expect.stringMatching(words)])
+  await flipBitOf(join(currentOf(folder), 'portfolio.duckdb'), 'core.deal_history', 'property_address')
+  expect(await findDamage(folder)).toContainEqual(
+    expect.stringMatching(/^current: Table 'core\.deal_history' .* cannot be read .*checksum/),
+  )
+
+  rmSync(currentOf(folder), {recursive: true})
+  expect((await lab.run(['build'], {LOANTAPE_DATA_DIR: folder.root})).code).toBe(0)
+  expect(await findDamage(folder)).toEqual([])
+})
+
+test.concurrent('a flipped bit in an exported CSV file is found', async () => {
+  const folder = lab.copyFolder('flipped-export')
+  const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
+  flipBit(join(folder.exports, 'csv', batch, 'core.deal.csv'))
+  expect(await findDamage(folder)).toEqual([
+    `exports: File 'core.deal.csv' of batch 'csv/${batch}' has not the manifest's sha256. Export its release again the same way: the files come out byte for byte the same.`,
+  ])
+})
+
+test.concurrent('files of a batch that are missing are found, its manifest too', async () => {
+  const folder = lab.copyFolder('lost-export')
+  const [batch = ''] = readdirSync(join(folder.exports, 'csv'))
+  rmSync(join(folder.exports, 'csv', batch, 'core.deal.csv'))
+  expect(await findDamage(folder)).toEqual([
+    expect.stringMatching(/^exports: File 'core\.deal\.csv' of batch '.*' is not there/),
+  ])
+  rmSync(join(folder.exports, 'csv', batch, 'manifest.json'))
+  expect(await findDamage(folder)).toEqual([
+    expect.stringMatching(/^exports: Batch '.*' has no manifest that can be read/),
+  ])
+})
+
+test.concurrent('rows and certificates that were changed are found, each as a finding of its own', async () => {
+  const folder = lab.copyFolder('changed')
+  await spoil(
+    folder.warehouse,
+    `insert into victim.raw.deal_version from victim.raw.deal_version where seq = 7;
+     update victim.raw.walk set records = records + 1`,
+  )
+  await spoil(join(currentOf(folder), 'portfolio.duckdb'), 'update victim.mart.run set present_deals = 2')
+  expect(await findDamage(folder)).toEqual([
+    expect.stringMatching(/^warehouse\.duckdb: Numbers that are not 1, 2, … .*loantape rebuild/),
+    expect.stringMatching(/^warehouse\.duckdb: Versions that stand twice .*loantape rebuild/),
+    expect.stringMatching(/^warehouse\.duckdb: Certificates whose records do not add up.*loantape rebuild/),
+    expect.stringMatching(/^current: Control totals of table 'mart\.run'.*loantape build/),
+  ])
+})
