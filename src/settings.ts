@@ -289,7 +289,7 @@ export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
   }),
   quarantineDays: integer(1, 36_500).prefault('365').meta({
     description:
-      'Days after which `loantape prune` empties the texts of quarantined records that were replayed or whose walk was refused.',
+      'Days after which `loantape prune` forgets what quarantined records held that were replayed or whose walk was refused.',
   }),
   tapeKeyFile: z.string().optional().meta({
     description:

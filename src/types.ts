@@ -107,6 +107,8 @@ export interface Quarantined {
   reason: string
   /** The whole record as JSON text. */
   record: string
+  /** Among the records it came with, from 0. */
+  position: number
   observedAt: bigint
 }
 

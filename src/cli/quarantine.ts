@@ -1,6 +1,6 @@
 import type {Command} from 'commander'
-import {ConfigError} from '../errors.ts'
-import {countPruned, findQuarantined, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
+import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
+import {showQuarantined} from '../pipeline/quarantined-records.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
@@ -11,14 +11,14 @@ import {renderTable} from './table.ts'
 export function addQuarantine(program: Command, cli: Cli): void {
   const quarantine = program
     .command('quarantine')
-    .description('the records that could not be read, kept whole')
+    .description('the records that could not be read, kept whole on their tapes')
   quarantine
     .command('list')
     .description('the records that wait, oldest first')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<CommonOptions>()
       const {entries, pruned} = await readWaiting(cli.readConfig(options).dataDir)
-      const records = entries.map(({record: _, ...entry}) => entry)
+      const records = entries.map(({record: _, place: __, ...entry}) => entry)
       cli.printResult(options, {records, pruned}, renderEntries)
     })
   quarantine
@@ -27,12 +27,9 @@ export function addQuarantine(program: Command, cli: Cli): void {
     .argument('<id>', 'as `quarantine list` names it: q_…')
     .action(async (id: string, _options, command: Command) => {
       const options = command.optsWithGlobals<CommonOptions>()
-      const entry = await requireEntry(cli.readConfig(options).dataDir, id)
-      cli.printResult(options, {...entry, record: JSON.parse(entry.record ?? 'null')}, (shown) =>
-        Object.entries({
-          ...shown,
-          record: entry.record === null ? PRUNED : JSON.stringify(shown.record, null, 2),
-        })
+      const shown = await showQuarantined(cli.readConfig(options), id)
+      cli.printResult(options, shown, ({record, ...entry}) =>
+        Object.entries({...entry, record: record === null ? GONE : JSON.stringify(record, null, 2)})
           .map(([name, value]) => `${name}: ${value ?? ''}`)
           .join('\n'),
       )
@@ -54,11 +51,11 @@ export function addQuarantine(program: Command, cli: Cli): void {
     })
 }
 
-/** What stands for a text that is gone. */
-const PRUNED = 'pruned by `loantape prune`; it cannot be read again'
+/** What stands for a record that is gone. */
+const GONE = 'not at hand: pruned, or on a tape that is sealed with another key'
 
 function describePruned(pruned: number): string[] {
-  return pruned === 0 ? [] : [`${pruned} more were never read, and their texts have been pruned.`]
+  return pruned === 0 ? [] : [`${pruned} more were never read, and what they held has been pruned.`]
 }
 
 async function readWaiting(dataDir: string): Promise<{entries: QuarantineEntry[]; pruned: number}> {
@@ -68,23 +65,11 @@ async function readWaiting(dataDir: string): Promise<{entries: QuarantineEntry[]
   return {entries: await listWaiting(db, 'history'), pruned: await countPruned(db, 'history')}
 }
 
-async function requireEntry(dataDir: string, id: string): Promise<QuarantineEntry> {
-  await using db = await openHistory(dataFolderAt(dataDir))
-  const entry = await findQuarantined(db, 'history', id)
-  if (entry) return entry
-  throw new ConfigError({
-    code: 'QUARANTINE_UNKNOWN',
-    problem: `Record '${id}' is not in quarantine.`,
-    kept: 'Nothing was changed.',
-    next: '`loantape quarantine list` shows those that wait.',
-  })
-}
-
 function renderEntries({
   records,
   pruned,
 }: {
-  records: Omit<QuarantineEntry, 'record'>[]
+  records: Omit<QuarantineEntry, 'record' | 'place'>[]
   pruned: number
 }): string {
   const table = renderTable(

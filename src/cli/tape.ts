@@ -40,7 +40,7 @@ export function addTape(program: Command, cli: Cli): void {
       const options = command.optsWithGlobals<CommonOptions & {rebuild?: boolean}>()
       const config = cli.readConfig(options)
       const verified = await verifyAll(config)
-      const isRebuilt = options.rebuild && verified.outcome === 'whole'
+      const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
       const rebuilt = isRebuilt ? await rebuildWarehouse(config, {}, cli.createWorld(config)) : undefined
       cli.printResult(options, {...verified, ...(rebuilt && {rebuilt})}, (result) =>
         [renderVerified(result), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),

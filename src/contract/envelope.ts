@@ -87,7 +87,8 @@ function inspectBody(body: unknown): Finding {
   return {records, positions, hasMore}
 }
 
-function findRecords(body: WireRecord): Finding['records'] {
+/** The records of a page's body. */
+export function findRecords(body: WireRecord): Finding['records'] {
   const {data} = body
   if (Array.isArray(data)) return {name: 'data', items: data}
   if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)

@@ -139,14 +139,17 @@ export async function stageListings(
   const certificates: ColumnValue[][] = []
   for (const listing of group) {
     const pages = listing.outcome === 'listed' ? listing.pages : []
-    const bad = pages.flatMap(({quarantined}) => quarantined)
+    const bad = pages.flatMap(({quarantined}, index) =>
+      quarantined.map((record) => ({
+        ...record,
+        place: `${listing.parentId}/${index + 1}/${record.position}`,
+      })),
+    )
     const read = pages.flatMap(({observations}, index) =>
       observations.map((observation, position) => ({observation, pageNo: index + 1, position})),
     )
     for (const {observation, ...place} of read) rows.push(observation, {source: 'list', ...place})
-    bad.forEach((record, position) => {
-      rejected.push({...record, place: `${listing.parentId}/${position}`})
-    })
+    rejected.push(...bad)
     const unreadable = bad.filter(({id}) => id === null).length
     const records = read.length + bad.length
     const counts = [pages.length, records, bad.length, unreadable].map(BigInt)

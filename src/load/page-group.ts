@@ -61,9 +61,9 @@ export function createPageGroup(
       normalised.observations.forEach((observation, position) => {
         staged.push(observation, {source: 'list', pageNo, position})
       })
-      normalised.quarantined.forEach((record, position) => {
-        quarantined.push({...record, place: `${pageNo}/${position}`})
-      })
+      quarantined.push(
+        ...normalised.quarantined.map((record) => ({...record, place: `${pageNo}/${record.position}`})),
+      )
     },
     async stage(db) {
       await staged.append(db)

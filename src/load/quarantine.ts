@@ -7,7 +7,10 @@ import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 import {STAGE} from './stream-tables.ts'
 
-/** A rejected record and where it stood in its walk, which tells two apart that are otherwise alike. */
+/**
+ * A rejected record and where it stands in its walk: page and position, or the deal's id where it is its own page; in a list of children the deal,
+ * page and position.
+ */
 export type RejectedRecord = Quarantined & {place: string}
 
 const stagedTypes: DuckDBType[] = [
@@ -16,9 +19,13 @@ const stagedTypes: DuckDBType[] = [
   DATE,
   TIMESTAMP,
   TIMESTAMP,
+  VARCHAR,
 ]
 
-/** Stages rejected records, whole; they count in releases from the moment at which their walk is applied. */
+/**
+ * Stages where rejected records stand on their tape, never what they hold; they count in releases from the moment at which their
+ * walk is applied.
+ */
 export async function stageQuarantined(
   db: Database,
   stream: Stream,
@@ -34,11 +41,12 @@ export async function stageQuarantined(
     record.id,
     record.path,
     record.reason,
-    record.record,
+    null,
     record.observedAt,
     walk.businessDate,
     null,
     null,
+    record.place,
   ])
   await appendRows(db, {...STAGE, table: 'staged_quarantine', types: stagedTypes}, rows)
 }
@@ -59,7 +67,9 @@ export interface QuarantineEntry {
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: string
   replayed_at: string | null
-  /** The whole record as JSON text; null once it has been pruned. */
+  /** Where it stands on the tape of its walk; null once that tape is not kept any more. */
+  place: string | null
+  /** The whole record as JSON text, of one stored before there were tapes; null once it has been pruned. */
   record: string | null
 }
 
@@ -74,16 +84,17 @@ const entryRow: z.ZodType<QuarantineEntry> = z.object({
   business_date: z.string(),
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
+  place: z.string().nullable(),
   record: z.string().nullable(),
 })
 
-/** A record whose text has been pruned can never be read again: it waits for nothing. */
-const WAITS = 'replayed_at is null and record is not null'
+/** A record that is neither here nor on a tape can never be read again: it waits for nothing. */
+const WAITS = 'replayed_at is null and (record is not null or place is not null)'
 
 /**
  * The records in quarantine that wait to be replayed, oldest first.
  *
- * @param catalog `warehouse`, or `history` for its copy
+ * @param catalog `warehouse` where it is written, `history` where it is only read
  */
 export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<QuarantineEntry[]> {
   return db.all(
@@ -101,11 +112,11 @@ export async function countWaiting(db: Database, catalog: 'warehouse' | 'history
   return waiting
 }
 
-/** How many records in quarantine were never replayed and cannot be any more: their texts have been pruned. */
+/** How many records in quarantine were never replayed and cannot be any more: texts or tapes have been pruned. */
 export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {pruned} = await db.one(
     z.object({pruned: z.coerce.number()}),
-    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and record is null`,
+    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and record is null and place is null`,
   )
   return pruned
 }

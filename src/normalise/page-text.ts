@@ -26,6 +26,7 @@ const pageSchema: z.ZodType<NormalisedPage> = z.object({
       path: z.string(),
       reason: z.string(),
       record: z.string(),
+      position: z.number(),
       observedAt: integer,
     }),
   ),

@@ -26,9 +26,9 @@ export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
   const seal = createSealer(stream, hashKey)
   return (records, observedAt, parentId) => {
     const page: NormalisedPage = {observations: [], quarantined: []}
-    for (const record of records) {
+    for (const [position, record] of records.entries()) {
       const result = normalise(placeUnder(seal(record), stream, parentId), observedAt)
-      if ('reason' in result) page.quarantined.push(result)
+      if ('reason' in result) page.quarantined.push({...result, position})
       else page.observations.push(result)
     }
     return page
@@ -45,7 +45,7 @@ function placeUnder(record: unknown, {parent}: Stream, parentId: string | undefi
 
 function createRecordNormaliser(
   stream: Stream,
-): (record: unknown, observedAt: bigint) => Observation | Quarantined {
+): (record: unknown, observedAt: bigint) => Observation | Omit<Quarantined, 'position'> {
   const columns = stream.columns.map((column) => column.name)
   const optional = optionalColumnsOf(stream).map((column) => column.name)
   const known = new Set(stream.wireFields)

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {UnexpectedError} from '../errors.ts'
-import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import type {Database} from '../warehouse/database.ts'
+import type {TapeUnit} from './tape-units.ts'
 
 /** A table of the warehouse that is not the same. */
 export interface TableDifference {
@@ -11,23 +12,19 @@ export interface TableDifference {
 }
 
 /**
- * Makes sure that nothing was settled which no tape tells of.
+ * Makes sure that nothing was settled which no tape tells of; what a tape tells of otherwise now is a difference.
  *
  * @throws UnexpectedError `REBUILD_LOSES`
  */
-export async function requireEverySettle(
-  db: Database,
-  takenBack: ReadonlyMap<string, string>,
-): Promise<void> {
-  const walks = [...takenBack.keys()].map(quoteLiteral).join(', ') || `''`
+export async function requireEverySettle(db: Database, units: readonly TapeUnit[]): Promise<void> {
+  const told = units.flatMap(({outcome: {recorded_at}}) => recorded_at ?? [])
   const lost = await db.all(
     z.object({kind: z.string(), recorded_at: z.string()}),
     `select kind, recorded_at from present.raw.settle
      where recorded_at not in (select recorded_at from warehouse.raw.settle)
-       and recorded_at not in (
-         select recorded_at from present.raw.walk where walk_id in (${walks}) and recorded_at is not null
-       )
+       and recorded_at not in (select unnest(from_json($1, '["timestamp"]')))
      order by recorded_at`,
+    [JSON.stringify(told)],
   )
   if (lost.length === 0) return
   const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
@@ -65,11 +62,14 @@ export async function compareTables(db: Database): Promise<TableDifference[]> {
   return differences
 }
 
-/** Texts that were pruned come back with their tape; when a record's own page was asked for last is known of versions alone. */
+/** What was pruned comes back with its tape; when a record's own page was asked for last is known of versions alone. */
 function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
   const rows = `from ${catalog}.raw.${table}`
   if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
   if (table !== 'quarantine') return rows
-  const pruned = 'quarantine_id in (select quarantine_id from present.raw.quarantine where record is null)'
-  return `select * replace (case when ${pruned} then null else record end as record) ${rows}`
+  const pruned = `quarantine_id in (
+    select quarantine_id from present.raw.quarantine where record is null and place is null
+  )`
+  const kept = ['record', 'place'].map((name) => `case when ${pruned} then null else ${name} end as ${name}`)
+  return `select * replace (${kept.join(', ')}) ${rows}`
 }

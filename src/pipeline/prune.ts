@@ -7,7 +7,7 @@ import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes, noteTapeRemoved, type TapeRow} from '../ledger/tapes.ts'
-import {countServed, pruneTexts} from '../load/prune-quarantine.ts'
+import {countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -21,7 +21,7 @@ export interface PruneResult {
   releases: string[]
   /** `profile/batch` */
   batches: string[]
-  /** Records in quarantine whose texts go; their rows stay. */
+  /** Records in quarantine that can be shown no more; their rows stay. */
   quarantined: number
   /** Tapes, below the data folder. */
   tapes: string[]
@@ -63,8 +63,9 @@ export async function pruneData(
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, retentionOf(config), needed)
-    const quarantined = await removeOldTexts({folder, config}, before, world)
-    const tapes = removeOldTapes(folder, ledger, tapesBefore, world)
+    const old = listOldTapes(ledger, tapesBefore)
+    const quarantined = await removeOldTexts({folder, config}, {before, tapes: old}, world)
+    const tapes = removeTapes(folder, ledger, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
   })
@@ -77,8 +78,12 @@ function listOldTapes(ledger: Ledger, before: string): TapeRow[] {
   )
 }
 
-function removeOldTapes(folder: DataFolder, ledger: Ledger, before: string, {realClock}: World): string[] {
-  const old = listOldTapes(ledger, before)
+function removeTapes(
+  folder: DataFolder,
+  ledger: Ledger,
+  old: readonly TapeRow[],
+  {realClock}: World,
+): string[] {
   const removedAt = new Date(realClock.now()).toISOString()
   for (const {unit, path} of old) {
     rmSync(join(folder.root, path), {force: true})
@@ -95,10 +100,12 @@ async function countOldTexts(folder: DataFolder, before: string): Promise<number
 
 async function removeOldTexts(
   {folder, config}: {folder: DataFolder; config: Config},
-  before: string,
+  {before, tapes}: {before: string; tapes: readonly TapeRow[]},
   world: World,
 ): Promise<number> {
-  if ((await countOldTexts(folder, before)) === 0) return 0
+  if (tapes.length === 0 && (await countOldTexts(folder, before)) === 0) return 0
   await using db = await openWarehouse(folder, world, config)
-  return await pruneTexts(db, before)
+  const walkIds = tapes.map(({unit}) => unit)
+  await forgetPlaces(db, walkIds)
+  return await pruneRecords(db, before)
 }

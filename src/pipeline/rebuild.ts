@@ -6,7 +6,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, LoantapeError, messageOf, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
-import {listTapes} from '../ledger/tapes.ts'
+import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
 import {tablesOf} from '../load/stream-tables.ts'
 import type {TapeKey} from '../tape/key.ts'
@@ -65,11 +65,12 @@ export async function rebuildWarehouse(
   return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
     const key = requireTapeKey(config, folder, ledger, world)
     const isReadable = await endLeft(config, {folder, ledger}, world)
-    const units = listUnits(folder, listTapes(ledger), key)
+    const tapes = listTapes(ledger)
+    const units = listUnits(folder, tapes, key)
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
-    const tools = {config, folder, key, units, takenBack, temporary}
+    const tools = {config, folder, tapes, key, units, takenBack, temporary}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -90,6 +91,7 @@ export async function rebuildWarehouse(
 interface RebuildTools {
   config: Config
   folder: DataFolder
+  tapes: readonly TapeRow[]
   key: TapeKey
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
@@ -103,7 +105,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, key, units, takenBack, temporary} = tools
+  const {config, folder, tapes, key, units, takenBack, temporary} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -118,11 +120,11 @@ async function computeAnew(
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const unit of units.slice(next, next + UNITS_AT_ONCE))
-          await resettle({db, without: takenBack}, unit, readUnit(unit, key))
+          await resettle({db, without: takenBack, folder, tapes, key}, unit, readUnit(unit, key))
       })
       await giveBackMemory()
     }
-    if (isReadable) await work((db) => requireEverySettle(db, takenBack))
+    if (isReadable) await work((db) => requireEverySettle(db, units))
     return {since, differences: isReadable ? await work(compareTables) : null}
   } catch (error) {
     const isDamage = !(error instanceof LoantapeError) && /corrupt|checksum|fatal/i.test(messageOf(error))

@@ -2,17 +2,21 @@ import {businessDateOf, parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
+import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
+import {listTapes} from '../ledger/tapes.ts'
 import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {applyReplay, type Replay} from '../load/replay.ts'
 import {createNormaliser} from '../normalise/record.ts'
+import {readTapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {requireHashKey} from '../warehouse/hash-key.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
+import {type FoundRecord, findQuarantinedRecords} from './quarantined-records.ts'
 import {restageWalks} from './restage.ts'
+import {keyFileOf} from './tape-key.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
@@ -39,7 +43,7 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
   requireWritable(folder)
   return withRun(folder.ledger, 'quarantine replay', world, async ({runId, ledger}) => {
     await using tapes = openTapes(config, {folder, ledger}, world)
-    const counts = await replayAll({folder, tapes}, config, world)
+    const counts = await replayAll({folder, tapes, ledger}, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(config, {}, world)
     return {run_id: runId, outcome, ...counts, release_id}
@@ -47,19 +51,20 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
 }
 
 async function replayAll(
-  {folder, tapes}: {folder: DataFolder; tapes: Tapes},
+  {folder, tapes, ledger}: {folder: DataFolder; tapes: Tapes; ledger: Ledger},
   config: Config,
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
   await using db = await openWarehouse(folder, world, config)
   const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
+  const key = readTapeKey(keyFileOf(config, folder), folder.root)
+  const found = findQuarantinedRecords(waiting, {folder, tapes: listTapes(ledger), key})
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of STREAMS) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     if (entries.length === 0) continue
-    const hashKey = stream.privacy && (await requireHashKey(db, folder, config.hashKey))
-    const readable = entries.flatMap(createReader(stream, hashKey))
+    const readable = entries.flatMap(createReader(stream, found))
     counts.replayed += readable.length
     counts.waiting += entries.length - readable.length
     const isWalkOpen = walks.has(stream.name)
@@ -90,16 +95,22 @@ async function applyReadable(
   return appended
 }
 
-/** Reads records in quarantine once more: none, or the one that can be read now. */
+/**
+ * Reads records in quarantine once more: none, or the one that can be read now.
+ *
+ * @param found what they hold, by their ids
+ */
 export function createReader(
-  stream: Stream,
-  hashKey: string | undefined,
+  {privacy: _, ...stream}: Stream,
+  found: ReadonlyMap<string, FoundRecord>,
 ): (entry: QuarantineEntry) => Replay['records'] {
-  const normalise = createNormaliser(stream, hashKey)
+  // What is about people was made unreadable before it was taken down.
+  const normalise = createNormaliser(stream)
   return (entry) => {
     const observedAt = parseInstant(`${entry.observed_at}Z`)
-    if (observedAt === null || entry.record === null) return []
-    const [observation] = normalise([JSON.parse(entry.record)], observedAt).observations
+    const said = found.get(entry.quarantine_id)
+    if (observedAt === null || said === undefined) return []
+    const [observation] = normalise([said.record], observedAt, said.parentId).observations
     return observation ? [{entry, observation}] : []
   }
 }

@@ -4,6 +4,7 @@ import {rateFeedSchema} from '../contract/rate-feed.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {UnexpectedError} from '../errors.ts'
 import {parseJson} from '../json.ts'
+import type {TapeRow} from '../ledger/tapes.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {recordDrift} from '../load/drift.ts'
@@ -16,11 +17,14 @@ import {createStage} from '../load/stage.ts'
 import {storeWalk} from '../load/walk-state.ts'
 import {parseFeedPage} from '../normalise/rate-feed.ts'
 import {readAnswer} from '../source/detail.ts'
+import type {TapeKey} from '../tape/key.ts'
 import type {TapeLine} from '../tape/line.ts'
 import type {WireRecord} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {writeSetting} from '../warehouse/settings.ts'
 import {createLookReader} from './events.ts'
+import {findQuarantinedRecords} from './quarantined-records.ts'
 import {createReader} from './replay.ts'
 import {createRestager, instant, textOf} from './restage.ts'
 import {pinSource} from './settle.ts'
@@ -31,6 +35,9 @@ export interface ResettleTools {
   db: Database
   /** Why a walk counts no more, by its id. */
   without: ReadonlyMap<string, string>
+  folder: DataFolder
+  tapes: readonly TapeRow[]
+  key: TapeKey
 }
 
 /**
@@ -142,15 +149,16 @@ async function resettleRates(
 
 const replayBegin = z.object({stream: z.string(), entries: z.array(z.string()), isWalkOpen: z.boolean()})
 
-async function resettleReplay({db}: ResettleTools, {begin, outcome}: TapeUnit): Promise<void> {
+async function resettleReplay(
+  {db, folder, tapes, key}: ResettleTools,
+  {begin, outcome}: TapeUnit,
+): Promise<void> {
   const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
   const stream = STREAMS.find((one) => one.name === name)
   if (!stream) return
   const found = await Promise.all(ids.map((id) => findQuarantined(db, 'warehouse', id)))
   const entries = found.flatMap((entry) => entry ?? [])
-  // What is about people was made unreadable before it was stored.
-  const {privacy: _, ...plain} = stream
-  const records = entries.flatMap(createReader(plain, undefined))
+  const records = entries.flatMap(createReader(stream, findQuarantinedRecords(entries, {folder, tapes, key})))
   const [first] = entries
   if (!first || records.length === 0) return
   await createStage(db)

@@ -15,7 +15,14 @@ const aPage = fc.record({
     }),
   ),
   quarantined: fc.array(
-    fc.record({id: fc.option(aText), path: aText, reason: aText, record: aText, observedAt: anInstant}),
+    fc.record({
+      id: fc.option(aText),
+      path: aText,
+      reason: aText,
+      record: aText,
+      position: fc.nat(),
+      observedAt: anInstant,
+    }),
   ),
 })
 

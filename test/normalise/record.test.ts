@@ -138,6 +138,7 @@ test.each([null, 'deal', 42, true, ['deal_000001']])(
       path: '(record)',
       reason: expect.stringContaining('expected object'),
       record: JSON.stringify(record),
+      position: 0,
       observedAt: 0n,
     })
   },

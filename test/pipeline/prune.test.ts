@@ -34,7 +34,7 @@ beforeAll(async () => {
     insert into warehouse.raw.quarantine
     select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad', '{}',
       if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
-      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null
+      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, null
     from range(1, 6) as t(i)`)
 })
 

@@ -1,10 +1,11 @@
 import {rmSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {dealStream} from '../../src/contract/deal.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
-import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {readFieldAs} from '../support/schema.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -36,16 +37,13 @@ function spoilNextWalk(amount: unknown): void {
   })
 }
 
-/** What a fix of the schema would do: the stored record can be read now. */
-async function mendStoredRecords(amount: number): Promise<void> {
-  await using db = await openWarehouse(lab.folder)
-  await db.run(
-    `update warehouse.raw.quarantine set record = json_merge_patch(record, '{"loan_amount": ${amount}}')
-     where replayed_at is null`,
-  )
-}
-
 const replay = (now: string) => replayQuarantine(lab.config, lab.createWorld(now))
+
+/** Replays what 'much' was in, after a fix of the schema that knows how much that is. */
+async function replayMended(now: string): ReturnType<typeof replay> {
+  using _mended = readFieldAs(dealStream, 'loan_amount', 'much', 360_000)
+  return await replay(now)
+}
 
 const historyOfFirst = () =>
   lab.query(
@@ -63,8 +61,7 @@ test('a replayed record takes the place in time at which it was observed', async
   await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
   await lab.walk(DAY_2, {config: {detail: 'off'}})
-  await mendStoredRecords(360_000)
-  expect(await replay(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
+  expect(await replayMended(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
   expect(await historyOfFirst()).toEqual([
     {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
     {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
@@ -77,8 +74,7 @@ test('later truth is never overwritten by a replay', async () => {
   await lab.walk(DAY_2, {config: {detail: 'off'}})
   lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
   await lab.walk(DAY_3, {config: {detail: 'off'}})
-  await mendStoredRecords(360_000)
-  await replay(DAY_4)
+  await replayMended(DAY_4)
   expect(await historyOfFirst()).toEqual([
     {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
     {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
@@ -92,8 +88,7 @@ test('a record is replayed once', async () => {
   await lab.walk(DAY_1, {config: {detail: 'off'}})
   spoilNextWalk('much')
   await lab.walk(DAY_2, {config: {detail: 'off'}})
-  await mendStoredRecords(360_000)
-  await replay(DAY_3)
+  await replayMended(DAY_3)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
 })
 
@@ -115,8 +110,7 @@ test('a release made before a replay is made again byte by byte, after the repla
     expect(requireRelease(lab.folder, made.release_id).manifest.tables).toEqual(before.manifest.tables)
     expect(made.release_id).toBe(release_id)
   }
-  await mendStoredRecords(360_000)
-  expect(await replay(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
+  expect(await replayMended(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
   expect(await lab.query(funded)).toEqual([{funded_after: '2026-02-03'}])
   await remake()
   const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: '2028-02-05T12:00:00Z'})
@@ -149,15 +143,15 @@ test('the rejected records of a refused walk can be seen until their texts are p
   expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
   expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
     "No record waits in quarantine.
-    80 more were never read, and their texts have been pruned.
+    80 more were never read, and what they held has been pruned.
     "
   `)
   expect((await lab.run(['quarantine', 'show', records[0]!.quarantine_id])).stdout).toContain(
-    'record: pruned',
+    'record: not at hand',
   )
   expect((await lab.run(['quarantine', 'replay'], later)).stdout).toMatchInlineSnapshot(`
     "0 records can be read now, 0 versions appended; 0 still wait.
-    80 more were never read, and their texts have been pruned.
+    80 more were never read, and what they held has been pruned.
     "
   `)
   expect(

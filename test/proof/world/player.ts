@@ -1,8 +1,8 @@
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {dataFolderAt} from '../../../src/warehouse/data-folder.ts'
-import {openWarehouse} from '../../../src/warehouse/warehouse.ts'
+import {dealStream} from '../../../src/contract/deal.ts'
+import {readFieldAs} from '../../support/schema.ts'
 import {openLedger, writeMapping} from './books.ts'
 import {Finding} from './finding.ts'
 import {recover, saveCopy} from './recover.ts'
@@ -133,18 +133,12 @@ async function requireRelease({truth, data, listener}: Stage): Promise<void> {
   listener.note('releases compared')
 }
 
-/** The amounts of records in quarantine are made readable where they are stored, as a fix of the schema would. */
+/** The amounts of records in quarantine are read by a schema that knows what they mean. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
   const {truth, data, listener} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread()) return
   stage.isOfTapes = false
-  const folder = dataFolderAt(data)
-  {
-    await using db = await openWarehouse(folder)
-    await db.run(
-      `update warehouse.raw.quarantine set record = replace(record, '"${UNREADABLE}"', '"${READABLE}"') where replayed_at is null and json_valid(record)`,
-    )
-  }
+  using _mended = readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE)
   const {code, stderr} = await command(stage, ['quarantine', 'replay'], at)
   if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
   if (truth.replay() === 0) return

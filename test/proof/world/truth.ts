@@ -366,9 +366,7 @@ export function createTruth(): Truth {
       for (const entries of byWalk.values()) {
         const latest = new Map<string, {entry: Unread; fields: Shown}>()
         for (const entry of entries.toSorted((a, b) => a.at - b.at || Number(a.isOwn) - Number(b.isOwn))) {
-          // The engine's functions for JSON take no half of a surrogate pair.
-          const isMended =
-            entry.record.loan_amount === UNREADABLE && !/\\ud[89ab]/.test(JSON.stringify(entry.record))
+          const isMended = entry.record.loan_amount === UNREADABLE
           const fields = readRecord({...entry.record, ...(isMended && {loan_amount: READABLE})})
           if (!fields || entry.id === null) continue
           replayed += 1
