@@ -97,7 +97,7 @@ function renderSection(figures: readonly Figures[]): string {
   return `## A load
 
 Written by \`npm run bench -- --full --write\` on a machine with ${availableParallelism()} cores. One local server answers in pages of 100. *bare* is an undici loop that parses each page and throws it away. *load* is
-\`loantape sync\` from its start until the walk is applied and the history copy is swapped in; *sync* goes on to the release:
+\`loantape sync\` from its start until the walk is applied; *sync* goes on to the release:
 models, checks, Parquet. *again* sees nothing new, *1 % changed* a hundredth of the amounts moved. Details are off.
 
 | deals | delay per page | bare | load, first | load / bare | load, CPU | sync, again | load, 1 % changed | sync, first | sync, CPU | load, peak RSS | sync, peak RSS |
