@@ -52,7 +52,7 @@ export function addQuarantine(program: Command, cli: Cli): void {
 }
 
 /** What stands for a record that is gone. */
-const GONE = 'not at hand: pruned, or on a tape that is sealed with another key'
+const GONE = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
 function describePruned(pruned: number): string[] {
   return pruned === 0 ? [] : [`${pruned} more were never read, and what they held has been pruned.`]

@@ -1,3 +1,4 @@
+import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
@@ -25,7 +26,7 @@ export interface FoundRecord {
 
 /**
  * Finds records in quarantine on the tapes of their walks; those stored before there were tapes are in the warehouse. What stands on a
- * tape that is not kept, or is sealed with another key, is left out.
+ * tape that is not there any more, or is sealed with another key, is left out.
  *
  * @returns them by their quarantine ids
  * @throws UnexpectedError `TAPE_DAMAGED`
@@ -44,10 +45,12 @@ export function findQuarantinedRecords(
   }
   const onTape = entries.filter(({record}) => record === null)
   for (const [walkId, ofWalk] of Map.groupBy(onTape, ({walk_id}) => walk_id)) {
-    const tape = tapes.find(({unit, removed_at}) => unit === walkId && removed_at === null)
-    if (!key || !tape || tape.outcome === 'lost' || tape.fingerprint !== key.fingerprint) continue
+    const tape = tapes.find(({unit}) => unit === walkId)
+    const path = tape && join(folder.root, tape.path)
+    if (!key || !path || tape.outcome === 'lost' || tape.fingerprint !== key.fingerprint) continue
+    if (!existsSync(path)) continue
     let pages = 0
-    for (const line of readLines(join(folder.root, tape.path), key)) {
+    for (const line of readLines(path, key)) {
       if (line.frame.frame === 'list') pages += 1
       const start = placeOf(line, pages)
       if (start === undefined) continue

@@ -1,4 +1,5 @@
 import {rmSync} from 'node:fs'
+import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
@@ -82,6 +83,17 @@ test('later truth is never overwritten by a replay', async () => {
   ])
   const next = await lab.walk(DAY_4, {config: {detail: 'off'}})
   expect(next.changes).toMatchObject({updated: 0, unchanged: 80})
+})
+
+test('a record whose tape is missing waits on, and is shown without what it held', async () => {
+  await lab.walk(DAY_1, {config: {detail: 'off'}})
+  spoilNextWalk('much')
+  const {certificate} = await lab.walk(DAY_2, {config: {detail: 'off'}})
+  rmSync(join(lab.folder.tapes, '2026/02', `${certificate.walkId}.jsonl.zst`))
+  expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
+  const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
+  const shown = await lab.run(['quarantine', 'show', records[0].quarantine_id])
+  expect(shown).toMatchObject({code: 0, stdout: expect.stringContaining('record: not at hand')})
 })
 
 test('a record is replayed once', async () => {

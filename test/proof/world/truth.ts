@@ -48,6 +48,8 @@ export interface Unread {
   /** It stood on the deal's own page. */
   isOwn: boolean
   isReplayed: boolean
+  /** Its tape is gone. */
+  isLost?: boolean
 }
 
 /** What settling a walk would come to. */
@@ -111,7 +113,7 @@ export interface Truth extends Readonly<Known> {
   replay(): number
   /** What is known now, to come back to. */
   save(): Known
-  /** What was known then is all that is known: the walk under way is lost with its tape. */
+  /** What was known then is all that is known; the tapes are lost, and the walk under way with them. */
   restore(known: Known): void
 }
 
@@ -213,7 +215,7 @@ export function createTruth(): Truth {
     restore(known) {
       deals = new Map(known.deals)
       walks = [...known.walks]
-      quarantine = [...known.quarantine]
+      quarantine = known.quarantine.map((entry) => ({...entry, isLost: true}))
       open = undefined
     },
     beginRun(now) {
@@ -361,7 +363,7 @@ export function createTruth(): Truth {
     hasUnread: () => open !== undefined && read(open).unread.length > 0,
     replay() {
       let replayed = 0
-      const waiting = quarantine.filter(({isReplayed}) => !isReplayed)
+      const waiting = quarantine.filter(({isReplayed, isLost}) => !isReplayed && !isLost)
       const byWalk = Map.groupBy(waiting, ({batch}) => batch)
       for (const entries of byWalk.values()) {
         const latest = new Map<string, {entry: Unread; fields: Shown}>()
