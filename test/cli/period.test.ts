@@ -213,7 +213,7 @@ test('a process killed as it closes a month has not closed it, and the next does
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({outcome: 'closed'})
 })
 
-test('a damaged batch is found by doctor --deep and written again by --reissue', async () => {
+test('a damaged batch is found by verify and written again by --reissue', async () => {
   using copy = openBooks(books)
   const [batch] = await copy.export('intacct', '2026-02', '2026-03-03')
   const file = join(batch?.dir ?? '', `intacct_${batch?.batch_id}.csv`)
@@ -221,8 +221,8 @@ test('a damaged batch is found by doctor --deep and written again by --reissue',
   chmodSync(file, 0o644)
   writeFileSync(file, before.replace('30.00', '39.00'))
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
-  const doctor = await run(['doctor', '--deep'], env)
-  expect(doctor.stdout).toContain(`loantape export --reissue ${batch?.batch_id}`)
+  const verified = await run(['verify'], env)
+  expect(verified.stdout).toContain(`loantape export --reissue ${batch?.batch_id}`)
   rmSync(copy.folder.releases, {recursive: true})
   expect(readJson(await run(['export', '--reissue', batch?.batch_id ?? ''], env))).toMatchObject({
     batches: [{outcome: 'written', batch_id: batch?.batch_id, period: '2026-02'}],

@@ -80,9 +80,11 @@ test('a history without an applied walk says what to do', async () => {
 })
 
 test('a refused walk does not move the moment', async () => {
-  await using warehouse = await openWarehouse(data.folder)
-  await walk(warehouse, {at: DAY_1, pages: same})
-  await stageWalk(warehouse, {at: DAY_2, pages: changed})
+  {
+    await using warehouse = await openWarehouse(data.folder)
+    await walk(warehouse, {at: DAY_1, pages: same})
+    await stageWalk(warehouse, {at: DAY_2, pages: changed})
+  }
   await using db = await openHistory(data.folder)
   expect(await resolveMoment(db, {}, TODAY)).toMatchObject({asOf: '2026-02-02'})
 })
