@@ -4,6 +4,7 @@ import {openLedger} from '../../src/ledger/ledger.ts'
 import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import type {Trace} from '../../src/pipeline/trace.ts'
+import type {FigureTrace} from '../../src/pipeline/trace-figure.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
@@ -93,4 +94,54 @@ test('what no tape tells of any more is said so, and what nobody knows is refuse
     code: 2,
     stderr: expect.stringContaining('TRACE_FIELD'),
   })
+})
+
+test('behind every figure of the portfolio stand the deals it is made of', async () => {
+  const {store} = lab.service
+  const statuses = ['draft', 'approved', 'funded', 'funded', 'paid_off', 'withdrawn', 'strange']
+  someDeals(30).forEach((_, index) => {
+    store.update(idOf(index + 1), {
+      status: statuses[index % statuses.length]!,
+      loanAmountCents: BigInt(index + 1) * 1_000_001n,
+      propertyValueCents: index % 3 === 0 ? null : BigInt(index + 1) * 1_500_000n,
+    })
+  })
+  await lab.sync(day(2))
+  const [summary] = await lab.query('select * from mart.portfolio_summary')
+  const cents = (text: string | null) => BigInt((text ?? '0').replace('.', ''))
+  const total = (texts: (string | null)[]) => texts.reduce((sum, text) => sum + cents(text), 0n)
+  for (const [name, value] of Object.entries(summary ?? {})) {
+    if (name === 'as_of') continue
+    const {code, stdout} = await lab.run(['trace', `mart.portfolio_summary.${name}`, '--json'])
+    expect(code, name).toBe(0)
+    const traced = JSON.parse(stdout) as FigureTrace
+    expect(traced, name).toMatchObject({value: String(value), as_of: '2026-02-02'})
+    const {deals} = traced
+    const amounts = total(deals.map(({loan_amount}) => loan_amount))
+    if (name.endsWith('deals')) expect(deals, name).toHaveLength(Number(value))
+    else if (/^(largest|median|average)/.test(name)) {
+      expect(Number(amounts) / 100 / deals.length, name).toBeCloseTo(Number(value), 1)
+    } else if (name.endsWith('amount')) expect(amounts, name).toBe(cents(String(value)))
+    else if (name === 'ltv_coverage_pct') {
+      const known = total(deals.filter(({ltv}) => ltv !== null).map(({loan_amount}) => loan_amount))
+      expect((Number(known) / Number(amounts)) * 100, name).toBeCloseTo(Number(value), 5)
+    } else if (name.endsWith('pooled_ltv')) {
+      const values = total(deals.map(({property_value}) => property_value))
+      expect(Number(amounts) / Number(values), name).toBeCloseTo(Number(value), 8)
+    } else {
+      const weighted = deals.map(({loan_amount, ltv}) => Number(loan_amount) * Number(ltv))
+      const sum = weighted.reduce((one, other) => one + other, 0)
+      expect((sum * 100) / Number(amounts), name).toBeCloseTo(Number(value), 8)
+    }
+  }
+  const {stdout} = await lab.run(['trace', 'mart.portfolio_summary.largest_amount'])
+  expect(stdout).toContain(`${idOf(30)}  `)
+  for (const words of [
+    'mart.portfolio_summary.as_of',
+    'mart.portfolio_summary.of_funded',
+    'mart.portfolio_summary.',
+  ]) {
+    const {code, stderr} = await lab.run(['trace', words])
+    expect([code, stderr]).toEqual([2, expect.stringContaining('expected one of deals, amount, open_deals')])
+  }
 })

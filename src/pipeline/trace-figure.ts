@@ -1,0 +1,102 @@
+import {z} from 'zod'
+import type {Config} from '../config.ts'
+import {ConfigError} from '../errors.ts'
+import {requireRelease} from '../release/manifest.ts'
+import {openRelease} from '../release/query.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+
+/** A figure of `mart.portfolio_summary` and the deals it is made of. */
+export interface FigureTrace {
+  figure: string
+  value: string | null
+  as_of: string
+  release_id: string
+  /** The largest first; of an ltv those that have one, of the median the deals in the middle. */
+  deals: FigureDeal[]
+}
+
+/** A deal as the release has it. */
+export interface FigureDeal {
+  deal_id: string
+  status: string
+  /** USD, as decimal text. */
+  loan_amount: string
+  property_value: string | null
+  /** Ratio. */
+  ltv: number | null
+  /** When what is known of it was first seen, UTC. */
+  last_changed_at: string
+}
+
+const dealRow: z.ZodType<FigureDeal> = z.object({
+  deal_id: z.string(),
+  status: z.string(),
+  loan_amount: z.string(),
+  property_value: z.string().nullable(),
+  ltv: z.coerce.number().nullable(),
+  last_changed_at: z.string(),
+})
+
+/** Which deals a part of the portfolio is, as a condition on `core.deal`. */
+const PARTS: Record<string, string> = {
+  '': 'true',
+  open_: `status_class not in ('ended_funded', 'ended_unfunded')`,
+  ended_: `status_class in ('ended_funded', 'ended_unfunded')`,
+  pipeline_: `status_class = 'pipeline'`,
+  funded_: `status_class = 'funded'`,
+}
+
+/** What is computed of them: which of the deals it is made of, as conditions. */
+const MEASURES: Record<string, string> = {
+  deals: '',
+  amount: '',
+  wa_ltv: 'and ltv is not null',
+  pooled_ltv: 'and ltv is not null',
+  ltv_coverage_pct: '',
+  average_amount: '',
+  largest_amount: 'qualify loan_amount = max(loan_amount) over ()',
+  median_amount:
+    'qualify row_number() over (order by loan_amount, deal_id) in ((count(*) over () + 1) // 2, (count(*) over () + 2) // 2)',
+}
+
+const TABLE = 'mart.portfolio_summary'
+
+/** Whether what is to be traced is a figure, not a deal. */
+export const isFigure = (name: string): boolean => name.startsWith(`${TABLE}.`)
+
+/**
+ * The deals behind a figure of the current release.
+ *
+ * @param name `mart.portfolio_summary.funded_amount`
+ * @throws ConfigError `TRACE_FIGURE`, those of a release that is not there
+ */
+export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
+  const figure = name.slice(TABLE.length + 1)
+  const [, part = '', measure = ''] = /^(open_|ended_|pipeline_|funded_|)(\w+)$/.exec(figure) ?? []
+  const release = requireRelease(dataFolderAt(config.dataDir))
+  await using db = await openRelease(release)
+  const columns = await db.all(
+    z.object({name: z.string()}),
+    `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
+  )
+  const which = MEASURES[measure]
+  if (which === undefined || !columns.some((column) => column.name === figure)) {
+    throw new ConfigError({
+      code: 'TRACE_FIGURE',
+      problem: `Figure '${figure}' of ${TABLE}: expected one of ${columns.map((column) => column.name).join(', ')}.`,
+      kept: 'Nothing was changed.',
+    })
+  }
+  const {value, as_of} = await db.one(
+    z.object({value: z.string().nullable(), as_of: z.string()}),
+    `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
+  )
+  const deals = await db.all(
+    dealRow,
+    `from (
+       select deal_id, status, loan_amount, property_value, ltv, last_changed_at
+       from core.deal where ${PARTS[part]} ${which}
+     ) order by loan_amount desc, deal_id`,
+  )
+  return {figure: name, value, as_of, release_id: release.manifest.release_id, deals}
+}
