@@ -1,6 +1,7 @@
 import {randomUUID} from 'node:crypto'
 import {constants, existsSync, renameSync, rmSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
+import {availableParallelism} from 'node:os'
 import {setTimeout as delay} from 'node:timers/promises'
 import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.ts'
 import type {World} from '../types.ts'
@@ -29,6 +30,9 @@ export interface Warehouse extends Database {
   closedWhile<T>(work: () => Promise<T>): Promise<T>
 }
 
+/** Each takes memory of its own, and more of them gain little: what is settled is copied more than computed. */
+const SETTLE_THREADS = Math.min(availableParallelism(), 4)
+
 /** Who only reads waits so long for a settle that is under way. */
 const MAX_WAIT_MINUTES = 10
 
@@ -45,15 +49,16 @@ export async function openWarehouse(
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
 ): Promise<Warehouse> {
   const isNew = !hasWarehouse(folder)
-  // One thread: the walk works beside it, and what is applied is copied more than computed.
-  const db = await openDatabase({threads: 1})
+  const db = await openDatabase({threads: SETTLE_THREADS})
   let lock: Disposable | undefined
   const open = async () => {
     lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
+    await db.run(`set threads = ${SETTLE_THREADS}`)
     await attachWarehouse(db, folder, maxWaitMinutes, world)
   }
   const letGo = async () => {
-    await db.run('checkpoint warehouse; detach warehouse')
+    // One thread: whoever reads the source works beside it.
+    await db.run('checkpoint warehouse; detach warehouse; set threads = 1')
     lock?.[Symbol.dispose]()
     lock = undefined
   }
