@@ -22,8 +22,9 @@ import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, requireWritable} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
+import {hasWarehouse} from '../warehouse/warehouse.ts'
 import {renderNotIssued} from './period.ts'
 
 /** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */

@@ -3,7 +3,8 @@ import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine
 import {showQuarantined} from '../pipeline/quarantined-records.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import {hasWarehouse, openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
+import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {renderTable} from './table.ts'
 

@@ -66,7 +66,7 @@ function renderVerified({
       : `${groupThousands(String(tapes))} tapes with ${groupThousands(String(lines))} lines, since ${since}.`,
     ...(closed > 0
       ? [
-          `${groupThousands(String(closed))} are sealed with a key that was given up: only their sha256 was compared.`,
+          `${groupThousands(String(closed))} are sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
         ]
       : []),
     ...(removed > 0

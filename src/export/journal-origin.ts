@@ -6,7 +6,7 @@ import {listAllBatches} from '../ledger/issued.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {listClosedStands} from '../ledger/periods.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
 import {readBatchManifest} from './manifest.ts'
 
 /**

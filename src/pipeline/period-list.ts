@@ -8,7 +8,7 @@ import {addAmounts} from '../money.ts'
 import {releaseManifestSchema} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
 import {listNotIssued, type NotIssued} from './not-issued.ts'
 import {lastDayOf, readPeriodRange} from './period-span.ts'
 

@@ -6,7 +6,7 @@ import {nextPeriod} from '../ledger/periods.ts'
 import {resolveMoment} from '../release/moment.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
 
 /** What is there of a period. */
 export interface PeriodSpan {

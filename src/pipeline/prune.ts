@@ -11,7 +11,8 @@ import {countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {hasWarehouse, openHistory, openWarehouse} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
+import {hasWarehouse, openWarehouse} from '../warehouse/warehouse.ts'
 import {retentionOf} from './build.ts'
 
 /** What was, or with a dry run would be, removed. */

@@ -11,7 +11,7 @@ import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import type {TapeLine} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
 import {textOf} from './restage.ts'
 import {keyFileOf} from './tape-key.ts'
 

@@ -11,7 +11,7 @@ import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import type {TapeLine} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import {openHistory} from '../warehouse/warehouse.ts'
+import {openHistory} from '../warehouse/history.ts'
 import {textOf} from './restage.ts'
 import {requireReadKey} from './verify.ts'
 

@@ -22,7 +22,7 @@ export interface VerifyResult {
   /** Tapes that were read, and lines on them. */
   tapes: number
   lines: number
-  /** Those of them that are sealed with a key which was given up: nobody can read them, only their sha256 is compared. */
+  /** Those of them whose key was given up or is not at hand: only their sha256 is compared. */
   closed: number
   /** Tapes that `prune` removed as old. */
   removed: number
@@ -53,8 +53,6 @@ const NOTHING: VerifyResult = {
 /**
  * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
  * batch, the ledger.
- *
- * @throws ConfigError `TAPE_KEY_LOST`
  */
 export async function verifyAll(config: Config): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
@@ -118,15 +116,15 @@ async function verifyTapes(
   const problems = listFiles(folder)
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the ledger knows no tape of this name'}))
-  const key = kept.length > 0 ? requireReadKey(config, folder) : undefined
+  const key = readTapeKey(keyFileOf(config, folder), folder.root)
   /** What ends units, on tapes that were read and on those that cannot be any more. */
   const ends = new Set(rows.map(({head}) => head))
   const begun: {path: string; before: string}[] = []
-  const isGivenUp = ({fingerprint}: TapeRow) =>
-    fingerprint !== key?.fingerprint && key?.fingerprint === findTapeKey(ledger)
+  const isClosed = ({fingerprint}: TapeRow) =>
+    key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(ledger))
   let lines = 0
   for (const row of kept) {
-    const read = await examine(join(folder.root, row.path), row, isGivenUp(row) ? undefined : key)
+    const read = await examine(join(folder.root, row.path), row, isClosed(row) ? undefined : key)
     if ('problem' in read) {
       problems.push({path: row.path, problem: read.problem})
       continue
@@ -141,7 +139,7 @@ async function verifyTapes(
   return {
     tapes: kept.length,
     lines,
-    closed: kept.filter(isGivenUp).length,
+    closed: kept.filter(isClosed).length,
     removed: rows.length - kept.length,
     since: kept[0]?.begun_at ?? null,
     problems,
@@ -157,7 +155,7 @@ interface Examined {
   ends: string[]
 }
 
-/** @param key undefined where it was given up */
+/** @param key undefined where it was given up or is not at hand */
 async function examine(
   path: string,
   row: TapeRow,

@@ -5,7 +5,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type Failure, messageOf} from '../errors.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, quoteLiteral} from './database.ts'
-import {openHistory} from './warehouse.ts'
+import {openHistory} from './history.ts'
 
 /** A rule as SQL that returns the rows that break it, the first column naming each. */
 export interface Rule {

@@ -1,13 +1,12 @@
-import {randomUUID} from 'node:crypto'
 import {constants, existsSync, renameSync, rmSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {availableParallelism} from 'node:os'
 import {setTimeout as delay} from 'node:timers/promises'
-import {LoantapeError, LockedError, messageOf, UnexpectedError} from '../errors.ts'
+import {LockedError, messageOf, UnexpectedError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, type DatabaseOptions, openDatabase, quoteLiteral} from './database.ts'
+import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {takeFileLock} from './file-lock.ts'
 import {loadMemoryMb} from './memory.ts'
 import {listPendingMigrations, migrate} from './migrate.ts'
@@ -207,88 +206,11 @@ export function setAside(path: string, now: number): string {
   return aside
 }
 
-/**
- * Opens the warehouse for reading, attached as `history`; nobody writes it meanwhile. One that an earlier version wrote is read
- * through a copy brought up to date; the next sync renews the file itself.
- *
- * @throws UnexpectedError `HISTORY_MISSING` when nothing was ever stored
- */
-export async function openHistory(
-  folder: DataFolder,
-  options: Pick<DatabaseOptions, 'searchPath'> = {},
-): Promise<Database> {
-  if (!hasWarehouse(folder)) {
-    throw new UnexpectedError({
-      code: 'HISTORY_MISSING',
-      problem: `No history in '${folder.root}': no walk has been completed there yet.`,
-      kept: 'Nothing was changed.',
-      next: 'Run `loantape sync` first, or name another folder with --data.',
-    })
-  }
-  const lock = await lockWarehouse(folder, 'read')
-  try {
-    const open = (path: string) => openReadable(path, options)
-    const db = (await open(folder.warehouse)) ?? (await withMigratedCopy(folder, open))
-    return {
-      ...db,
-      async [Symbol.asyncDispose]() {
-        await db[Symbol.asyncDispose]()
-        lock[Symbol.dispose]()
-      },
-    }
-  } catch (error) {
-    lock[Symbol.dispose]()
-    throw error instanceof LoantapeError ? error : describeOpenFailure(folder.warehouse, error)
-  }
-}
-
-/** The database attached as `history`; undefined when it has not had every migration. */
-async function openReadable(
-  path: string,
-  options: Pick<DatabaseOptions, 'searchPath'>,
-): Promise<Database | undefined> {
-  const db = await openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
-  let isReadable = false
-  try {
-    isReadable = (await listPendingMigrations(db, 'history')).length === 0
-  } finally {
-    if (!isReadable) await db[Symbol.asyncDispose]()
-  }
-  return isReadable ? db : undefined
-}
-
-/** Opens a copy that has had every migration. */
-async function withMigratedCopy(
-  folder: DataFolder,
-  open: (path: string) => Promise<Database | undefined>,
-): Promise<Database> {
-  const copy = `${folder.warehouse}.migrated-${randomUUID()}`
-  try {
-    await copyHistory(folder, copy)
-    const db = await open(copy)
-    if (!db) throw new Error('a migrated copy lacks migrations')
-    return db
-  } finally {
-    // An open file lives on without its name: the copy is gone when it is closed, however that comes.
-    for (const file of [copy, `${copy}.wal`]) rmSync(file, {force: true})
-  }
-}
-
-/** Copies the file of a warehouse that is open for reading, and brings the copy up to date. */
-export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
-  for (const end of ['', '.wal']) {
-    if (existsSync(`${warehouse}${end}`)) {
-      await copyFile(`${warehouse}${end}`, `${copy}${end}`, constants.COPYFILE_FICLONE)
-    }
-  }
-  await using db = await openDatabase({attach: [{path: copy, alias: 'history'}]})
-  await migrate(db, 'history')
-}
-
 const WAREHOUSE_NEXT =
   'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes and sets this file aside. Where tapes are missing, bring the file back from a backup first.'
 
-function describeOpenFailure(path: string, error: unknown): Error {
+/** What is thrown where the file does not open. */
+export function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
   if (IS_LOCKED.test(words)) {
     const holder = /PID (\d+)/.exec(words)?.[1]

@@ -277,6 +277,7 @@ test('without the key everything but the tapes works, and a sync says what is lo
   expect((await lab.run(['build'])).code).toBe(0)
   expect((await lab.run(['export', 'csv'])).code).toBe(0)
   expect((await lab.run(['status'])).code).toBe(0)
+  expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, closed: 1, walks: 1})
   const refused = await failureOf(lab.sync(DAY_2))
   expect(refused).toMatchObject({code: 'TAPE_KEY_LOST', exitCode: 2})
   expect(refused.message).toContain('tape new-key')

@@ -15,7 +15,7 @@ import {type RunningService, type ServiceOptions, startService} from '../../src/
 import type {StoredDeal} from '../../src/service/store.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
-import {openHistory} from '../../src/warehouse/warehouse.ts'
+import {openHistory} from '../../src/warehouse/history.ts'
 import {runCommand} from './command.ts'
 
 const API_KEY = 'sk_test_lab'
