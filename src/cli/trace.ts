@@ -66,7 +66,7 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     last_changed_at,
   ])
   return [
-    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${groupThousands(String(deals.length))} deals.`,
+    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${groupThousands(String(deals.length))} ${deals.length === 1 ? 'deal' : 'deals'}.`,
     ...(deals.length > 0 ? ['', renderTable(columns, rows), ''] : []),
     '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ].join('\n')
