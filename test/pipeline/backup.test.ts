@@ -1,9 +1,11 @@
+import {hash} from 'node:crypto'
 import {
   appendFileSync,
   existsSync,
   mkdirSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmSync,
   writeFileSync,
 } from 'node:fs'
@@ -12,6 +14,7 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, restoreBackup} from '../../src/pipeline/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -86,6 +89,25 @@ test('what was saved is checked before any of it is brought back', async () => {
   expect(existsSync(lab.folder.ledger)).toBe(false)
   expect(await restore(dir)).toMatchObject({outcome: 'restored'})
   expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
+})
+
+test('a backup of an earlier version, which holds a copy of the warehouse without its latest states, is brought back', async () => {
+  await lab.walk(DAY_1)
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  const [now, then] = [join(dir, 'warehouse.duckdb'), join(dir, 'history.duckdb')]
+  renameSync(now, then)
+  {
+    await using db = await openDatabase({attach: [{path: then, alias: 'history'}]})
+    await db.run('delete from history.raw.deal_head; checkpoint history')
+  }
+  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  const file = manifest.files.find(({path}: {path: string}) => path === 'warehouse.duckdb')
+  Object.assign(file, {path: 'history.duckdb', sha256: hash('sha256', readFileSync(then))})
+  writeFileSync(join(dir, 'manifest.json'), JSON.stringify(manifest))
+  rmSync(lab.folder.root, {recursive: true})
+  expect(await restore(dir)).toMatchObject({outcome: 'restored'})
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 30})
+  expect(readdirSync(lab.folder.root)).not.toContain('history.duckdb')
 })
 
 test('a backup goes into a folder of its own, outside the data', async () => {
