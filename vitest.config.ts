@@ -1,6 +1,16 @@
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
+import {BaseSequencer, type TestSpecification} from 'vitest/node'
+
+/** Proofs are short files that take minutes: at the end the other workers would wait for them. */
+class ProofsFirst extends BaseSequencer {
+  override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
+    const isProof = ({moduleId}: TestSpecification) => moduleId.includes('/test/proof/')
+    const sorted = await super.sort(files)
+    return [...sorted.filter(isProof), ...sorted.filter((file) => !isProof(file))]
+  }
+}
 
 const config: ViteUserConfig = defineConfig({
   test: {
@@ -13,6 +23,7 @@ const config: ViteUserConfig = defineConfig({
     // modules keep between files are caches, by content.
     isolate: false,
     maxWorkers: 3,
+    sequence: {sequencer: ProofsFirst},
     // Many start processes beside others: on a busy machine half a minute becomes two.
     testTimeout: 180_000,
     hookTimeout: 180_000,

@@ -27,8 +27,8 @@ import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
-import {openDatabase, quoteLiteral} from '../warehouse/database.ts'
-import {copyHistory, openHistory} from '../warehouse/history.ts'
+import {quoteLiteral} from '../warehouse/database.ts'
+import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
 import {limitBuild} from './limits.ts'
 import {planSelection} from './selection.ts'
 import {readSources, type Sources} from './sources.ts'
@@ -212,7 +212,7 @@ async function buildAnew(
         ? {plan: whole, checks: sources.checks, dropped: []}
         : planSelection(whole, sources.checks, select)
     world.onStep('models compiled')
-    await using db = await openDatabase({attach: [{path: history, alias: 'history', readOnly: true}]})
+    await using db = await openHistoryCopy(history)
     const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
@@ -231,7 +231,7 @@ async function buildAnew(
     for (const name of dropped) await db.run(`drop table release.${name}`)
     const tables = await writeParquetFiles(db, buildDir, releaseId, limited)
     await db.run('use memory.main; checkpoint release; detach release; detach history')
-    for (const path of [spillDir, history]) rmSync(path, {recursive: true, force: true})
+    for (const path of [spillDir, history, `${history}.wal`]) rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
     const manifest: ReleaseManifest = {
       schema_version: 1,

@@ -27,8 +27,7 @@ export async function openHistory(
   }
   const lock = await lockWarehouse(folder, 'read')
   try {
-    const open = (path: string) => openReadable(path, options)
-    const db = (await open(folder.warehouse)) ?? (await withMigratedCopy(folder, open))
+    const db = (await openReadable(folder.warehouse, options)) ?? (await openNamelessCopy(folder, options))
     return {
       ...db,
       async [Symbol.asyncDispose]() {
@@ -57,30 +56,42 @@ async function openReadable(
   return isReadable ? db : undefined
 }
 
-/** Opens a copy that has had every migration. */
-async function withMigratedCopy(
+/** Opens a copy that has had every migration; it is gone when it is closed, however that comes. */
+async function openNamelessCopy(
   folder: DataFolder,
-  open: (path: string) => Promise<Database | undefined>,
+  options: Pick<DatabaseOptions, 'searchPath'>,
 ): Promise<Database> {
   const copy = `${folder.warehouse}.migrated-${randomUUID()}`
   try {
     await copyHistory(folder, copy)
-    const db = await open(copy)
-    if (!db) throw new Error('a migrated copy lacks migrations')
-    return db
+    return await openHistoryCopy(copy, options)
   } finally {
-    // An open file lives on without its name: the copy is gone when it is closed, however that comes.
+    // An open file lives on without its name.
     for (const file of [copy, `${copy}.wal`]) rmSync(file, {force: true})
   }
 }
 
-/** Copies the file of a warehouse that is open for reading, and brings the copy up to date. */
+/** Copies the file of a warehouse that is open for reading, and what a run that died left in its write-ahead log. */
 export async function copyHistory({warehouse}: DataFolder, copy: string): Promise<void> {
   for (const end of ['', '.wal']) {
     if (existsSync(`${warehouse}${end}`)) {
       await copyFile(`${warehouse}${end}`, `${copy}${end}`, constants.COPYFILE_FICLONE)
     }
   }
-  await using db = await openDatabase({attach: [{path: copy, alias: 'history'}]})
-  await migrate(db, 'history')
+}
+
+/** Opens such a copy, attached as `history`; one that lacks migrations is brought up to date first. */
+export async function openHistoryCopy(
+  path: string,
+  options: Pick<DatabaseOptions, 'searchPath'> = {},
+): Promise<Database> {
+  const readable = await openReadable(path, options)
+  if (readable) return readable
+  {
+    await using db = await openDatabase({attach: [{path, alias: 'history'}]})
+    await migrate(db, 'history')
+  }
+  const migrated = await openReadable(path, options)
+  if (migrated) return migrated
+  throw new Error('a migrated copy lacks migrations')
 }

@@ -48,7 +48,7 @@ test('a folder of the version before tapes can be read at once, and stays as it 
     expect(asBefore(join(lab.folder.root, path)), path).toBe(files[path])
 })
 
-test.each(['warehouse opened', 'pages stored', 'changes planned', 'changes applied'])(
+test.each(['warehouse opened', 'changes planned', 'changes applied'])(
   'it is taken over by the first sync, also by one that is killed at "%s" and made again',
   async (step) => {
     const onStep = (reached: string) => {
