@@ -105,8 +105,8 @@ export interface Quarantined {
   path: string
   /** Why, in words that never repeat the value. */
   reason: string
-  /** The whole record as JSON text. */
-  record: string
+  /** The whole record as it was parsed; of people as it was made unreadable. */
+  record: unknown
   /** Among the records it came with, from 0. */
   position: number
   observedAt: bigint

@@ -25,7 +25,7 @@ const pageSchema: z.ZodType<NormalisedPage> = z.object({
       id: z.string().nullable(),
       path: z.string(),
       reason: z.string(),
-      record: z.string(),
+      record: z.unknown(),
       position: z.number(),
       observedAt: integer,
     }),

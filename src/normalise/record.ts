@@ -58,7 +58,7 @@ function createRecordNormaliser(
         id: readId(record, stream),
         path: issue?.path.join('.') || '(record)',
         reason: issue?.message ?? 'unreadable',
-        record: formatJson(record),
+        record,
         observedAt,
       }
     }
@@ -102,24 +102,4 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     paths.push(...(inner.length > 0 ? inner.map((key) => `${name}.${key}`) : [name]))
   }
   return paths.length > 0 ? paths.join('\n') : null
-}
-
-/** What nests deeper than the serialiser can follow is cut below this level. */
-const DEEPEST_LEVEL = 100
-
-/** A parsed value as JSON text, whole unless it nests too deep for that. */
-function formatJson(value: unknown): string {
-  try {
-    return JSON.stringify(value) ?? 'null'
-  } catch (error) {
-    if (error instanceof RangeError) return JSON.stringify(cutBelow(value, DEEPEST_LEVEL))
-    throw error
-  }
-}
-
-function cutBelow(value: unknown, levels: number): unknown {
-  if (typeof value !== 'object' || value === null) return value
-  if (levels === 0) return '(nested too deep)'
-  if (Array.isArray(value)) return value.map((item) => cutBelow(item, levels - 1))
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, cutBelow(item, levels - 1)]))
 }

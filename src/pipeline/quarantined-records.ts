@@ -111,11 +111,32 @@ function read(line: TapeLine, position: number): FoundRecord {
     return describe(text, (body) => findRecords(body as Record<string, unknown>).items[position], parentId)
   }
   const sealed = parseNormalised(text).quarantined.find((one) => one.position === position)
-  return describe(sealed?.record ?? 'null', (record) => record, parentId)
+  return describe(JSON.stringify(sealed?.record ?? null), (record) => record, parentId)
 }
 
 function describe(text: string, pick: (body: unknown) => unknown, parentId?: string): FoundRecord {
-  return {record: pick(JSON.parse(text)), parentId, print: () => pick(parseExact(text))}
+  return {record: pick(JSON.parse(text)), parentId, print: () => print(text, pick)}
+}
+
+/** What nests deeper than can be printed is cut below this level. */
+const DEEPEST_LEVEL = 100
+
+function print(text: string, pick: (body: unknown) => unknown): unknown {
+  try {
+    const exact = pick(parseExact(text))
+    JSON.stringify(exact)
+    return exact
+  } catch (error) {
+    if (error instanceof RangeError) return cutBelow(pick(JSON.parse(text)), DEEPEST_LEVEL)
+    throw error
+  }
+}
+
+function cutBelow(value: unknown, levels: number): unknown {
+  if (typeof value !== 'object' || value === null) return value
+  if (levels === 0) return '(nested too deep)'
+  if (Array.isArray(value)) return value.map((item) => cutBelow(item, levels - 1))
+  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, cutBelow(item, levels - 1)]))
 }
 
 declare global {

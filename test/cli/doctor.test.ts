@@ -2,17 +2,13 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createSeenLab, type Lab} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(1000))
-  await lab.walk('2026-02-02T23:30:00-05:00')
-  lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00')
+  lab = await createSeenLab()
   await lab.run(['export', 'csv'])
 })
 

@@ -5,16 +5,12 @@ import {findCurrentRelease} from '../../src/release/manifest.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {anyRow} from '../support/data.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createSeenLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(1000))
-  await lab.walk('2026-02-02T23:30:00-05:00')
-  lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00')
+  lab = await createSeenLab()
   await lab.run(['export', 'csv'])
 })
 

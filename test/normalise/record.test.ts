@@ -97,7 +97,7 @@ test.each<[string, WireRecord]>([
   const rejected = reject(record, 42n)
   expect(rejected).toMatchObject({path, observedAt: 42n})
   expect(rejected.reason).toMatch(/expected/)
-  expect(JSON.parse(rejected.record)).toEqual(JSON.parse(JSON.stringify(record)))
+  expect(rejected.record).toEqual(record)
 })
 
 test('a quarantined record keeps its id where that can be read', () => {
@@ -137,7 +137,7 @@ test.each([null, 'deal', 42, true, ['deal_000001']])(
       id: null,
       path: '(record)',
       reason: expect.stringContaining('expected object'),
-      record: JSON.stringify(record),
+      record,
       position: 0,
       observedAt: 0n,
     })
@@ -151,9 +151,9 @@ test('good records are kept in order beside a bad one', () => {
   expect(page.quarantined.map(({id}) => id)).toEqual(['b'])
 })
 
-test('a record that nests deeper than can be written as JSON is kept, cut below a level', () => {
+test('a record that nests deeper than can be written as JSON is taken as any other', () => {
   const deep: unknown = JSON.parse(`${'['.repeat(20_000)}${']'.repeat(20_000)}`)
-  expect(reject(aRecord({loan_amount: deep})).record).toContain('"id":"deal_000001"')
+  expect(reject(aRecord({loan_amount: deep}))).toMatchObject({id: 'deal_000001', path: 'loan_amount'})
   expect(observe(aRecord({notes: deep})).unknownFields).toBe('notes')
 })
 

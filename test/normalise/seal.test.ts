@@ -42,7 +42,7 @@ test.each([null, '', '  ', 7, {address: 'pat@example.com'}, ['pat@example.com']]
 
 test('what is no record at all is quarantined without what it holds', () => {
   const {quarantined} = createNormaliser(borrowerStream, KEY)(['pat@example.com', ['pat']], 0n, 'deal_1')
-  expect(quarantined.map(({record}) => record)).toEqual(['null', 'null'])
+  expect(quarantined.map(({record}) => record)).toEqual([null, null])
 })
 
 test('borrowers are not normalised without a key; documents, which have no hashes, are', () => {

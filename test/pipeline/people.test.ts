@@ -4,6 +4,7 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {z} from 'zod'
 import {backUp} from '../../src/pipeline/backup.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
+import {startTestServer} from '../source/test-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -106,5 +107,18 @@ test('a record in quarantine is shown with every digit of its numbers, as the so
   for (const form of [[], ['--json']]) {
     const {stdout} = await lab.run(['quarantine', 'show', id, ...form])
     expect(stdout).toMatch(/"loan_amount": ?12345678901234567890\.123456789012345678901/)
+  }
+})
+
+test('a record in quarantine that nests deeper than can be printed is shown, cut below a level', async () => {
+  const deep = `{"data": [{"id": "deep", "loan_amount": ${'['.repeat(9000)}${']'.repeat(9000)}}], "has_more": false}`
+  await using server = await startTestServer((_request, response) => {
+    response.writeHead(200, {'content-type': 'application/json'}).end(deep)
+  })
+  await lab.walk(DAY_1, {config: {detail: 'off', baseUrl: server.url}})
+  const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
+  for (const form of [[], ['--json']]) {
+    const {code, stdout} = await lab.run(['quarantine', 'show', records[0].quarantine_id, ...form])
+    expect([code, stdout]).toEqual([0, expect.stringContaining('(nested too deep)')])
   }
 })

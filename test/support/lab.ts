@@ -145,6 +145,16 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
   }
 }
 
+/** A lab with 1,000 deals after two nights, of which the second was released and saw one of them change. */
+export async function createSeenLab(): Promise<Lab> {
+  const lab = await createLab()
+  lab.service.store.insert(someDeals(1000))
+  await lab.walk('2026-02-02T23:30:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  await lab.sync('2026-02-03T23:30:00-05:00')
+  return lab
+}
+
 /** Runs the program as a process of its own to its end, with no other settings than `env`. */
 export function runProgram(
   args: readonly string[],

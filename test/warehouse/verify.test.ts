@@ -1,16 +1,12 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {verifyWarehouse} from '../../src/warehouse/verify.ts'
-import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {createSeenLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
-  lab.service.store.insert(someDeals(1000))
-  await lab.walk('2026-02-02T23:30:00-05:00')
-  lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.walk('2026-02-03T23:30:00-05:00')
+  lab = await createSeenLab()
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
