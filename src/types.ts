@@ -97,7 +97,7 @@ export interface RateObservation {
   units: bigint
 }
 
-/** A record that failed normalisation, kept whole. */
+/** A record that failed normalisation. */
 export interface Quarantined {
   /** Null when not even the id could be read. */
   id: string | null

@@ -10,7 +10,9 @@ interface PruneOptions extends CommonOptions {
 export function addPrune(program: Command, cli: Cli): void {
   program
     .command('prune')
-    .description('remove releases, batches, tapes and old texts in quarantine beyond what the settings keep')
+    .description(
+      'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
+    )
     .option('--dry-run', 'only list what would be removed')
     .action(async (_options, command: Command) => {
       const options = command.optsWithGlobals<PruneOptions>()
@@ -27,6 +29,6 @@ function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneRes
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
     ...tapes.map((path) => `  tape ${path}`),
-    ...(quarantined > 0 ? [`  the texts of ${quarantined} records in quarantine`] : []),
+    ...(quarantined > 0 ? [`  what ${quarantined} records in quarantine held`] : []),
   ].join('\n')
 }

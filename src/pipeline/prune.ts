@@ -31,7 +31,7 @@ export interface PruneResult {
 const DAY_MS = 86_400_000
 
 /**
- * Removes releases, batches, tapes and the texts of quarantined records that have served beyond what the settings keep; never
+ * Removes releases, batches, tapes and what quarantined records held that have served beyond what the settings keep; never
  * the current release nor what a closed period needs.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
@@ -55,7 +55,7 @@ export async function pruneData(
       outcome: 'dry_run',
       releases: listSurplusReleases(folder, retentionOf(config), needed).releases,
       batches: listSurplusBatches(folder, config.batchesKept, needed),
-      quarantined: await countOldTexts(folder, before),
+      quarantined: await countServedRecords(folder, before),
       tapes: listOldTapes(ledger, tapesBefore).map(({path}) => path),
     }
   }
@@ -65,7 +65,7 @@ export async function pruneData(
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, retentionOf(config), needed)
     const old = listOldTapes(ledger, tapesBefore)
-    const quarantined = await removeOldTexts({folder, config}, {before, tapes: old}, world)
+    const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
     const tapes = removeTapes(folder, ledger, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
@@ -93,18 +93,18 @@ function removeTapes(
   return old.map(({path}) => path)
 }
 
-async function countOldTexts(folder: DataFolder, before: string): Promise<number> {
+async function countServedRecords(folder: DataFolder, before: string): Promise<number> {
   if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
   return await countServed(db, 'history', before)
 }
 
-async function removeOldTexts(
+async function forgetRecords(
   {folder, config}: {folder: DataFolder; config: Config},
   {before, tapes}: {before: string; tapes: readonly TapeRow[]},
   world: World,
 ): Promise<number> {
-  if (tapes.length === 0 && (await countOldTexts(folder, before)) === 0) return 0
+  if (tapes.length === 0 && (await countServedRecords(folder, before)) === 0) return 0
   await using db = await openWarehouse(folder, world, config)
   const walkIds = tapes.map(({unit}) => unit)
   await forgetPlaces(db, walkIds)

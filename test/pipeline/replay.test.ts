@@ -130,7 +130,7 @@ test('a release made before a replay is made again byte by byte, after the repla
   await remake()
 })
 
-test('the rejected records of a refused walk can be seen until their texts are pruned', async () => {
+test('the rejected records of a refused walk can be seen until what they held is pruned', async () => {
   await lab.walk(DAY_1)
   lab.service.faults.add({
     fault: {
@@ -151,7 +151,7 @@ test('the rejected records of a refused walk can be seen until their texts are p
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 80, pruned: 0})
   const later = {LOANTAPE_NOW: '2028-02-05T12:00:00Z'}
   const pruned = await lab.run(['prune'], later)
-  expect(pruned.stdout).toContain('the texts of 80 records in quarantine')
+  expect(pruned.stdout).toContain('what 80 records in quarantine held')
   expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
   expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
     "No record waits in quarantine.
