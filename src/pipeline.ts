@@ -1,5 +1,4 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
-import {dealStream} from './contract/deal.ts'
 import {parseChildStreams} from './contract/streams.ts'
 import {openLedger} from './ledger/ledger.ts'
 import {type CurrentRun, withRun} from './ledger/runs.ts'
@@ -105,14 +104,14 @@ export function walkAndApply(
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
   return atSource(config, {folder, ledger: run.ledger, accepted}, outside, async (source, world) => {
-    const {db, client} = source
+    const {db, client, deals} = source
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
     const webhooks = createWebhookWatch(run.ledger, config, world)
-    const tools = {...source, stream: dealStream, accepted, runId: run.runId, webhooks, isDryRun}
+    const tools = {...source, stream: deals, accepted, runId: run.runId, webhooks, isDryRun}
     const walk = await readToEnd(tools, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
-    const certificate = await certifyWalk(db, dealStream, walk)
+    const certificate = await certifyWalk(db, deals, walk)
     world.onStep('walk certified')
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, walk, world)

@@ -84,6 +84,8 @@ export interface Observation {
   /** Paths of the fields the contract does not know, one a line; null when there are none. */
   unknownFields: string | null
   observedAt: bigint
+  /** What it said of mapped fields, as JSON text; null where it named none of them. */
+  mapped?: string | null | undefined
 }
 
 /** One value of a reference rate as a feed showed it. */

@@ -54,7 +54,7 @@ async function timeQuery(sql: string): Promise<number> {
   return times.sort((a, b) => a - b)[3] ?? 0
 }
 
-const summary = readSources(config).models.find(({name}) => name === 'mart.portfolio_summary')
+const summary = readSources(config, []).models.find(({name}) => name === 'mart.portfolio_summary')
 reportCost({
   built,
   steps,

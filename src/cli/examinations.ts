@@ -2,6 +2,7 @@ import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
+import {isSameMapping} from '../contract/mapped-field.ts'
 import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type Failure, UnexpectedError} from '../errors.ts'
@@ -11,6 +12,7 @@ import {findTapeKey} from '../ledger/tapes.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
+import {findKnownFields, readMappedFields} from '../pipeline/mapped-fields.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
@@ -48,10 +50,19 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const {fingerprint} = requireTapeKey(config, folder, ledger, world)
     return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
   },
-  models: async (config) => {
-    const sources = readSources(config)
+  models: async (config, folder) => {
+    const sources = readSources(config, await findKnownFields(folder))
     await compileModels(sources)
     return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
+  },
+  fields: async (_config, folder) => {
+    const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
+    if (!hasWarehouse(folder) || isSameMapping(asked, known))
+      return asked.map(({name}) => name).join(', ') || 'none mapped'
+    const problem = `Fields in '${folder.fields}' are not those of the warehouse.`
+    return [
+      {code: 'FIELDS_CHANGED', problem, next: '`loantape rebuild --apply` brings them in, with their past.'},
+    ]
   },
   accounts: async (config, folder) => {
     const mapping = readAccountMapping(config)

@@ -41,7 +41,9 @@ export function addTape(program: Command, cli: Cli): void {
       const config = cli.readConfig(options)
       const verified = await verifyAll(config)
       const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
-      const rebuilt = isRebuilt ? await rebuildWarehouse(config, {}, cli.createWorld(config)) : undefined
+      const rebuilt = isRebuilt
+        ? await rebuildWarehouse(config, {keepsFields: true}, cli.createWorld(config))
+        : undefined
       cli.printResult(options, {...verified, ...(rebuilt && {rebuilt})}, (result) =>
         [renderVerified(result), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),
       )

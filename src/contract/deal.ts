@@ -73,6 +73,7 @@ export const dealStream: Stream = {
     'status',
     'created_at',
   ],
+  mapped: [],
   amountColumn: 'loan_amount',
   vocabularies: [
     {column: 'status', known: DEAL_STATUSES},

@@ -1,5 +1,6 @@
 import type {z} from 'zod'
 import type {ColumnValue} from '../types.ts'
+import type {MappedField} from './mapped-field.ts'
 
 /** One typed column of a stream's tables. */
 export interface Column {
@@ -51,6 +52,8 @@ export interface Stream {
   columns: readonly Column[]
   /** The wire fields the contract knows; all others are drift, and only their names are kept. */
   wireFields: readonly string[]
+  /** Of these the values are kept, too, in `raw.<name>_extra`; streams of people have none. */
+  mapped?: readonly MappedField[]
   /** For records of or about people. */
   privacy?: Privacy
   /** The column whose sum is the stream's control total, where it has one. */

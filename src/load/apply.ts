@@ -3,6 +3,7 @@ import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
 import {buildBridgeSql} from './bridge.ts'
 import {carryLate} from './head.ts'
+import {applyMapped} from './mapped-fields.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {type Settle, settle} from './settle.ts'
 import {clearStage} from './stage.ts'
@@ -47,6 +48,7 @@ export function applyObservations(
       batch.businessDate,
     ])
     await carryLate(db, stream)
+    await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await dropPlan(db)
     await alongside?.(recorded.micros)

@@ -9,6 +9,8 @@ import {type OpenWalk, storeWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
+  /** The table of what was staged. */
+  staged: string
   counts: ChangeCounts
   /** Versions that would be appended, absences among them. */
   appended: number
@@ -63,7 +65,7 @@ export async function planChanges(
   await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, walkId)}`)
   const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId))
   const moved = await measureMovement(db, stream)
-  return {counts, known, newlyAbsent: newly_absent, moved, appended}
+  return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
 }
 
 /** Stores a certified walk to be settled, and compares what it staged as {@link planChanges} does. */

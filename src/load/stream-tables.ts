@@ -18,6 +18,8 @@ export interface StreamTables {
   staged: string
   /** Null where nothing of the stream is confirmed. */
   confirmation: string | null
+  /** Null where no fields of the stream can be mapped. */
+  extra: string | null
 }
 
 /** The names of a stream's tables; what is staged lies in memory. */
@@ -27,6 +29,7 @@ export function tablesOf(stream: Stream): StreamTables {
     head: `warehouse.raw.${stream.name}_head`,
     staged: `temp.staged_${stream.name}`,
     confirmation: stream.confirmed === undefined ? null : `warehouse.raw.${stream.name}_confirmation`,
+    extra: stream.mapped === undefined ? null : `warehouse.raw.${stream.name}_extra`,
   }
 }
 
@@ -85,7 +88,7 @@ export async function createStaged(
   await db.run(
     `create or replace temp table ${table} (
        source varchar not null, page_no bigint not null, position bigint not null, observed_at timestamp not null,
-       ${idColumn} varchar not null, ${own.join(', ')}, unknown_fields varchar
+       ${idColumn} varchar not null, ${own.join(', ')}, unknown_fields varchar, mapped varchar
      )`,
   )
 }
@@ -111,18 +114,19 @@ export function createStagedRows(stream: Stream): StagedRows {
   const types: DuckDBType[] = [VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR]
   for (const {type, mayBeAbsent} of stream.columns)
     types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
-  types.push(VARCHAR)
+  types.push(VARCHAR, VARCHAR)
   const rows = createRowBuffer(types)
   const optional = optionalColumnsOf(stream)
 
-  function push({observedAt, id, values, present, unknownFields}: Observation, place: StagedPlace): void {
+  function push(observation: Observation, place: StagedPlace): void {
+    const {observedAt, id, values, present, unknownFields, mapped} = observation
     const row: ColumnValue[] = [place.source, BigInt(place.pageNo), BigInt(place.position), observedAt, id]
     let flag = 0
     stream.columns.forEach((column, index) => {
       row.push(values[index] ?? null)
       if (column.mayBeAbsent) row.push(present[flag++] ?? false)
     })
-    row.push(unknownFields)
+    row.push(unknownFields, mapped ?? null)
     rows.push(row)
   }
 

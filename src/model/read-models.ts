@@ -104,7 +104,7 @@ function nameError(file: string, problem: string): Error {
  *
  * @throws CheckError `MODEL_HEADER`, with file and line
  */
-function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
+export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
   const {schema, name, file, text} = source
   const model: Model = {
     name,

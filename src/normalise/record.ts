@@ -2,6 +2,7 @@ import {z} from 'zod'
 import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../types.ts'
+import {createMappedReader} from './mapped-field.ts'
 import {createSealer} from './seal.ts'
 
 /**
@@ -50,6 +51,7 @@ function createRecordNormaliser(
   const optional = optionalColumnsOf(stream).map((column) => column.name)
   const known = new Set(stream.wireFields)
   const schema = z.compile(stream.schema)
+  const readMapped = stream.mapped?.length ? createMappedReader(stream.mapped) : undefined
   return (record, observedAt) => {
     const parsed = schema.safeParse(record)
     if (!parsed.success) {
@@ -70,6 +72,7 @@ function createRecordNormaliser(
       present,
       unknownFields: listUnknownFields(record, known),
       observedAt,
+      mapped: readMapped?.(record),
     }
   }
 }

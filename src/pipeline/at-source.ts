@@ -1,13 +1,16 @@
 import type {SourceConfig} from '../config.ts'
+import type {Stream} from '../contract/stream.ts'
 import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {addSourceAnswers} from '../ledger/source-answers.ts'
 import type {Acceptance} from '../load/guard.ts'
+import {readDealStream} from '../load/mapped-fields.ts'
 import type {OpenWalks} from '../load/walk-state.ts'
 import {createClient, type SourceClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openWarehouse, type Warehouse} from '../warehouse/warehouse.ts'
+import {adoptFields} from './mapped-fields.ts'
 import {restageWalks} from './restage.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
@@ -19,6 +22,8 @@ export interface SourceTools {
   folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
+  /** With the fields that are mapped. */
+  deals: Stream
   client: SourceClient
   config: SourceConfig
 }
@@ -37,6 +42,7 @@ export async function atSource<T>(
 ): Promise<T> {
   await using db = await openWarehouse(folder, outside, config)
   outside.onStep('warehouse opened')
+  await adoptFields(db, folder, outside)
   await using tapes = openTapes(config, {folder, ledger}, outside)
   const walks = await restageWalks({db, tapes}, outside)
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
@@ -44,7 +50,8 @@ export async function atSource<T>(
   const learntRate = findLearntRate(ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    return await work({db, folder, tapes, walks, client, config}, world)
+    const deals = await readDealStream(db)
+    return await work({db, folder, tapes, walks, deals, client, config}, world)
   } catch (error) {
     await dropStepped({db, tapes, walks}, error)
     throw error

@@ -8,6 +8,7 @@ import {shareWithFolder} from '../file-mode.ts'
 import {storeChecking} from '../ledger/checkings.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listNeededReleases} from '../ledger/retention.ts'
+import {listKnownFields} from '../load/mapped-fields.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {findCurrentRelease, type Release, readRelease} from '../release/manifest.ts'
@@ -136,7 +137,7 @@ async function prepareBuild(
 > {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
-  const sources = readSources(config, moment.asOf)
+  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
   const historyId = await readHistoryId(db, moment.knownAt)

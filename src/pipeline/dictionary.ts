@@ -17,11 +17,12 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import type {Check, Model, ReleaseManifest} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {findKnownFields} from './mapped-fields.ts'
 import {readSources} from './sources.ts'
 
 /** The data dictionary of the models there are, with the rows and times of the current release and the last checks. */
 export async function describeTables(folder: DataFolder, config: Config): Promise<string> {
-  const sources = readSources(config)
+  const sources = readSources(config, await findKnownFields(folder))
   const plan = await compileModels(sources)
   const manifest = findCurrentRelease(folder)?.manifest
   const checking = readLastChecking(folder)

@@ -1,6 +1,6 @@
 import {businessDateOf} from '../clock.ts'
 import {type Config, requireSource} from '../config.ts'
-import {dealStream} from '../contract/deal.ts'
+import type {Stream} from '../contract/stream.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listWaitingEvents} from '../ledger/webhook-events.ts'
@@ -53,7 +53,7 @@ export async function lookAgain(config: Config, outside: World): Promise<Looked>
 }
 
 async function look(
-  {db, tapes, walks, client, config}: SourceTools,
+  {db, deals, tapes, walks, client, config}: SourceTools,
   ids: readonly string[],
   world: World,
 ): Promise<Pick<Looked, 'appended' | 'isComplete'>> {
@@ -67,15 +67,15 @@ async function look(
   await db.closedWhile(async () => {
     for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
   })
-  const past = await findPast(db, dealStream)
+  const past = await findPast(db, deals)
   const today = businessDateOf(world.clock.now(), config)
   const businessDate = past && past.businessDate > today ? past.businessDate : today
-  const {lines, observations} = await readObservations(db, answers)
-  const told = {businessDate, isWalkOpen: walks.has(dealStream.name)}
-  const unit = {said: {kind: 'look', stream: dealStream.name, ...told}, lines}
+  const {lines, observations} = await readObservations(db, deals, answers)
+  const told = {businessDate, isWalkOpen: walks.has(deals.name)}
+  const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}
   const now = BigInt(world.clock.now()) * 1000n
   const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
-    applyLooks(db, dealStream, {...told, observations, limits: config, now, alongside}),
+    applyLooks(db, deals, {...told, observations, limits: config, now, alongside}),
   )
   return {appended, isComplete: observations.length === ids.length}
 }
@@ -83,24 +83,26 @@ async function look(
 /** What was read of each record, and its line on the tape. */
 async function readObservations(
   db: Database,
+  deals: Stream,
   answers: readonly DetailAnswer[],
 ): Promise<{lines: [Frame, Received][]; observations: Observation[]}> {
   const found = answers.filter((answer) => answer.outcome === 'found')
   const known = await listKnownFields(
     db,
-    dealStream,
+    deals,
     found.map(({id}) => id),
   )
   return {
     lines: found.map(({id, received}) => [{frame: 'look', id, known: known.get(id)}, received]),
-    observations: found.flatMap(createLookReader(known)),
+    observations: found.flatMap(createLookReader(deals, known)),
   }
 }
 
 /** A fetched record is one observation: the fields of its own page over those last known. */
 export function createLookReader(
+  deals: Stream,
   known: ReadonlyMap<string, WireRecord>,
 ): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
-  const normalise = createNormaliser(dealStream)
+  const normalise = createNormaliser(deals)
   return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
 }

@@ -2,12 +2,14 @@ import {existsSync, rmSync} from 'node:fs'
 import {z} from 'zod'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
+import type {KnownField, MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {ConfigError, LoantapeError, messageOf, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
+import {listKnownFields, writeKnownFields} from '../load/mapped-fields.ts'
 import {tablesOf} from '../load/stream-tables.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
@@ -17,6 +19,7 @@ import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.t
 import {giveBackMemory} from '../warehouse/memory.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
 import {compareTables, requireEverySettle, type TableDifference} from './compare-warehouses.ts'
+import {readMappedFields} from './mapped-fields.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
@@ -29,6 +32,8 @@ export interface RebuildRequest {
   isApplied?: boolean
   /** Takes a walk back. */
   without?: {walk: string; why: string} | undefined
+  /** Keep the fields mapped as the warehouse has them, whatever `fields.json` says by now. */
+  keepsFields?: boolean
 }
 
 /** The engine gives back all of its memory only when it is closed: so a rebuild of years takes no more of it than one of days. */
@@ -56,7 +61,7 @@ export interface RebuildResult {
  */
 export async function rebuildWarehouse(
   config: Config,
-  {isApplied = false, without}: RebuildRequest,
+  {isApplied = false, without, keepsFields = false}: RebuildRequest,
   world: World,
 ): Promise<RebuildResult> {
   const folder = dataFolderAt(config.dataDir)
@@ -70,7 +75,8 @@ export async function rebuildWarehouse(
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
-    const tools = {config, folder, tapes, key, units, takenBack, temporary}
+    const fields = keepsFields ? undefined : readMappedFields(folder)
+    const tools = {config, folder, tapes, key, units, takenBack, fields, temporary}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -95,6 +101,8 @@ interface RebuildTools {
   key: TapeKey
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
+  /** Those to be mapped; as the warehouse has them where undefined. */
+  fields: readonly MappedField[] | undefined
   /** Where it is. */
   temporary: string
 }
@@ -105,7 +113,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, tapes, key, units, takenBack, temporary} = tools
+  const {config, folder, tapes, key, units, takenBack, fields, temporary} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -116,7 +124,7 @@ async function computeAnew(
     return result
   }
   try {
-    await work((db) => takeOver(db, units, {since, isReadable}))
+    await work((db) => takeOver(db, {units, fields}, {since, isReadable}))
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const unit of units.slice(next, next + UNITS_AT_ONCE))
@@ -211,11 +219,14 @@ async function openBeside(
  */
 async function takeOver(
   db: Database,
-  units: readonly TapeUnit[],
+  {units, fields}: Pick<RebuildTools, 'units' | 'fields'>,
   {since, isReadable}: {since: string | null; isReadable: boolean},
 ): Promise<void> {
   const isFromTheStart = units.some(({begin}) => begin.before === null)
   if (!isReadable && !isFromTheStart) throw createBaseLost(since)
+  const known = isReadable ? await listKnownFields(db, 'present') : []
+  const mapped = await dateFields(db, fields ?? known, {known, since, isReadable})
+  await writeKnownFields(db, mapped)
   if (!isReadable) return
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
   const names = units.map(({name}) => quoteLiteral(name)).join(', ') || `''`
@@ -234,6 +245,8 @@ async function takeOver(
       if (table !== null) kept[table.split('.').at(-1) ?? ''] = before
     }
   }
+  const same = mapped.filter((field) => known.some((other) => isSameField(field, other)))
+  kept.deal_extra = `${before} and name in (${same.map(({name}) => quoteLiteral(name)).join(', ') || 'null'})`
   for (const [table, condition] of Object.entries(kept)) {
     await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
   }
@@ -244,6 +257,28 @@ async function takeOver(
   }
   for (const stream of STREAMS) await rebuildHead(db, stream)
 }
+
+/** What no tape tells of is known of a field where the warehouse there is knows it. */
+async function dateFields(
+  db: Database,
+  fields: readonly MappedField[],
+  {known, since, isReadable}: {known: readonly KnownField[]; since: string | null; isReadable: boolean},
+): Promise<KnownField[]> {
+  const {is_taken_over} = isReadable
+    ? await db.one(
+        z.object({is_taken_over: z.boolean()}),
+        'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) as is_taken_over',
+        [since],
+      )
+    : {is_taken_over: false}
+  return fields.map((field) => {
+    const before = known.find((other) => isSameField(field, other))
+    return {...field, since: before ? before.since : is_taken_over ? since : null}
+  })
+}
+
+const isSameField = (a: MappedField, b: MappedField): boolean =>
+  a.name === b.name && a.type === b.type && a.path.join('\n') === b.path.join('\n')
 
 function createBaseLost(since: string | null): UnexpectedError {
   return new UnexpectedError({

@@ -1,10 +1,10 @@
 import {businessDateOf, parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
-import {STREAMS} from '../contract/streams.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes} from '../ledger/tapes.ts'
+import {readStreams} from '../load/mapped-fields.ts'
 import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {applyReplay, type Replay} from '../load/replay.ts'
 import {createNormaliser} from '../normalise/record.ts'
@@ -61,7 +61,7 @@ async function replayAll(
   const key = readTapeKey(keyFileOf(config, folder), folder.root)
   const found = findQuarantinedRecords(waiting, {folder, tapes: listTapes(ledger), key})
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
-  for (const stream of STREAMS) {
+  for (const stream of await readStreams(db)) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)
     if (entries.length === 0) continue
     const readable = entries.flatMap(createReader(stream, found))

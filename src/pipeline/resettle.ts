@@ -1,7 +1,5 @@
 import {z} from 'zod'
-import {dealStream} from '../contract/deal.ts'
 import {rateFeedSchema} from '../contract/rate-feed.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {UnexpectedError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import type {TapeRow} from '../ledger/tapes.ts'
@@ -9,6 +7,7 @@ import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {recordDrift} from '../load/drift.ts'
 import {applyLooks} from '../load/looks.ts'
+import {readDealStream, readStreams} from '../load/mapped-fields.ts'
 import {planWalk} from '../load/plan-changes.ts'
 import {findQuarantined} from '../load/quarantine.ts'
 import {appendRates} from '../load/rates.ts'
@@ -73,7 +72,7 @@ async function resettleWalk(
   lines: Iterable<TapeLine>,
 ): Promise<void> {
   await createStage(db)
-  const restager = createRestager(db, new Map())
+  const restager = createRestager(db, {streams: await readStreams(db), walks: new Map()})
   let {begin} = unit
   for (const line of lines) {
     if (line.frame.frame === 'begin') begin = line.frame
@@ -112,16 +111,17 @@ async function resettleLooks(
   lines: Iterable<TapeLine>,
 ): Promise<void> {
   const observations = []
+  const deals = await readDealStream(db)
   for (const line of lines) {
     if (line.frame.frame !== 'look') continue
     const {id, status, requested_at: observedAt, known} = lookFrame.parse(line.frame)
     const answer = readAnswer(id, {status, body: parseJson(textOf(line)), observedAt})
     const before = new Map<string, WireRecord>(known ? [[id, known]] : [])
-    if (answer.outcome === 'found') observations.push(...createLookReader(before)(answer))
+    if (answer.outcome === 'found') observations.push(...createLookReader(deals, before)(answer))
   }
   await createStage(db)
   const now = recorded.parse(outcome).recorded_at
-  await applyLooks(db, dealStream, {...lookBegin.parse(begin), observations, now, limits: null})
+  await applyLooks(db, deals, {...lookBegin.parse(begin), observations, now, limits: null})
 }
 
 const ratesBegin = z.object({
@@ -154,7 +154,7 @@ async function resettleReplay(
   {begin, outcome}: TapeUnit,
 ): Promise<void> {
   const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
-  const stream = STREAMS.find((one) => one.name === name)
+  const stream = (await readStreams(db)).find((one) => one.name === name)
   if (!stream) return
   const found = await Promise.all(ids.map((id) => findQuarantined(db, 'warehouse', id)))
   const entries = found.flatMap((entry) => entry ?? [])

@@ -2,11 +2,11 @@ import {z} from 'zod'
 import {parseInstant} from '../clock.ts'
 import {parseEnvelope, readPage} from '../contract/envelope.ts'
 import type {Stream} from '../contract/stream.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {messageOf} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {type StagedDetail, stageDetails} from '../load/details.ts'
 import {type StagedListing, stageListings} from '../load/listings.ts'
+import {readStreams} from '../load/mapped-fields.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {clearStage, createStage, dropUnsettled} from '../load/stage.ts'
@@ -41,10 +41,11 @@ export async function restageWalks(
 ): Promise<OpenWalks> {
   await createStage(db)
   await dropUnsettled(db)
+  const streams = await readStreams(db)
   const walks: OpenWalks = new Map()
   for (const unit of tapes.listLeft()) {
     const isSettled = (await findWalkState(db, unit)) !== undefined
-    const restager = createRestager(db, walks)
+    const restager = createRestager(db, {streams, walks})
     const last = await tapes.reopen(unit, isSettled ? null : restager.take)
     if (!last) continue
     const {staged, answers, problem} = await restager.finish()
@@ -125,8 +126,11 @@ export interface Restager {
   finish(): Promise<{staged?: Restaged | undefined; answers: number; problem: string | null}>
 }
 
-/** @param walks those under way: of a stream there is one at most */
-export function createRestager(db: Database, walks: OpenWalks): Restager {
+/** @param known every stream, and the walks under way: of a stream there is one at most */
+export function createRestager(
+  db: Database,
+  known: {streams: readonly Stream[]; walks: OpenWalks},
+): Restager {
   let staged: Restaged | undefined
   let problem: string | null = null
   let answers = 0
@@ -183,7 +187,7 @@ export function createRestager(db: Database, walks: OpenWalks): Restager {
 
   async function read(line: TapeLine): Promise<void> {
     const {frame, kind} = line.frame
-    if (frame === 'begin' && kind === 'walk') staged = begin(line, staged, walks)
+    if (frame === 'begin' && kind === 'walk') staged = begin(line, staged, known)
     if (!staged) return
     const isFull = (pages?.length ?? 0) >= GROUP_LENGTH || details.length + listings.length >= GROUP_ANSWERS
     // The pages of one list are staged together.
@@ -224,13 +228,17 @@ function takeEnd({walk}: Restaged, {frame}: TapeLine): void {
   walk.waitedMs = end.waited_ms ?? walk.waitedMs
 }
 
-function begin({frame}: TapeLine, before: Restaged | undefined, walks: OpenWalks): Restaged {
+function begin(
+  {frame}: TapeLine,
+  before: Restaged | undefined,
+  {streams, walks}: Parameters<typeof createRestager>[1],
+): Restaged {
   const {stream: name, unit, resumed, ...asked} = beginFrame.parse(frame)
   if (before) {
     before.walk.resumed = resumed
     return before
   }
-  const stream = STREAMS.find((one) => one.name === name)
+  const stream = streams.find((one) => one.name === name)
   if (!stream) throw new Error(`there is no stream '${name}'`)
   if (walks.has(name)) throw new Error(`another walk of the ${stream.plural} is under way`)
   // What is about people was made unreadable before it was taken down.

@@ -1,8 +1,10 @@
 import {statSync} from 'node:fs'
 import {readChecks} from '../check/read-checks.ts'
 import type {Config} from '../config.ts'
+import type {KnownField} from '../contract/mapped-field.ts'
 import {ConfigError} from '../errors.ts'
 import {createAccountSeed} from '../model/account-seed.ts'
+import {createMappedModels} from '../model/mapped-models.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
 import {readSeeds, type Seed} from '../model/seeds.ts'
 import type {Check, Model} from '../types.ts'
@@ -16,12 +18,13 @@ export interface Sources {
 }
 
 /**
- * The built-in models, checks and seeds, the user's own, and the accounts of `accounting.json`.
+ * The built-in models, checks and seeds, the user's own, the accounts of `accounting.json`, and the tables of mapped fields.
  *
+ * @param fields those that the warehouse knows
  * @param asOf what the release is for: accounts of later periods are left out
  * @throws ConfigError `SQL_DIR_MISSING`; CheckError when a file of theirs cannot be read
  */
-export function readSources(config: Config, asOf?: string): Sources {
+export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): Sources {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
     throw new ConfigError({
@@ -32,9 +35,10 @@ export function readSources(config: Config, asOf?: string): Sources {
     })
   }
   const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
-  const models = readModels(folders)
+  const mapped = createMappedModels(fields)
+  const models = [...readModels(folders), ...mapped.models]
   const tags = models.flatMap((model) => model.checks)
   const accounts = createAccountSeed(readMappingVersions(config, asOf))
   const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
-  return {models, seeds, checks: readChecks(tags, folders)}
+  return {models, seeds, checks: [...readChecks(tags, folders), ...mapped.checks]}
 }

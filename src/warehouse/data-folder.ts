@@ -22,6 +22,8 @@ export interface DataFolder {
   tapes: string
   /** The key of hashed personal data, where none is set. */
   hashKey: string
+  /** Which further fields of deals become columns. */
+  fields: string
   /** Where the engine puts what does not fit into its memory. */
   spill: string
   /** Marks a folder as a demo's. */
@@ -44,6 +46,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     exports: join(root, 'exports'),
     tapes: join(root, 'tape'),
     hashKey: join(root, 'hash.key'),
+    fields: join(root, 'fields.json'),
     spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),
   }

@@ -1,0 +1,107 @@
+import {z} from 'zod'
+import {ConfigError} from '../errors.ts'
+
+/** A field of a deal that the contract does not know, and the column it becomes. */
+export interface MappedField {
+  /** The column. */
+  name: string
+  /** The names that lead to it in the record. */
+  path: readonly string[]
+  /** Of the column, as SQL: `varchar`, `integer`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
+  type: string
+  meaning: string
+}
+
+/** A mapped field as the warehouse has it. */
+export interface KnownField extends MappedField {
+  /** Null where it is known of everything stored, else the `recorded_at` from which on it is. */
+  since: string | null
+}
+
+/** Whether two mappings keep the same values. */
+export function isSameMapping(a: readonly MappedField[], b: readonly MappedField[]): boolean {
+  const told = (fields: readonly MappedField[]) =>
+    JSON.stringify(fields.map(({name, path, type, meaning}) => [name, path, type, meaning]))
+  return told(a) === told(b)
+}
+
+/** Columns that the tables of mapped fields have anyway. */
+const TAKEN = new Set(['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'])
+
+const TYPES: Readonly<Record<string, string>> = {
+  text: 'varchar',
+  integer: 'bigint',
+  boolean: 'boolean',
+  date: 'date',
+  timestamp: 'timestamp',
+}
+const decimalType = /^decimal\((\d{1,2}),\s*(\d{1,2})\)$/
+
+const name = z
+  .string()
+  .regex(/^[a-z][a-z0-9_]{0,62}$/, 'expected a column name: lower-case letters, digits and underscores')
+  .refine((text) => !TAKEN.has(text), 'expected a name that the tables do not have yet')
+
+const type = z.string().transform((text, context): string => {
+  const known = Object.hasOwn(TYPES, text) ? TYPES[text] : undefined
+  if (known !== undefined) return known
+  const [, digits, decimals] = decimalType.exec(text) ?? []
+  if (Number(digits) > 0 && Number(digits) <= 18 && Number(decimals) <= Number(digits))
+    return `decimal(${digits},${decimals})`
+  context.addIssue(`expected ${Object.keys(TYPES).join(', ')} or decimal(digits,decimals) of up to 18 digits`)
+  return z.NEVER
+})
+
+const meaning = z
+  .string()
+  .max(500, 'expected at most 500 characters')
+  .regex(/^\P{Cc}*\S\P{Cc}*$/u, 'expected one line of text')
+
+const part = z.string().min(1, 'expected a name')
+const path = z.union([part.transform((text) => text.split('.')), z.array(part).min(1)])
+
+const fieldsShape = z.record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
+
+/**
+ * Reads `fields.json`: the column of each field, with its `type`, where it stands in a record (`path`, by default a field of
+ * that name) and what it means.
+ *
+ * @param known the wire fields that the contract knows
+ * @throws ConfigError `FIELDS_FILE` naming the file and every field that is wrong
+ */
+export function parseMappedFields(json: string, file: string, known: readonly string[]): MappedField[] {
+  let content: unknown
+  try {
+    content = JSON.parse(json.replace(/^\uFEFF/, ''))
+  } catch (cause) {
+    throw createFieldsError(file, 'expected JSON', cause)
+  }
+  const parsed = fieldsShape.safeParse(content)
+  if (!parsed.success) {
+    const problems = parsed.error.issues.map(
+      (issue) => `${issue.path.join('.') || '(file)'}: ${issue.message}`,
+    )
+    throw createFieldsError(file, problems.join('; '))
+  }
+  const fields = Object.entries(parsed.data).map(([name, field]) => ({
+    name,
+    type: field.type,
+    path: field.path ?? [name],
+    meaning: field.meaning ?? '',
+  }))
+  const twice = fields.filter(({path: [first = ''], path}) => path.length === 1 && known.includes(first))
+  if (twice.length === 0) return fields.toSorted((a, b) => (a.name < b.name ? -1 : 1))
+  const named = twice.map(({name, path}) => `${name}: '${path.join('.')}' is a column of core.deal already`)
+  throw createFieldsError(file, named.join('; '))
+}
+
+/** The error of a `fields.json` that cannot be used. */
+export function createFieldsError(file: string, problem: string, cause?: unknown): ConfigError {
+  return new ConfigError({
+    code: 'FIELDS_FILE',
+    problem: `Fields in '${file}': ${problem}.`,
+    kept: 'Nothing was changed.',
+    next: 'Correct the file; docs/analyst-guide.md shows the form.',
+    cause,
+  })
+}

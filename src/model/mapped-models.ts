@@ -1,0 +1,107 @@
+import type {KnownField} from '../contract/mapped-field.ts'
+import type {Check, Model} from '../types.ts'
+import {parseModel} from './read-models.ts'
+
+const FILE = 'fields.json'
+
+/** The tables of mapped fields, `core.deal_extra` and its history, and the check that their values could be read; nothing without fields. */
+export function createMappedModels(fields: readonly KnownField[]): {models: Model[]; checks: Check[]} {
+  if (fields.length === 0) return {models: [], checks: []}
+  const models = [
+    {name: 'deal_extra_history', text: buildHistory(fields)},
+    {name: 'deal_extra', text: buildCurrent(fields)},
+  ].map(({name, text}) => parseModel({schema: 'core', name: `core.${name}`, file: FILE, text}))
+  const check: Check = {
+    name: 'mapped_fields_are_readable',
+    severity: 'warn',
+    description: 'Every value of a field that fields.json maps fits its type.',
+    file: FILE,
+    line: null,
+    sql: 'select deal_id, unreadable from core.deal_extra where unreadable is not null',
+  }
+  return {models, checks: [check]}
+}
+
+function describe({name, path, type, meaning, since}: KnownField): string {
+  const from = since === null ? '' : `; known of what was stored since ${since}`
+  return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
+}
+
+function buildHistory(fields: readonly KnownField[]): string {
+  const list = (told: (field: KnownField) => string) => fields.map(told).join(',\n    ')
+  const unreadable = list(({name}) => `case when not ${name}.is_readable then '${name}' end`)
+  return `-- Every version of the fields that fields.json maps: a row for each change in what was known of them.
+-- grain: deal_id, version
+-- check: unique(deal_id, version)
+-- check: not_null(deal_id, version, valid_from, business_date)
+-- check: references(deal_id, core.deal_history.deal_id)
+--
+-- deal_id: the service's id
+-- version: 1 for the first, without gaps; not that of core.deal_history
+-- valid_from: start of the request that showed it, UTC
+-- valid_to: valid_from of the next version, UTC; null when nothing known supersedes this one
+-- business_date: the day this version counts for
+${fields.map(describe).join('\n')}
+-- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
+with
+told as (
+  select
+    deal_id,
+    observed_at,
+    arg_max(business_date, seq) as business_date,
+    ${list(({name, type}) => `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${name}`)}
+  from raw.deal_extra
+  where
+    business_date <= cast(getvariable('as_of') as date)
+    and recorded_at <= cast(getvariable('known_at') as timestamp)
+  group by deal_id, observed_at
+),
+
+carried as (
+  select
+    deal_id,
+    observed_at,
+    business_date,
+    ${list(({name}) => `last_value(${name} ignore nulls) over in_time as ${name}`)}
+  from told
+  window in_time as (partition by deal_id order by observed_at rows unbounded preceding)
+),
+
+changed as (
+  select *
+  from carried
+  qualify
+    row(${fields.map(({name}) => name).join(', ')}) is distinct from lag(row(${fields.map(({name}) => name).join(', ')})) over (partition by deal_id order by observed_at)
+)
+
+select
+  deal_id,
+  row_number() over in_time as version,
+  observed_at as valid_from,
+  lead(observed_at) over in_time as valid_to,
+  business_date,
+  ${fields.map(({name}) => `${name}.it as ${name}`).join(',\n  ')},
+  nullif(concat_ws(',', ${unreadable}), '') as unreadable
+from changed
+where deal_id in (select deal_id from core.deal_history)
+window in_time as (partition by deal_id order by observed_at)
+`
+}
+
+function buildCurrent(fields: readonly KnownField[]): string {
+  return `-- The fields that fields.json maps, of each deal of core.deal: null where nothing ever named them.
+-- grain: deal_id
+-- check: unique(deal_id)
+-- check: references(deal_id, core.deal.deal_id)
+--
+-- deal_id: the service's id
+${fields.map(describe).join('\n')}
+-- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
+select
+  deal.deal_id,
+  ${fields.map(({name}) => `latest.${name}`).join(',\n  ')},
+  latest.unreadable
+from core.deal as deal
+left join core.deal_extra_history as latest on latest.deal_id = deal.deal_id and latest.valid_to is null
+`
+}
