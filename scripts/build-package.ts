@@ -9,4 +9,4 @@ rmSync(dist, {recursive: true, force: true})
 execFileSync('tsc', ['-p', 'tsconfig.build.json'], {cwd: root, stdio: 'inherit'})
 // Jobs are found by their ending; a declaration is none.
 for (const file of globSync('jobs/*.d.ts', {cwd: dist})) rmSync(join(dist, file))
-cpSync(join(root, 'sql'), join(dist, 'sql'), {recursive: true})
+for (const folder of ['sql', 'evidence']) cpSync(join(root, folder), join(dist, folder), {recursive: true})

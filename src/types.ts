@@ -234,6 +234,8 @@ export interface ReleaseManifest {
   known_at: string
   /** Of the last settle that counts: it stands for everything the release knows. Null in releases of earlier versions. */
   history_id: string | null
+  /** Where the tape stood that says so: it commits to every line before it. Null where none is kept of it. */
+  tape_head: string | null
   /** Business date of the last walk that counts. */
   observed_until: string
   currency: 'USD'

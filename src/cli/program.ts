@@ -11,6 +11,7 @@ import {addDemo} from './demo.ts'
 import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addEvents} from './events.ts'
+import {addEvidence} from './evidence.ts'
 import {addExport} from './export.ts'
 import {addJobs} from './jobs.ts'
 import {addDocs, addReport} from './pages.ts'
@@ -60,6 +61,7 @@ export function createProgram(cli: Cli): Command {
     addQuarantine,
     addTape,
     addTrace,
+    addEvidence,
     addBackup,
     addRebuild,
     addRestore,

@@ -233,4 +233,7 @@ export const MIGRATIONS: readonly string[] = [
      since text not null,
      why text
    ) strict;`,
+  // `ended_no`: the order in which tapes were ended, the last time each.
+  `alter table tape add column ended_no integer;
+   update tape set ended_no = tape_no where ended_at is not null;`,
 ]

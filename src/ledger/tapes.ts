@@ -60,14 +60,11 @@ export function forgetTape({db}: Ledger, unit: string): void {
 
 /** Notes that a tape is whole. */
 export function noteTapeEnded({db}: Ledger, unit: string, ended: EndedTape): void {
-  db.prepare('update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ? where unit = ?').run(
-    ended.ended_at,
-    ended.outcome,
-    ended.head,
-    ended.bytes,
-    ended.sha256,
-    unit,
-  )
+  db.prepare(
+    `update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?,
+       ended_no = (select coalesce(max(ended_no), 0) + 1 from tape)
+     where unit = ?`,
+  ).run(ended.ended_at, ended.outcome, ended.head, ended.bytes, ended.sha256, unit)
 }
 
 /** What is known of a tape that nobody writes any more. */
@@ -94,7 +91,7 @@ export function listTapes({db}: Ledger): TapeRow[] {
 
 /** The chain that the tape ended last ends with; null before the first. */
 export function findLastHead({db}: Ledger): string | null {
-  const row = db.prepare('select head from tape where head is not null order by tape_no desc limit 1').get()
+  const row = db.prepare(`select head from tape where head <> '' order by ended_no desc limit 1`).get()
   return row ? z.object({head: z.string()}).parse(row).head : null
 }
 

@@ -20,8 +20,7 @@ export interface Application {
   /** Business clock, microseconds since the epoch. */
   now: bigint
   details?: {fetched: number; failed: number} | undefined
-  /** What else is stored in the same transaction. */
-  alongside?: ((recordedAt: bigint) => Promise<void>) | undefined
+  conclude?: ((recordedAt: bigint) => Promise<string | null>) | undefined
 }
 
 /**
@@ -34,7 +33,7 @@ export function applyObservations(
   db: Database,
   stream: Stream,
   batch: Batch,
-  {plan, kind = 'walk', now, details, alongside}: Application,
+  {plan, kind = 'walk', now, details, conclude}: Application,
 ): Promise<bigint> {
   const {head, confirmation} = tablesOf(stream)
   const store = async (recorded: DuckDBTimestampValue) => {
@@ -51,7 +50,7 @@ export function applyObservations(
     await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await dropPlan(db)
-    await alongside?.(recorded.micros)
+    return (await conclude?.(recorded.micros)) ?? null
   }
   return settle(db, {kind, walkId: batch.walkId, now}, store)
 }

@@ -6,6 +6,7 @@ import {applyObservations} from './apply.ts'
 import {listWireFields} from './details.ts'
 import {type GuardLimits, guardChanges} from './guard.ts'
 import {planChanges} from './plan-changes.ts'
+import type {Conclude} from './settle.ts'
 import {createStaged, createStagedRows, tablesOf} from './stream-tables.ts'
 
 /** Records looked at between two walks. */
@@ -18,8 +19,7 @@ export interface Looks {
   now: bigint
   /** None where they were guarded before. */
   limits: GuardLimits | null
-  /** Is done in the same transaction, last. */
-  alongside?: (recordedAt: bigint) => Promise<void>
+  conclude?: Conclude
 }
 
 /**
@@ -39,7 +39,7 @@ export async function applyLooks(db: Database, stream: Stream, looks: Looks): Pr
   const batch = {walkId: null, businessDate: looks.businessDate, isWalkOpen: looks.isWalkOpen}
   const plan = await planChanges(db, stream, batch, 'temp.staged_look')
   if (looks.limits) guardChanges(plan, looks.limits, new Set(), stream)
-  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, alongside: looks.alongside})
+  await applyObservations(db, stream, batch, {plan, kind: 'look', now: looks.now, conclude: looks.conclude})
   await db.run('drop table temp.staged_look')
   return plan.appended
 }

@@ -3,7 +3,7 @@ import {z} from 'zod'
 import type {RateObservation} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
-import {settle} from './settle.ts'
+import {type Conclude, settle} from './settle.ts'
 
 /** What one reading of a feed showed; instants are microseconds since the epoch. */
 export interface RateReading {
@@ -14,8 +14,7 @@ export interface RateReading {
   businessDate: string
   /** Business clock. */
   now: bigint
-  /** Is done in the same transaction, last. */
-  alongside?: ((recordedAt: bigint) => Promise<void>) | undefined
+  conclude?: Conclude | undefined
 }
 
 const seqRow = z.object({seq: z.coerce.number()})
@@ -29,7 +28,7 @@ const SELECT_SEQ = 'select coalesce(max(seq), 0) as seq from warehouse.raw.rate'
  */
 export async function appendRates(
   db: Database,
-  {feed, observations, observedAt, businessDate, now, alongside}: RateReading,
+  {feed, observations, observedAt, businessDate, now, conclude}: RateReading,
 ): Promise<{appended: number; known: number}> {
   const latest = pickLatest(observations)
   await db.run(
@@ -64,7 +63,7 @@ export async function appendRates(
        where known.value is distinct from read_rate.value`,
       [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
     )
-    await alongside?.(recordedAt.micros)
+    return (await conclude?.(recordedAt.micros)) ?? null
   })
   const after = await db.one(seqRow, SELECT_SEQ)
   const appended = after.seq - before.seq

@@ -5,6 +5,7 @@ import type {Database} from '../warehouse/database.ts'
 import {applyObservations} from './apply.ts'
 import {planChanges} from './plan-changes.ts'
 import type {QuarantineEntry} from './quarantine.ts'
+import type {Conclude} from './settle.ts'
 import {createStaged, createStagedRows} from './stream-tables.ts'
 
 /** Records of one walk that can be read now, with the instant and the day they were first observed. */
@@ -14,8 +15,7 @@ export interface Replay {
   records: {entry: QuarantineEntry; observation: Observation}[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  /** Is done in the same transaction, last. */
-  alongside?: (recordedAt: bigint) => Promise<void>
+  conclude?: Conclude
 }
 
 /**
@@ -38,13 +38,13 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
     plan,
     kind: 'replay',
     now: replay.now,
-    async alongside(recordedAt) {
+    async conclude(recordedAt) {
       await db.run(
         `update warehouse.raw.quarantine set replayed_at = $1
          where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
         [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
       )
-      await replay.alongside?.(recordedAt)
+      return (await replay.conclude?.(recordedAt)) ?? null
     },
   })
   await db.run('drop table temp.staged_replay')

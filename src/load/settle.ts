@@ -14,22 +14,30 @@ export interface Settle {
 }
 
 /**
+ * Takes down on a tape that something is stored at this instant, last in the transaction that stores it.
+ *
+ * @returns the chain of that line
+ */
+export type Conclude = (recordedAt: bigint) => Promise<string>
+
+/**
  * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
  * stored up to here, so that two histories are the same up to a settle exactly when both have it. Where nothing was
  * appended the history is as it was, and there is no row.
  *
- * @param append stores rows with the `recorded_at` it is given; it leaves nothing behind when it fails
+ * @param append stores rows with the `recorded_at` it is given, and tells where the tape stands then, if there is one; it leaves
+ * nothing behind when it fails
  * @returns `recorded_at`, microseconds since the epoch; later than every one before it
  */
 export function settle(
   db: Database,
   {kind, walkId, now}: Settle,
-  append: (recordedAt: DuckDBTimestampValue) => Promise<void>,
+  append: (recordedAt: DuckDBTimestampValue) => Promise<string | null>,
 ): Promise<bigint> {
   return inTransaction(db, async () => {
     const recordedAt = await nextRecordedAt(db, now)
     const recorded = new DuckDBTimestampValue(recordedAt)
-    await append(recorded)
+    const tapeHead = await append(recorded)
     await db.run(
       `insert into warehouse.raw.settle by name
        with stored as (${buildStoredSql()}),
@@ -48,10 +56,11 @@ export function settle(
              epoch_us($1::timestamp),
              (select string_agg(concat_ws(' ', name, records, digest), ' ' order by name) from stored)
            )
-         ) as history_id
+         ) as history_id,
+         $4 as tape_head
        from before
        where (select sum(records) from stored) > 0`,
-      [recorded, walkId, kind],
+      [recorded, walkId, kind, tapeHead],
     )
     return recordedAt
   })

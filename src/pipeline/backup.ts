@@ -24,7 +24,13 @@ import {rebuildHead} from '../load/head.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../warehouse/atomic-file.ts'
-import {type DataFolder, dataFolderAt, isInside, requireWritable} from '../warehouse/data-folder.ts'
+import {
+  type DataFolder,
+  dataFolderAt,
+  isInside,
+  requireNewFolder,
+  requireWritable,
+} from '../warehouse/data-folder.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 
 const MANIFEST = 'manifest.json'
@@ -61,7 +67,7 @@ export interface BackupResult {
 export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const dir = requirePlace(folder, to)
+  const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.ledger, 'backup', world, async ({runId, ledger}) => {
     const temporary = `${dir}.tmp-${process.pid}`
     rmSync(temporary, {recursive: true, force: true})
@@ -173,28 +179,6 @@ async function describeFile(
 ): Promise<{path: string; bytes: number; sha256: string}> {
   const file = join(dir, path)
   return {path, bytes: statSync(file).size, sha256: await digestFile(file)}
-}
-
-function requirePlace(folder: DataFolder, to: string): string {
-  const dir = resolve(to)
-  const kept = 'Nothing was written.'
-  if (isInside(dir, folder.root)) {
-    throw new ConfigError({
-      code: 'BACKUP_PLACE',
-      problem: `Folder '${dir}' for the backup: expected one outside the data folder.`,
-      kept,
-      next: 'Name another, best on another disk.',
-    })
-  }
-  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
-    throw new ConfigError({
-      code: 'BACKUP_EXISTS',
-      problem: `Folder '${dir}' for the backup: expected one that is not there yet, or is empty.`,
-      kept,
-      next: 'Name another; a job step `backup` names them after the day by itself.',
-    })
-  }
-  return dir
 }
 
 /** What a restore came to. */

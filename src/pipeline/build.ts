@@ -68,6 +68,7 @@ interface Build {
   sources: Sources
   moment: Moment
   historyId: string
+  tapeHead: string | null
   releaseId: string
   engine: string
   /** Whether the release is to become the current one. */
@@ -140,7 +141,7 @@ async function prepareBuild(
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
   const {models, checks, seeds} = sources
-  const historyId = await readHistoryId(db, moment.knownAt)
+  const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
   const releaseId = releaseIdOf({
     ...moment,
     historyId,
@@ -156,6 +157,7 @@ async function prepareBuild(
     sources,
     moment,
     historyId,
+    tapeHead,
     releaseId,
     engine,
     isPlain,
@@ -202,7 +204,7 @@ async function buildAnew(
   {dir: buildDir, history, source}: BuildPlace,
   world: World,
 ): Promise<Release> {
-  const {folder, config, sources, moment, historyId, releaseId, select} = build
+  const {folder, config, sources, moment, historyId, tapeHead, releaseId, select} = build
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
   const spillDir = join(buildDir, 'spill')
   try {
@@ -242,6 +244,7 @@ async function buildAnew(
       as_of: moment.asOf,
       known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
       history_id: historyId,
+      tape_head: tapeHead,
       observed_until: source.business_date,
       currency: 'USD',
       time_zone: config.timeZone,

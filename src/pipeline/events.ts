@@ -74,8 +74,8 @@ async function look(
   const told = {businessDate, isWalkOpen: walks.has(deals.name)}
   const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}
   const now = BigInt(world.clock.now()) * 1000n
-  const appended = await tapes.settleOfDay(businessDate, unit, (alongside) =>
-    applyLooks(db, deals, {...told, observations, limits: config, now, alongside}),
+  const appended = await tapes.settleOfDay(businessDate, unit, (conclude) =>
+    applyLooks(db, deals, {...told, observations, limits: config, now, conclude}),
   )
   return {appended, isComplete: observations.length === ids.length}
 }

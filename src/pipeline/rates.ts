@@ -135,14 +135,14 @@ async function storeReading(
     },
     lines: pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received]),
   }
-  const counts = await tapes.settleOfDay(businessDate, unit, (alongside) =>
+  const counts = await tapes.settleOfDay(businessDate, unit, (conclude) =>
     appendRates(db, {
       feed,
       observations: pages.flatMap(({page}) => page.observations),
       observedAt,
       businessDate,
       now: BigInt(Math.floor(world.clock.now())) * 1000n,
-      alongside,
+      conclude,
     }),
   )
   const sum = (count: (page: FeedPage) => number) => pages.reduce((total, {page}) => total + count(page), 0)

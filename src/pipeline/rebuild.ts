@@ -298,8 +298,8 @@ async function noteTakenBack(
 ): Promise<void> {
   await using tapes = openTapes(config, {folder, ledger}, world)
   const today = businessDateOf(world.clock.now(), config)
-  await tapes.settleOfDay(today, {said: {kind: 'without', ...without}, lines: []}, (alongside) =>
-    alongside(BigInt(world.clock.now()) * 1000n),
+  await tapes.settleOfDay(today, {said: {kind: 'without', ...without}, lines: []}, (conclude) =>
+    conclude(BigInt(world.clock.now()) * 1000n),
   )
 }
 

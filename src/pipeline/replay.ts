@@ -88,8 +88,8 @@ async function applyReadable(
     const entries = records.map(({entry}) => entry.quarantine_id)
     const today = businessDateOf(world.clock.now(), config)
     const unit = {said: {kind: 'replay', stream: stream.name, entries, isWalkOpen}, lines: []}
-    appended += await tapes.settleOfDay(today, unit, (alongside) =>
-      applyReplay(db, stream, {businessDate, isWalkOpen, records, now, alongside}),
+    appended += await tapes.settleOfDay(today, unit, (conclude) =>
+      applyReplay(db, stream, {businessDate, isWalkOpen, records, now, conclude}),
     )
   }
   return appended

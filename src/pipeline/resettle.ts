@@ -93,7 +93,7 @@ async function resettleWalk(
   const plan = await planWalk(db, stream, walk)
   await pinSource(db, stream, walk)
   await recordDrift(db, stream, walk)
-  await applyObservations(db, stream, walk, {plan, now, details})
+  await applyObservations(db, stream, walk, {plan, now, details, conclude: async () => unit.head})
 }
 
 const recorded = z.object({recorded_at: instant})
@@ -107,7 +107,7 @@ const lookFrame = z.object({
 
 async function resettleLooks(
   {db}: ResettleTools,
-  {begin, outcome}: TapeUnit,
+  {begin, outcome, head}: TapeUnit,
   lines: Iterable<TapeLine>,
 ): Promise<void> {
   const observations = []
@@ -121,7 +121,13 @@ async function resettleLooks(
   }
   await createStage(db)
   const now = recorded.parse(outcome).recorded_at
-  await applyLooks(db, deals, {...lookBegin.parse(begin), observations, now, limits: null})
+  await applyLooks(db, deals, {
+    ...lookBegin.parse(begin),
+    observations,
+    now,
+    limits: null,
+    conclude: async () => head,
+  })
 }
 
 const ratesBegin = z.object({
@@ -133,7 +139,7 @@ const ratesBegin = z.object({
 
 async function resettleRates(
   {db}: ResettleTools,
-  {begin, outcome}: TapeUnit,
+  {begin, outcome, head}: TapeUnit,
   lines: Iterable<TapeLine>,
 ): Promise<void> {
   const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(begin)
@@ -144,14 +150,21 @@ async function resettleRates(
       observations.push(...parseFeedPage(feed, textOf(line), timeZone).observations)
   }
   const now = recorded.parse(outcome).recorded_at
-  await appendRates(db, {feed: feed.name, observations, observedAt, businessDate, now})
+  await appendRates(db, {
+    feed: feed.name,
+    observations,
+    observedAt,
+    businessDate,
+    now,
+    conclude: async () => head,
+  })
 }
 
 const replayBegin = z.object({stream: z.string(), entries: z.array(z.string()), isWalkOpen: z.boolean()})
 
 async function resettleReplay(
   {db, folder, tapes, key}: ResettleTools,
-  {begin, outcome}: TapeUnit,
+  {begin, outcome, head}: TapeUnit,
 ): Promise<void> {
   const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
   const stream = (await readStreams(db)).find((one) => one.name === name)
@@ -163,7 +176,13 @@ async function resettleReplay(
   if (!first || records.length === 0) return
   await createStage(db)
   const now = recorded.parse(outcome).recorded_at
-  await applyReplay(db, stream, {businessDate: first.business_date, isWalkOpen, records, now})
+  await applyReplay(db, stream, {
+    businessDate: first.business_date,
+    isWalkOpen,
+    records,
+    now,
+    conclude: async () => head,
+  })
 }
 
 function createUnreadable({name, path}: TapeUnit, problem: string): UnexpectedError {

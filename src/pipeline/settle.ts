@@ -54,7 +54,7 @@ export async function settleWalk(
   await pinSource(db, stream, walk)
   await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
-  const alongside = (recordedAt: bigint) =>
+  const conclude = (recordedAt: bigint) =>
     tapes.conclude(walk.walkId, {
       outcome: 'settled',
       recordedAt,
@@ -62,7 +62,7 @@ export async function settleWalk(
       details,
       counts: plan.counts,
     })
-  await applyObservations(db, stream, walk, {plan, now, details, alongside})
+  await applyObservations(db, stream, walk, {plan, now, details, conclude})
   tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
   world.onStep('changes applied')

@@ -17,6 +17,9 @@ export interface TapeUnit {
   last: number
   begin: Frame
   outcome: Frame
+  /** Chain of the outcome, and of that of the unit which ended before this one began; null for the first. */
+  head: string
+  before: string | null
 }
 
 const when = z.object({recorded_at: z.string().optional(), after: z.string().nullish()})
@@ -47,18 +50,22 @@ function placeOf(outcome: Frame): string {
   return recorded_at === undefined ? `${after ?? ''} 2` : `${recorded_at} 1`
 }
 
-function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): TapeUnit[] {
+const readBefore = ({before}: Frame): string | undefined => (typeof before === 'string' ? before : undefined)
+
+/** The units of one tape that have ended, in their order. */
+export function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): TapeUnit[] {
   const units: TapeUnit[] = []
-  let begun: {begin: Frame; first: number} | undefined
+  let begun: Pick<TapeUnit, 'begin' | 'first' | 'before'> | undefined
   let number = 0
-  for (const {frame} of readLines(tape.path, key)) {
+  for (const {frame, chain} of readLines(tape.path, key)) {
     const before = units.at(-1)
     if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
-    if (frame.frame === 'begin') begun ??= {begin: frame, first: number}
+    if (frame.frame === 'begin')
+      begun ??= {begin: frame, first: number, before: readBefore(frame) ?? units.at(-1)?.head ?? null}
     if (frame.frame === 'outcome' && begun) {
       // What was to be settled when its run died was settled again: its last outcome counts.
       if (before?.first === begun.first) units.pop()
-      units.push({...tape, ...begun, last: number, outcome: frame})
+      units.push({...tape, ...begun, last: number, outcome: frame, head: chain})
     }
     number += 1
   }

@@ -13,6 +13,7 @@ import {
   noteTapeStored,
   type TapeRow,
 } from '../ledger/tapes.ts'
+import type {Conclude} from '../load/settle.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
@@ -45,7 +46,7 @@ export interface Tapes extends AsyncDisposable {
   settleOfDay<T>(
     date: string,
     unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
-    store: (alongside: (recordedAt: bigint) => Promise<void>) => Promise<T>,
+    store: (conclude: Conclude) => Promise<T>,
   ): Promise<T>
   /** The units that runs left when they died, oldest first. */
   listLeft(): string[]
@@ -60,8 +61,8 @@ export interface Tapes extends AsyncDisposable {
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
   store(unit: string): Promise<void>
-  /** Stores how a unit ended, before it ends so; one whose tape is gone ends without. */
-  conclude(unit: string, outcome: TapeOutcome): Promise<void>
+  /** Stores how a unit ended, before it ends so; returns the chain of that line. */
+  conclude(unit: string, outcome: TapeOutcome): Promise<string>
   /** Nobody writes this tape any more. */
   finish(unit: string): Promise<void>
 }
@@ -121,9 +122,10 @@ export function openTapes(
       const {end} = await readThrough(folder, row, key)
       // One that is damaged stays as it is, for whoever brings it back.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
+      const before = findLastHead(ledger)
       noteTapeBegun(ledger, row)
       await goOn(row, end)
-      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
+      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
       return unit
     }
   }
@@ -201,6 +203,7 @@ export function openTapes(
       tape.writer.add({frame: 'outcome', ...outcome, ...when})
       tape.outcome = outcome.outcome
       await tape.writer.store()
+      return tape.writer.chain
     },
     async finish(unit) {
       const tape = open.get(unit)

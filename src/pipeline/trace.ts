@@ -8,7 +8,7 @@ import {ConfigError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
-import type {TapeLine} from '../tape/line.ts'
+import {type TapeLine, targetOf} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -146,8 +146,6 @@ function mayHold({unit}: TapeRow, {walk_id, recorded}: z.output<typeof versionRo
   return Math.abs(daysApart) < 3
 }
 
-const requestFrame = z.object({requested_at: z.string(), request: z.looseObject({path: z.string()})})
-
 /** What a line tells of a version: the record its request showed, or of an absence how the walk ended. */
 function findRecord(
   line: TapeLine,
@@ -159,10 +157,7 @@ function findRecord(
   if (frame.requested_at !== observed_at) {
     return kind === 'vanished' && frame.frame === 'outcome' ? {request: null, record: null} : undefined
   }
-  const {path, ...query} = requestFrame.parse(frame).request
-  const asked = new URLSearchParams()
-  for (const [name, value] of Object.entries(query)) asked.set(name, String(value))
-  const request = asked.size > 0 ? `${path}?${asked}` : path
+  const request = targetOf(frame)
   if (frame.frame === 'detail' || frame.frame === 'look') {
     if (frame.id !== dealId) return undefined
     const body = z.object({data: z.unknown()}).safeParse(parseJson(textOf(line)))

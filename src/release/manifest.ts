@@ -3,10 +3,26 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {ConfigError, UnexpectedError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import type {ReleaseManifest} from '../types.ts'
+import type {ReleaseManifest, SourceBridge} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
 const part = z.object({deals: z.number(), amount: z.string()})
+
+/** The certificate that a manifest names, with its bridge. */
+export const sourceBridgeSchema: z.ZodType<SourceBridge> = z.object({
+  walk_id: z.string(),
+  business_date: z.string(),
+  complete: z.boolean(),
+  records: z.number(),
+  distinct: z.number(),
+  amount_total: z.string(),
+  duplicates: z.number(),
+  quarantined: z.number(),
+  kept_quarantined: part,
+  kept_missing: part,
+  adjusted: part,
+  present: part,
+})
 
 /** `manifest.json` of a release, as it is read back. */
 export const releaseManifestSchema: z.ZodType<ReleaseManifest> = z.object({
@@ -17,23 +33,11 @@ export const releaseManifestSchema: z.ZodType<ReleaseManifest> = z.object({
   as_of: z.string(),
   known_at: z.string(),
   history_id: z.string().nullable().default(null),
+  tape_head: z.string().nullable().default(null),
   observed_until: z.string(),
   currency: z.literal('USD'),
   time_zone: z.string(),
-  source: z.object({
-    walk_id: z.string(),
-    business_date: z.string(),
-    complete: z.boolean(),
-    records: z.number(),
-    distinct: z.number(),
-    amount_total: z.string(),
-    duplicates: z.number(),
-    quarantined: z.number(),
-    kept_quarantined: part,
-    kept_missing: part,
-    adjusted: part,
-    present: part,
-  }),
+  source: sourceBridgeSchema,
   checks: z.object({
     passed: z.number(),
     warned: z.number(),

@@ -91,17 +91,21 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
  * comes after `knownAt`, so the same release is named again.
  *
  * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
- * @returns '' where nothing had been stored by then
+ * @returns '' where nothing had been stored by then; with it where the tape stood
  */
-export async function readHistoryId(db: Database, knownAt: string): Promise<string> {
-  const {history_id} = await db.one(
-    z.object({history_id: z.string()}),
-    `select coalesce(arg_max(history_id, seq), '') as history_id
+export function readHistoryId(
+  db: Database,
+  knownAt: string,
+): Promise<{historyId: string; tapeHead: string | null}> {
+  return db.one(
+    z.object({historyId: z.string(), tapeHead: z.string().nullable()}),
+    `select
+       coalesce(arg_max(history_id, seq), '') as "historyId",
+       arg_max(tape_head, seq) filter (tape_head is not null) as "tapeHead"
      from history.raw.settle
      where recorded_at <= cast($1 as timestamp)`,
     [knownAt],
   )
-  return history_id
 }
 
 function emptyHistory(): UnexpectedError {

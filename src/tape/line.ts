@@ -20,6 +20,8 @@ export interface TapeLine {
   body: Buffer | undefined
   /** sha256 of the chain before and of this line without its body. */
   chain: string
+  /** The text that the chain covers. */
+  covered: string
 }
 
 /** What the first line's chain follows. */
@@ -58,6 +60,21 @@ export function formatLine(
   return {text: `${covered.slice(0, -1)}${MARK}${chain}"${said}}`, chain}
 }
 
+const requestSchema = z.looseObject({path: z.string()})
+
+/** What a line asked for: `/deals?limit=100`. */
+export function targetOf({request}: Frame): string {
+  const {path, ...query} = requestSchema.parse(request)
+  const asked = new URLSearchParams()
+  for (const [name, value] of Object.entries(query)) asked.set(name, String(value))
+  return asked.size > 0 ? `${path}?${asked}` : path
+}
+
+/** A line as it stands on its tape, but for its body. */
+export function formatBare({covered, chain}: TapeLine): string {
+  return `${covered.slice(0, -1)}${MARK}${chain}"}`
+}
+
 /** Reads a line that follows `previous`; what is wrong with it where it does not. */
 export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
   const end = text.indexOf(MARK)
@@ -67,10 +84,10 @@ export function parseLine(text: string, previous: string): TapeLine | {problem: 
   if (!text.startsWith(chain, end + MARK.length)) return {problem: 'it does not follow the line before'}
   const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
   const said = text.slice(end + MARK.length + chain.length + 1)
-  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain}
+  if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
   const {body} = bodySchema.parse(JSON.parse(`{${said.slice(1)}`))
   const received = Buffer.from(body, encoding ?? 'utf8')
   return digest(received) === sha256
-    ? {frame, sha256, body: received, chain}
+    ? {frame, sha256, body: received, chain, covered}
     : {problem: 'its body is not what was received'}
 }

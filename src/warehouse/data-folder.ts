@@ -1,4 +1,13 @@
-import {accessSync, constants, existsSync, mkdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
+import {
+  accessSync,
+  constants,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  realpathSync,
+  statSync,
+} from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
 import {ConfigError, codeOf, type Failure} from '../errors.ts'
 
@@ -115,7 +124,7 @@ function requireWritableFolder(path: string, describe: (code: string) => Failure
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json)$)/
+  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.
@@ -172,4 +181,32 @@ function createFolder(path: string): void {
   } catch (error) {
     if (codeOf(error) !== 'EEXIST') throw error
   }
+}
+
+/**
+ * Where a folder is written that is for somebody else.
+ *
+ * @returns its absolute path
+ * @throws ConfigError `BACKUP_PLACE` or `EVIDENCE_PLACE` within the data folder, `BACKUP_EXISTS` or `EVIDENCE_EXISTS` where it holds something
+ */
+export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
+  const dir = resolve(to)
+  const kept = 'Nothing was written.'
+  if (isInside(dir, folder.root)) {
+    throw new ConfigError({
+      code: `${what.toUpperCase()}_PLACE`,
+      problem: `Folder '${dir}' for the ${what}: expected one outside the data folder.`,
+      kept,
+      next: 'Name another, best on another disk.',
+    })
+  }
+  if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
+    throw new ConfigError({
+      code: `${what.toUpperCase()}_EXISTS`,
+      problem: `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
+      kept,
+      next: 'Name another.',
+    })
+  }
+  return dir
 }

@@ -94,8 +94,8 @@ export function openBooks(copied?: Books | DataFolder): Books {
     async learnLate(day, today, dealId, amount, program) {
       await using db = await openWarehouse(folder)
       const now = micros(`${today}T12:00:00Z`)
-      await settle(db, {kind: 'replay', walkId: null, now}, (recordedAt) =>
-        db.run(
+      await settle(db, {kind: 'replay', walkId: null, now}, async (recordedAt) => {
+        await db.run(
           `insert into warehouse.raw.deal_version by name
          select * replace (
            (select max(seq) + 1 from warehouse.raw.deal_version) as seq,
@@ -110,8 +110,9 @@ export function openBooks(copied?: Books | DataFolder): Books {
          where deal_id = ${quoteLiteral(dealId)} and kind = 'seen' and business_date <= ${quoteLiteral(day)}
          order by known.observed_at desc limit 1`,
           [recordedAt],
-        ),
-      )
+        )
+        return null
+      })
     },
     map(mapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))

@@ -17,6 +17,7 @@ export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifes
     as_of: '2026-02-02',
     known_at: '2026-02-02T23:30:00.000000Z',
     history_id: 'a'.repeat(64),
+    tape_head: null,
     observed_until: '2026-02-02',
     currency: 'USD',
     time_zone: 'America/New_York',

@@ -1,0 +1,172 @@
+"""Checks this folder of evidence without loantape: Python 3.8 or later, nothing to install.
+
+    python3 check.py
+
+It makes sure that
+1. every line follows the one before (sha256), and all of them lead to the line that the release names,
+2. every answer in responses.warc.gz is the one whose sha256 stands in its line, and none is missing,
+3. the records of the raw answers add up to the certificate of each walk, to the cent,
+4. the certificate leads to the totals of the release, and each file of the batch is the one its manifest names.
+
+`warcio check responses.warc.gz` and other tools for ISO 28500 read the answers, too.
+"""
+
+import gzip
+import hashlib
+import json
+import os
+import sys
+from decimal import Decimal
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+MARK = ',"chain":"'
+
+
+def fail(problem):
+    sys.exit("NOT PROVEN: " + problem)
+
+
+def read_json(*path):
+    with open(os.path.join(HERE, *path), encoding="utf-8") as file:
+        return json.load(file, parse_float=Decimal)
+
+
+def sha256(content):
+    return hashlib.sha256(content).hexdigest()
+
+
+def read_tape(name):
+    """Yields (number, frame, chain) of each line; ends when one does not follow the line before."""
+    chain = "0" * 64
+    with open(os.path.join(HERE, "tapes", name), encoding="utf-8", newline="\n") as file:
+        for number, text in enumerate(file, 1):
+            at = text.index(MARK)
+            covered = text[:at] + "}"
+            chain = sha256((chain + "\n" + covered).encode("utf-8"))
+            if text[at + len(MARK):].rstrip("\n") != chain + '"}':
+                fail("tapes/%s line %d does not follow the line before" % (name, number))
+            yield number, json.loads(covered), chain
+
+
+def check_chain(evidence):
+    """The lines of every tape, and the way from the line that the release names back to the first of them."""
+    units, lines = {}, 0
+    for name in evidence["tapes"]:
+        before, begun, last = None, False, None
+        for _, frame, chain in read_tape(name):
+            lines += 1
+            if frame["frame"] == "begin" and (not begun or frame.get("kind") != "walk"):
+                before, begun = frame.get("before") or last, True
+            if frame["frame"] == "outcome":
+                units[chain] = before
+                last = chain
+    head, reached = evidence["tape_head"], set()
+    while head in units and head not in reached:
+        reached.add(head)
+        head = units[head]
+    if evidence["tape_head"] not in reached:
+        fail("no tape holds the line that the release names")
+    if head != evidence["before"]:
+        fail("the tapes lead back to %s, and not to %s" % (head, evidence["before"]))
+    print("%d lines on %d tapes follow one another, %d units lead to the release" % (lines, len(evidence["tapes"]), len(reached)))
+
+
+def read_answers():
+    """Yields (line, body) of each response, in the order of the archive."""
+    with gzip.open(os.path.join(HERE, "responses.warc.gz"), "rb") as archive:
+        while archive.readline():
+            fields = {}
+            for text in iter(archive.readline, b"\r\n"):
+                name, _, value = text.decode("utf-8").partition(": ")
+                fields[name.lower()] = value.strip()
+            block = archive.read(int(fields["content-length"]))
+            archive.read(4)
+            if fields["warc-type"] == "response":
+                yield fields["loantape-line"], block[block.index(b"\r\n\r\n") + 4:]
+
+
+def find_records(body):
+    data = body["data"]
+    return data if isinstance(data, list) else next(value for value in data.values() if isinstance(value, list))
+
+
+def check_answers(evidence, certificates):
+    """Each answer against its line, and the deals of each walk against its certificate."""
+    answers, count = read_answers(), 0
+    for name in evidence["answers_of"]:
+        certificate = certificates.get(name[: -len(".jsonl")])
+        unread = {(bad["page"], bad["position"]) for bad in (certificate or {}).get("quarantined_places", [])}
+        page = records = listed = 0
+        amounts = {}
+        for number, frame, _ in read_tape(name):
+            if "sha256" not in frame:
+                continue
+            place, body = next(answers, (None, b""))
+            if place != "%s:%d" % (name, number) or sha256(body) != frame["sha256"]:
+                fail("the answer of tapes/%s line %d is missing or another" % (name, number))
+            count += 1
+            if frame["frame"] != "list":
+                continue
+            page += 1
+            for position, record in enumerate(find_records(json.loads(body, parse_float=Decimal, parse_int=Decimal))):
+                records += 1
+                if (page, position) not in unread:
+                    listed += 1
+                    amounts[record["id"]] = Decimal(str(record["loan_amount"]).strip())
+        if certificate is None or certificate["state"] != "applied":
+            continue
+        found = {
+            "records": records,
+            "distinct": len(amounts),
+            "duplicates": listed - len(amounts),
+            "quarantined": len(unread),
+            "amount_total": sum(amounts.values(), Decimal(0)),
+        }
+        for total, value in found.items():
+            if Decimal(str(certificate[total])) != value:
+                fail("walk %s: %s is %s in the certificate, and %s in the answers" % (name, total, certificate[total], value))
+        print("walk %s: %d deals of %s in %d answers" % (certificate["walk_id"], len(amounts), found["amount_total"], page))
+    if next(answers, None) is not None:
+        fail("responses.warc.gz holds an answer that no line names")
+    print("%d answers are those that were received" % count)
+
+
+def check_release(evidence, certificates):
+    source = evidence["source"]
+    certificate = certificates.get(source["walk_id"])
+    if certificate is None:
+        fail("there is no certificate of walk %s" % source["walk_id"])
+    for total in ("records", "distinct", "duplicates", "quarantined", "amount_total"):
+        if Decimal(str(source[total])) != Decimal(str(certificate[total])):
+            fail("%s of the release is not that of its walk" % total)
+    terms = [source[term] for term in ("kept_quarantined", "kept_missing", "adjusted")]
+    deals = source["distinct"] + sum(term["deals"] for term in terms)
+    amount = Decimal(source["amount_total"]) + sum(Decimal(term["amount"]) for term in terms)
+    if deals != source["present"]["deals"] or amount != Decimal(source["present"]["amount"]):
+        fail("the certificate does not lead to the totals of the release")
+    print("release %s: %d deals of %s; its manifest names line" % (evidence["release_id"], deals, amount))
+    print("  " + evidence["tape_head"])
+
+
+def check_batch():
+    if not os.path.isdir(os.path.join(HERE, "batch")):
+        return
+    manifest = read_json("batch", "manifest.json")
+    for file in manifest["files"]:
+        with open(os.path.join(HERE, "batch", file["name"]), "rb") as content:
+            if sha256(content.read()) != file["sha256"]:
+                fail("batch/%s is not the file its manifest names" % file["name"])
+    print("batch %s: %d files are those of its manifest" % (manifest["batch_id"], len(manifest["files"])))
+
+
+def main():
+    evidence = read_json("evidence.json")
+    certificates = {one["walk_id"]: one for one in read_json("certificates.json")}
+    check_chain(evidence)
+    check_answers(evidence, certificates)
+    check_release(evidence, certificates)
+    check_batch()
+    print("PROVEN")
+
+
+main()

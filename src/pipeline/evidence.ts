@@ -1,0 +1,290 @@
+import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {copyFile, open, writeFile} from 'node:fs/promises'
+import {basename, join} from 'node:path'
+import {z} from 'zod'
+import type {Config} from '../config.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {ConfigError, UnexpectedError} from '../errors.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {listTapes} from '../ledger/tapes.ts'
+import {requireRelease, sourceBridgeSchema} from '../release/manifest.ts'
+import {readHistoryId} from '../release/moment.ts'
+import type {TapeKey} from '../tape/key.ts'
+import {type Frame, formatBare, type TapeLine, targetOf} from '../tape/line.ts'
+import {readLines} from '../tape/read-tape.ts'
+import {type ArchivedAnswer, formatAnswer, formatArchiveHead} from '../tape/warc.ts'
+import type {SourceBridge} from '../types.ts'
+import {GENERATOR} from '../version.ts'
+import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
+import {openHistory} from '../warehouse/history.ts'
+import {readSetting} from '../warehouse/settings.ts'
+import {readUnits, type TapeUnit} from './tape-units.ts'
+import {requireReadKey} from './verify.ts'
+
+/** The script that examines a folder of evidence. */
+const CHECK = join(import.meta.dirname, '../../evidence/check.py')
+
+/** What evidence is asked for. */
+export interface EvidenceRequest {
+  /** Id of a release or a batch, or `current`. */
+  of: string
+  /** The folder to write; not there yet, or empty. */
+  to: string
+  /** `YYYY-MM-DD`: also the answers of every tape from this day on; by default only those of the walk that the release rests on. */
+  from?: string | undefined
+}
+
+/** What writing evidence came to. */
+export interface EvidenceResult {
+  outcome: 'written'
+  dir: string
+  release_id: string
+  batch_id: string | null
+  tapes: number
+  lines: number
+  answers: number
+}
+
+/** What is to be proved: a release, or the release that a batch was made from. */
+interface Subject {
+  release_id: string
+  known_at: string
+  history_id: string | null
+  source: SourceBridge
+  /** The folder of the batch. */
+  batch?: string
+}
+
+/**
+ * Writes a folder with which somebody without loantape can check what a release rests on: every line of the tapes without its
+ * body, the answers of a walk as a WARC, the certificates, and a script.
+ *
+ * @throws ConfigError `RELEASE_UNKNOWN`, `EVIDENCE_HISTORY`, `EVIDENCE_PLACE`, `EVIDENCE_EXISTS`, `TAPE_KEY_LOST`; UnexpectedError
+ * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
+ */
+export async function writeEvidence(
+  config: Config,
+  {of, to, from}: EvidenceRequest,
+): Promise<EvidenceResult> {
+  const folder = dataFolderAt(config.dataDir)
+  const dir = requireNewFolder(folder, to, 'evidence')
+  const subject = findSubject(folder, of)
+  const key = requireReadKey(config, folder)
+  await using db = await openHistory(folder)
+  const {historyId, tapeHead} = await readHistoryId(db, subject.known_at.replace(/Z$/, ''))
+  if (subject.history_id !== historyId) throw createOtherHistory(of)
+  const {tapes, before} = followBack(folder, key, tapeHead, of)
+  const isShown = (unit: TapeUnit) =>
+    from === undefined
+      ? unit.name === subject.source.walk_id
+      : String(unit.begin.businessDate ?? unit.name) >= from
+  const temporary = `${dir}.tmp-${process.pid}`
+  try {
+    rmSync(temporary, {recursive: true, force: true})
+    mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
+    const baseUrl = (await readSetting(db, 'source_base_url', 'history')) ?? ''
+    const written = await writeTapes(temporary, tapes, {key, subject, isShown, baseUrl})
+    const {batch, ...proved} = subject
+    await writeJson(temporary, 'evidence.json', {
+      format: 'loantape evidence 1',
+      generator: GENERATOR,
+      ...proved,
+      tape_head: tapeHead,
+      before,
+      tapes: tapes.map(nameOf),
+      answers_of: written.shown,
+    })
+    await writeJson(temporary, 'certificates.json', await listCertificates(db, tapes))
+    await copyFile(CHECK, join(temporary, 'check.py'))
+    if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
+    moveIntoPlace(temporary, dir)
+    const {lines, answers} = written
+    const batch_id = batch === undefined ? null : basename(batch)
+    return {
+      outcome: 'written',
+      dir,
+      release_id: subject.release_id,
+      batch_id,
+      tapes: tapes.length,
+      lines,
+      answers,
+    }
+  } catch (error) {
+    rmSync(temporary, {recursive: true, force: true})
+    throw error
+  }
+}
+
+const subjectSchema = z.object({
+  release_id: z.string(),
+  known_at: z.string(),
+  history_id: z.string().nullable(),
+  source: sourceBridgeSchema,
+})
+
+function findSubject(folder: DataFolder, of: string): Subject {
+  const batch = findBatch(folder, of)
+  if (batch !== undefined) {
+    return {...subjectSchema.parse(JSON.parse(readFileSync(join(batch, MANIFEST), 'utf8'))), batch}
+  }
+  return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
+}
+
+const MANIFEST = 'manifest.json'
+
+/** The folder of a batch of this id, whichever profile's. */
+function findBatch({exports}: DataFolder, id: string): string | undefined {
+  if (!existsSync(exports) || !/^[\w-]+$/.test(id)) return undefined
+  return readdirSync(exports)
+    .map((profile) => join(exports, profile, id))
+    .find((dir) => existsSync(join(dir, MANIFEST)))
+}
+
+/** A tape with so many of its lines as lead to the release. */
+interface ProvingTape {
+  unit: string
+  path: string
+  lines: number
+  units: TapeUnit[]
+}
+
+/** The tapes that lead to a head, oldest first, and the head of the one before them that is not kept any more. */
+function followBack(
+  folder: DataFolder,
+  key: TapeKey,
+  head: string | null,
+  of: string,
+): {tapes: ProvingTape[]; before: string | null} {
+  using ledger = openLedger(folder.ledger)
+  const kept = listTapes(ledger).filter(
+    ({path, removed_at, outcome, fingerprint, ended_at}) =>
+      removed_at === null &&
+      ended_at !== null &&
+      outcome !== 'lost' &&
+      fingerprint === key.fingerprint &&
+      existsSync(join(folder.root, path)),
+  )
+  const units = kept.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
+  const byHead = new Map(units.map((unit) => [unit.head, unit]))
+  const reached: TapeUnit[] = []
+  let before = head
+  for (let unit = byHead.get(head ?? ''); unit; unit = byHead.get(before ?? '')) {
+    reached.push(unit)
+    before = unit.before
+  }
+  if (reached.length === 0) throw createNoTapes(of)
+  const tapes = [...Map.groupBy(reached.reverse(), ({path}) => path)].map(([path, ofTape]) => ({
+    unit: ofTape[0]?.name ?? '',
+    path,
+    lines: Math.max(...ofTape.map(({last}) => last)) + 1,
+    units: ofTape,
+  }))
+  return {tapes, before}
+}
+
+const nameOf = ({unit}: ProvingTape): string => `${unit}.jsonl`
+
+/** Writes every line without its body, and the bodies that are shown. */
+async function writeTapes(
+  dir: string,
+  tapes: readonly ProvingTape[],
+  {
+    key,
+    subject,
+    isShown,
+    baseUrl,
+  }: {key: TapeKey; subject: Subject; isShown: (unit: TapeUnit) => boolean; baseUrl: string},
+): Promise<{lines: number; answers: number; shown: string[]}> {
+  const told = {lines: 0, answers: 0, shown: [] as string[]}
+  const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
+  await using _archive = archive
+  const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
+  await archive.write(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
+  for (const tape of tapes) {
+    const name = nameOf(tape)
+    const shown = tape.units.filter((unit) => isShown(unit) && !isOfPeople(unit.begin))
+    if (shown.length > 0) told.shown.push(name)
+    await using file = await open(join(dir, 'tapes', name), 'wx')
+    let number = 0
+    for (const line of readLines(tape.path, key)) {
+      number += 1
+      if (number > tape.lines) break
+      await file.write(`${formatBare(line)}\n`)
+      if (shown.length === 0 || !line.body) continue
+      await archive.write(formatAnswer(describeAnswer(line, {place: `${name}:${number}`, baseUrl})))
+      told.answers += 1
+    }
+    told.lines += Math.min(number, tape.lines)
+  }
+  return told
+}
+
+/** Whether a unit holds what streams of people say: that stays closed. */
+function isOfPeople({stream: name}: Frame): boolean {
+  return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
+}
+
+const answerFrame = z.object({
+  status: z.number(),
+  headers: z.record(z.string(), z.string()),
+  received_at: z.string(),
+})
+
+function describeAnswer(
+  {frame, body}: TapeLine,
+  {place, baseUrl}: {place: string; baseUrl: string},
+): ArchivedAnswer {
+  const {status, headers, received_at: receivedAt} = answerFrame.parse(frame)
+  const target = targetOf(frame)
+  const uri =
+    frame.frame === 'rates' ? `urn:loantape:rates:${encodeURIComponent(target)}` : `${baseUrl}${target}`
+  return {place, uri, receivedAt, status, headers, body: body ?? Buffer.alloc(0)}
+}
+
+/** What the certificates of the walks say, and which records of their pages could not be read. */
+async function listCertificates(db: Database, tapes: readonly ProvingTape[]): Promise<unknown[]> {
+  const walks = JSON.stringify(tapes.map(({unit}) => unit))
+  return db.all(
+    z.record(z.string(), z.unknown()),
+    `select
+       walk_id, stream, state, business_date, is_complete, recorded_at, pages, records, distinct_records as "distinct",
+       duplicates, quarantined, amount_total,
+       coalesce(
+         (select list({
+            'page': cast(split_part(place, '/', 1) as integer), 'position': cast(split_part(place, '/', 2) as integer),
+            'path': path, 'reason': reason
+          } order by quarantine_id)
+          from history.raw.quarantine as q where q.walk_id = walk.walk_id and q.source = 'list' and place like '%/%'),
+         []
+       ) as quarantined_places
+     from history.raw.walk as walk
+     where walk_id in (select unnest(from_json($1, '["varchar"]')))
+     order by started_at, walk_id`,
+    [walks],
+  )
+}
+
+const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
+  writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
+
+const KEPT = 'Nothing was written.'
+
+function createOtherHistory(of: string): ConfigError {
+  return new ConfigError({
+    code: 'EVIDENCE_HISTORY',
+    problem: `'${of}' was made from another history than the one of this data folder.`,
+    kept: KEPT,
+    next: '`loantape period true-up` shows what was handed out from the former one; evidence of it is in the data folder of then.',
+  })
+}
+
+function createNoTapes(of: string): UnexpectedError {
+  return new UnexpectedError({
+    code: 'EVIDENCE_TAPES',
+    problem: `The tape that '${of}' rests on is not kept, or sealed with another key.`,
+    kept: KEPT,
+    next: 'Bring the tapes back from a backup, or name the file of their key in LOANTAPE_TAPE_KEY_FILE.',
+  })
+}

@@ -1,0 +1,105 @@
+import {existsSync, readdirSync, readFileSync, renameSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {gunzipSync} from 'node:zlib'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {createSeenLab, type Lab} from '../support/lab.ts'
+
+let lab: Lab
+let root: string
+
+beforeEach(async () => {
+  lab = await createSeenLab()
+  root = join(lab.folder.root, '..')
+})
+
+afterEach(() => lab[Symbol.asyncDispose]())
+
+const DAY_3 = '2026-02-04T23:30:00-05:00'
+
+const listFiles = (dir: string) =>
+  readdirSync(dir, {recursive: true, withFileTypes: true})
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath, entry.name))
+    .sort()
+
+test('evidence holds every line that leads to the release, and the answers of its walk as they came', async () => {
+  const dir = join(root, 'evidence')
+  const {code, stdout} = await lab.run(['evidence', 'current', dir, '--json'])
+  expect(code).toBe(0)
+  expect(JSON.parse(stdout)).toMatchObject({tapes: 2, batch_id: null, release_id: lab.currentReleaseId()})
+  const evidence = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
+  const manifest = JSON.parse(readFileSync(join(lab.folder.current, 'manifest.json'), 'utf8'))
+  expect(evidence).toMatchObject({tape_head: manifest.tape_head, source: manifest.source, before: null})
+  expect(evidence.answers_of).toEqual([`${manifest.source.walk_id}.jsonl`])
+
+  const lines = readFileSync(join(dir, 'tapes', evidence.answers_of[0]), 'utf8')
+    .trimEnd()
+    .split('\n')
+  const frames = lines.map((line) => JSON.parse(line))
+  expect(frames.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled', chain: manifest.tape_head})
+  const cat = await lab.run(['tape', 'cat', manifest.source.walk_id])
+  const bodies = cat.stdout
+    .trimEnd()
+    .split('\n')
+    .flatMap((line) => JSON.parse(line).body ?? [])
+  const archive = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+  expect(archive.match(/^WARC-Type: response/gm)).toHaveLength(bodies.length)
+  for (const body of bodies) expect(archive).toContain(`\r\n\r\n${body}\r\n\r\n`)
+
+  for (const path of [dir, join(dir, 'tapes')]) expect(statSync(path).mode & 0o777).toBe(0o700)
+  const again = join(root, 'again')
+  expect((await lab.run(['evidence', manifest.release_id, again])).code).toBe(0)
+  for (const file of listFiles(dir)) {
+    expect(readFileSync(file).equals(readFileSync(file.replace(dir, again))), file).toBe(true)
+  }
+})
+
+test('of people it holds nothing, whatever answers are asked for', async () => {
+  lab.service.database.run(
+    `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
+     values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'ada.q@example.com', 1, 1767000000000)`,
+  )
+  await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
+  expect((await lab.query('from core.borrower')).length).toBe(1)
+  const dir = join(root, 'evidence')
+  expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
+  expect(JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))).toMatchObject({
+    tapes: {length: 4},
+    answers_of: {length: 3},
+  })
+  const [{email_hash}] = (await lab.query('select email_hash from core.borrower')) as [{email_hash: string}]
+  for (const file of listFiles(dir)) {
+    const bytes = readFileSync(file)
+    const text = (file.endsWith('.gz') ? gunzipSync(bytes) : bytes).toString('latin1')
+    for (const told of ['Querfeldein', 'ada.q@example.com', email_hash]) {
+      expect(text.includes(told), `${told} in ${file}`).toBe(false)
+    }
+  }
+})
+
+test('what cannot be proved is refused in words, and nothing is written', async () => {
+  const dir = join(root, 'evidence')
+  const refused = async (code: string, args = ['current', dir]) => {
+    const {stderr, code: exit} = await lab.run(['evidence', ...args])
+    expect(exit).not.toBe(0)
+    expect(stderr).toContain(code)
+    expect(existsSync(dir)).toBe(false)
+  }
+  await refused('RELEASE_UNKNOWN', ['2026-02-03-000000000000', dir])
+  await refused('EVIDENCE_PLACE', ['current', join(lab.folder.root, 'evidence')])
+  await refused('EVIDENCE_EXISTS', ['current', root])
+  const key = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
+  renameSync(key, `${key}.aside`)
+  await refused('TAPE_KEY_LOST')
+  renameSync(`${key}.aside`, key)
+  const [tape = ''] = listFiles(lab.folder.tapes).slice(-1)
+  renameSync(tape, `${tape}.aside`)
+  await refused('EVIDENCE_TAPES')
+  renameSync(`${tape}.aside`, tape)
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run(`update warehouse.raw.settle set history_id = 'another'`)
+  }
+  await refused('EVIDENCE_HISTORY')
+})

@@ -1,0 +1,134 @@
+import {execFile} from 'node:child_process'
+import {cpSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {gunzipSync, gzipSync} from 'node:zlib'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/schemathesis/bin')
+
+const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
+
+let lab: Lab
+let root: string
+
+/** Ends with what a program printed, and its exit code. */
+function run(program: string, args: readonly string[]): Promise<{code: number; told: string}> {
+  return new Promise((resolve) => {
+    // Nothing of this process: the script needs neither packages nor settings.
+    execFile(join(PROGRAMS, program), args, {env: {}}, (error, stdout, stderr) => {
+      resolve({code: error ? Number(error.code) : 0, told: stdout + stderr})
+    })
+  })
+}
+
+const check = (dir: string) => run('python3', ['-I', join(dir, 'check.py')])
+
+beforeAll(async () => {
+  root = mkdtempSync(join(tmpdir(), 'loantape-evidence-'))
+  lab = await createLab()
+  lab.service.store.insert(someDeals(250))
+  lab.service.faults.add({
+    match: {path: /^\/deals\?/, nth: 2},
+    fault: {
+      kind: 'mutate',
+      change(body) {
+        const {data} = body as {data: object[]}
+        Object.assign(data[7] ?? {}, {loan_amount: 'much'})
+        Object.assign(data[8] ?? {}, {loan_amount: '12345678901234.56'})
+        return {...(body as object), data: [...data, data[3]]}
+      },
+    },
+  })
+  await lab.sync(day(2), {config: {streams: 'deals,borrowers,documents'}})
+  lab.service.faults.clear()
+  lab.service.store.update(aDeal(5).id, {status: 'funded'})
+  const dies = (step: string) => {
+    if (step === 'pages stored') throw new Error('killed')
+  }
+  await failureOf(lab.walk(day(3), {config: {pageSize: 50}, world: {onStep: dies}}))
+  await lab.sync(day(3), {config: {pageSize: 50}})
+  await lab.run(['export', 'csv'], {LOANTAPE_NOW: day(3)})
+})
+
+afterAll(async () => {
+  await lab[Symbol.asyncDispose]()
+  rmSync(root, {recursive: true, force: true})
+})
+
+/** Writes evidence into a new folder; returns where. */
+async function write(name: string, of: string, ...options: string[]): Promise<string> {
+  const dir = join(root, name)
+  const {code, stderr} = await lab.run(['evidence', of, dir, ...options])
+  expect(code, stderr).toBe(0)
+  return dir
+}
+
+test('the script proves a release and a batch, and stock tools read the answers', async () => {
+  const ofRelease = await write('release', 'current', '--from', '2026-02-01')
+  const proven = await check(ofRelease)
+  expect(proven.told).toContain('PROVEN')
+  expect(proven.told).toMatch(/walk w_\S+: 249 deals of 12345765701234\.56 in 3 answers/)
+  expect(proven.code).toBe(0)
+  const {code, told} = await run('warcio', ['check', '-v', join(ofRelease, 'responses.warc.gz')])
+  expect(code, told).toBe(0)
+  expect(told).toContain('digest pass')
+  expect(told).not.toMatch(/digest (failed|not present)/)
+
+  const [batch = ''] = readdirSync(join(lab.folder.exports, 'csv'))
+  const ofBatch = await write('batch', batch)
+  const {told: words} = await check(ofBatch)
+  expect(words).toContain(`batch ${batch}`)
+  expect(words).toContain('PROVEN')
+})
+
+test('whatever is changed, left out or put in, nothing is proven any more', async () => {
+  const dir = await write('spoilt', 'current')
+  const [tape = ''] = readdirSync(join(dir, 'tapes'))
+  const walk = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]
+  const answers = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+  const spoils: Record<string, (copy: string) => void> = {
+    'an amount in an answer': (copy) =>
+      writeFileSync(
+        join(copy, 'responses.warc.gz'),
+        gzipSync(Buffer.from(answers.replace('"loan_amount":350000', '"loan_amount":350001'), 'latin1')),
+      ),
+    'an answer': (copy) =>
+      writeFileSync(
+        join(copy, 'responses.warc.gz'),
+        gzipSync(Buffer.from(answers.slice(0, answers.lastIndexOf('WARC/1.1')), 'latin1')),
+      ),
+    'a line': (copy) => {
+      const lines = readFileSync(join(copy, 'tapes', walk), 'utf8').split('\n')
+      writeFileSync(join(copy, 'tapes', walk), lines.toSpliced(2, 1).join('\n'))
+    },
+    'the last line': (copy) => {
+      const lines = readFileSync(join(copy, 'tapes', walk), 'utf8')
+        .trimEnd()
+        .split('\n')
+      writeFileSync(join(copy, 'tapes', walk), `${lines.slice(0, -1).join('\n')}\n`)
+    },
+    'a tape': (copy) => rmSync(join(copy, 'tapes', tape)),
+    'a total': (copy) => {
+      const text = readFileSync(join(copy, 'certificates.json'), 'utf8')
+      writeFileSync(
+        join(copy, 'certificates.json'),
+        text.replaceAll('"duplicates": "0"', '"duplicates": "1"'),
+      )
+    },
+    'the release': (copy) => {
+      const text = readFileSync(join(copy, 'evidence.json'), 'utf8')
+      writeFileSync(join(copy, 'evidence.json'), text.replace(/"deals": 250/, '"deals": 251'))
+    },
+  }
+  for (const [what, spoil] of Object.entries(spoils)) {
+    const copy = join(root, 'copy')
+    cpSync(dir, copy, {recursive: true})
+    spoil(copy)
+    const {code, told} = await check(copy)
+    expect(code, `${what}: ${told}`).toBe(1)
+    expect(told, what).not.toMatch(/^PROVEN/m)
+    rmSync(copy, {recursive: true})
+  }
+})
