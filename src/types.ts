@@ -15,6 +15,8 @@ export interface World {
   signal: AbortSignal
   /** Is told how a run gets on. */
   onProgress: (progress: Progress) => void
+  /** What was compiled in this process, by the fingerprint of its sources. */
+  plans: Map<string, BuildPlan>
   /** Is told each point of a run that what follows can be begun again from. */
   onStep: (step: RunStep) => void
 }
@@ -288,4 +290,27 @@ export interface Check {
   /** Line of a comment tag; null when the file is the check. */
   line: number | null
   sql: string
+}
+
+/** One CSV of reference data that becomes the table `seed.<name>`. */
+export interface Seed {
+  name: string
+  file: string
+  text: string
+  /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
+  types: Record<string, string>
+  /** SQL that reads the rows, every column text, where they do not come from a CSV file. */
+  rowsSql?: string
+}
+
+/** What a release is built from: models in the order of their dependencies, and seeds. */
+export interface BuildPlan {
+  models: readonly Model[]
+  seeds: readonly Seed[]
+  /** What each model reads: models, seeds and raw tables. */
+  reads: ReadonlyMap<string, readonly string[]>
+  /** What each check reads. */
+  checkReads: ReadonlyMap<string, readonly string[]>
+  /** Columns and types of each model's table, in order. */
+  columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
 }

@@ -24,6 +24,7 @@ const result = await buildRelease(
     random: Math.random,
     log: createSilentLog(),
     signal: new AbortController().signal,
+    plans: new Map(),
     onProgress: () => undefined,
     onStep: (step) => {
       steps[step] = performance.now()

@@ -16,6 +16,7 @@ const result = await syncDeals(
     random: Math.random,
     log: createSilentLog(),
     signal: new AbortController().signal,
+    plans: new Map(),
     onProgress: () => undefined,
     onStep: (step) => {
       if (step === 'changes applied') loaded = measureCost()

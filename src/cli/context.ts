@@ -83,6 +83,7 @@ export function createCli(surroundings: Surroundings): Cli {
         random: Math.random,
         log,
         signal: stopping.signal,
+        plans: new Map(),
         onProgress: progressLine?.draw ?? createProgressLog(log),
         onStep: (step) => {
           log.debug({step}, 'reached')

@@ -50,9 +50,9 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const {fingerprint} = requireTapeKey(config, folder, ledger, world)
     return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
   },
-  models: async (config, folder) => {
+  models: async (config, folder, world) => {
     const sources = readSources(config, await findKnownFields(folder))
-    await compileModels(sources)
+    await compileModels(sources, world)
     return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
   },
   fields: async (_config, folder) => {

@@ -26,7 +26,7 @@ export function addDocs(program: Command, cli: Cli): void {
       const folder = dataFolderAt(config.dataDir)
       const file =
         options.out === undefined ? `${folder.root}/dictionary.html` : requireOutFile(folder, options.out)
-      const page = await describeTables(folder, config)
+      const page = await describeTables(folder, config, cli.createWorld(config))
       if (options.out === undefined) createDataFolder(folder)
       writeFileAtomically(file, page)
       cli.printResult(options, {file}, () => `The data dictionary: ${file}`)

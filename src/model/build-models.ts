@@ -1,24 +1,12 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {LoantapeError} from '../errors.ts'
-import type {Check, Model} from '../types.ts'
+import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
-import {loadSeed, type Seed} from './seeds.ts'
+import {loadSeed} from './seeds.ts'
 import {widenDecimals} from './wide-decimals.ts'
-
-/** What a release is built from: models in the order of their dependencies, and seeds. */
-export interface BuildPlan {
-  models: readonly Model[]
-  seeds: readonly Seed[]
-  /** What each model reads: models, seeds and raw tables. */
-  reads: ReadonlyMap<string, readonly string[]>
-  /** What each check reads. */
-  checkReads: ReadonlyMap<string, readonly string[]>
-  /** Columns and types of each model's table, in order. */
-  columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
-}
 
 /** What models are built for: which part of the history counts, and how an instant becomes a day. */
 export interface Counted {

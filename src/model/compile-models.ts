@@ -1,14 +1,13 @@
 import {z} from 'zod'
-import type {Check, Model} from '../types.ts'
+import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
-import {type BuildPlan, buildModels, fingerprintModels, tableOf} from './build-models.ts'
+import {buildModels, fingerprintModels, tableOf} from './build-models.ts'
 import {requireExactSums} from './exact-sums.ts'
 import {listColumns, requireDescribedColumns, type TableColumn} from './model-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {listChangingFunctions, requireRepeatable} from './repeatable.ts'
-import type {Seed} from './seeds.ts'
 import {findTables, parseSelects} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
@@ -21,21 +20,23 @@ interface ModelSource {
   checks: readonly Check[]
 }
 
-/** The plan compiled last, for the build after it: the same source compiles to the same plan. */
-let last: {fingerprint: string; plan: BuildPlan} | undefined
-
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
+ * @param world its plans hold what was compiled before
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
  */
-export async function compileModels(source: ModelSource): Promise<BuildPlan> {
+export async function compileModels(
+  source: ModelSource,
+  {plans}: Pick<World, 'plans'> = {plans: new Map()},
+): Promise<BuildPlan> {
   const fingerprint = fingerprintModels(source.models, source.checks, source.seeds)
-  if (last?.fingerprint !== fingerprint) last = {fingerprint, plan: await compileAnew(source)}
-  return last.plan
+  const plan = plans.get(fingerprint) ?? (await compileAnew(source))
+  plans.set(fingerprint, plan)
+  return plan
 }
 
 async function compileAnew(source: ModelSource): Promise<BuildPlan> {

@@ -3,23 +3,13 @@ import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
+import type {Seed} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {listColumns} from './model-columns.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {widenDecimal} from './wide-decimals.ts'
-
-/** One CSV of reference data that becomes the table `seed.<name>`. */
-export interface Seed {
-  name: string
-  file: string
-  text: string
-  /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
-  types: Record<string, string>
-  /** SQL that reads the rows, every column text, where they do not come from a CSV file. */
-  rowsSql?: string
-}
 
 /** `canonical` is text in the form statuses are compared in. */
 const SEED_TYPES = ['varchar', 'canonical', 'bigint', 'date', 'boolean', 'decimal(18,2)']

@@ -209,7 +209,7 @@ async function buildAnew(
   const spillDir = join(buildDir, 'spill')
   try {
     world.onStep('history copied')
-    const whole = await compileModels(sources)
+    const whole = await compileModels(sources, world)
     const {plan, checks, dropped} =
       select === undefined
         ? {plan: whole, checks: sources.checks, dropped: []}

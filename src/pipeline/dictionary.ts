@@ -4,9 +4,7 @@ import {PROFILE_NAMES} from '../export/batch.ts'
 import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import type {BuildPlan} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
-import type {Seed} from '../model/seeds.ts'
 import {
   type Dictionary,
   type DictionaryCheck,
@@ -14,16 +12,16 @@ import {
   renderDictionary,
 } from '../page/dictionary.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import type {Check, Model, ReleaseManifest} from '../types.ts'
+import type {BuildPlan, Check, Model, ReleaseManifest, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {findKnownFields} from './mapped-fields.ts'
 import {readSources} from './sources.ts'
 
 /** The data dictionary of the models there are, with the rows and times of the current release and the last checks. */
-export async function describeTables(folder: DataFolder, config: Config): Promise<string> {
+export async function describeTables(folder: DataFolder, config: Config, world: World): Promise<string> {
   const sources = readSources(config, await findKnownFields(folder))
-  const plan = await compileModels(sources)
+  const plan = await compileModels(sources, world)
   const manifest = findCurrentRelease(folder)?.manifest
   const checking = readLastChecking(folder)
   const dictionary: Dictionary = {

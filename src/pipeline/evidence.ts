@@ -1,5 +1,5 @@
 import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
-import {copyFile, open, writeFile} from 'node:fs/promises'
+import {open, writeFile} from 'node:fs/promises'
 import {basename, join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
@@ -97,7 +97,7 @@ export async function writeEvidence(
       answers_of: written.shown,
     })
     await writeJson(temporary, 'certificates.json', await listCertificates(db, tapes))
-    await copyFile(CHECK, join(temporary, 'check.py'))
+    await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
     if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
     moveIntoPlace(temporary, dir)
     const {lines, answers} = written

@@ -1,6 +1,5 @@
-import type {BuildPlan} from '../model/build-models.ts'
 import {selectModels, withAncestors} from '../model/select-models.ts'
-import type {Check} from '../types.ts'
+import type {BuildPlan, Check} from '../types.ts'
 
 /** What is built for a selection. */
 interface SelectionPlan {

@@ -6,8 +6,8 @@ import {ConfigError} from '../errors.ts'
 import {createAccountSeed} from '../model/account-seed.ts'
 import {createMappedModels} from '../model/mapped-models.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
-import {readSeeds, type Seed} from '../model/seeds.ts'
-import type {Check, Model} from '../types.ts'
+import {readSeeds} from '../model/seeds.ts'
+import type {Check, Model, Seed} from '../types.ts'
 import {readMappingVersions} from './account-mapping.ts'
 
 /** What a release is built from beside the history. */

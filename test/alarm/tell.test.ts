@@ -29,6 +29,7 @@ const world = (): World => ({
   random: () => 0.5,
   log: createSilentLog(),
   signal: new AbortController().signal,
+  plans: new Map(),
   onProgress: () => undefined,
   onStep: () => undefined,
 })

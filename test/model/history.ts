@@ -1,10 +1,10 @@
 import {z} from 'zod'
 import {readChecks} from '../../src/check/read-checks.ts'
-import {type BuildPlan, buildModels, type Counted} from '../../src/model/build-models.ts'
+import {buildModels, type Counted} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
-import type {Check} from '../../src/types.ts'
+import type {BuildPlan, Check} from '../../src/types.ts'
 import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
 import {migrate} from '../../src/warehouse/migrate.ts'
 

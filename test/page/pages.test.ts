@@ -39,7 +39,7 @@ beforeAll(async () => {
   store.insert([aDeal(33)])
   await lab.sync('2026-02-03T23:30:00-05:00', {config})
   const pages = {
-    dictionary: await describeTables(lab.folder, config),
+    dictionary: await describeTables(lab.folder, config, lab.createWorld()),
     report: await reportPortfolio(requireRelease(lab.folder)),
   }
   for (const [name, text] of Object.entries(pages)) {
@@ -216,6 +216,7 @@ test('the dictionary of a folder without any release has every table, but no row
   const page = await describeTables(
     {...empty, current: join(empty.root, 'nowhere'), ledger: join(empty.root, 'none')},
     lab.config,
+    lab.createWorld(),
   )
   expect(page).toContain('No release yet')
   expect(page).toContain('id="mart.portfolio_summary"')

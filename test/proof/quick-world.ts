@@ -3,6 +3,7 @@ import {realClock} from '../../src/clock.ts'
 import {createSilentLog} from '../../src/log.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import type {World} from '../../src/types.ts'
+import {COMPILED} from '../support/data.ts'
 
 /** Thrown at the step at which a run was to end. */
 export class Stopped extends Error {}
@@ -37,6 +38,7 @@ export function createQuickWorld({now, stopAt}: QuickWorld): World {
     random: Math.random,
     log: createSilentLog(),
     signal: new AbortController().signal,
+    plans: COMPILED,
     onProgress: () => undefined,
     onStep(step) {
       if (step === stopAt) throw new Stopped(step)

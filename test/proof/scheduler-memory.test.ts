@@ -42,6 +42,7 @@ test('the scheduler holds no more memory after 10,000 runs than after 1,000', as
       random: Math.random,
       log: createSilentLog(),
       signal: new AbortController().signal,
+      plans: new Map(),
       onProgress: () => undefined,
       onStep: () => undefined,
     },

@@ -41,6 +41,7 @@ const world = (signal = new AbortController().signal, log = createSilentLog()): 
   random: () => 0.5,
   log,
   signal,
+  plans: new Map(),
   onProgress: () => undefined,
   onStep: () => undefined,
 })

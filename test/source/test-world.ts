@@ -46,6 +46,7 @@ export function createTestWorld(changes: Partial<World> = {}): TestWorld {
     clock: {now: () => Date.parse('2026-01-31T23:00:00Z')},
     random: () => 0.5,
     log: createSilentLog(),
+    plans: new Map(),
     onProgress: () => undefined,
     onStep: () => undefined,
     signal: stop.signal,

@@ -1,5 +1,6 @@
 import {type Cli, createCli} from '../../src/cli/context.ts'
 import {createProgram, runProgram} from '../../src/cli/program.ts'
+import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
 /**
@@ -24,5 +25,7 @@ export async function runCommand(
     stderr: collect('stderr'),
     onStop: () => undefined,
   })
+  const {createWorld} = cli
+  cli.createWorld = (config) => ({...createWorld(config), plans: COMPILED})
   return {code: await runProgram(createProgram(cli), cli, args), signal: null, ...printed}
 }

@@ -7,6 +7,9 @@ import {createSilentLog} from '../../src/log.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 
+/** What was compiled in this process: it serves every world of a test. */
+export const COMPILED: World['plans'] = new Map()
+
 /** A data folder of its own; disposing it removes it. */
 export interface TestFolder extends Disposable {
   folder: DataFolder
@@ -32,6 +35,7 @@ export function createWorldAt(now: string): World {
     random: () => 0.5,
     log: createSilentLog(),
     signal: new AbortController().signal,
+    plans: COMPILED,
     onProgress: () => undefined,
     onStep: () => undefined,
   }

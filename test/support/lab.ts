@@ -17,6 +17,7 @@ import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
 import {runCommand} from './command.ts'
+import {COMPILED} from './data.ts'
 
 const API_KEY = 'sk_test_lab'
 
@@ -92,6 +93,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     random: Math.random,
     log: createSilentLog(),
     signal: new AbortController().signal,
+    plans: COMPILED,
     onProgress: () => undefined,
     onStep: () => undefined,
   })
