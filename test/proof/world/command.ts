@@ -3,6 +3,8 @@ import {fileURLToPath} from 'node:url'
 import {createCli} from '../../../src/cli/context.ts'
 import {createProgram, runProgram} from '../../../src/cli/program.ts'
 import {createSilentLog} from '../../../src/log.ts'
+import type {World} from '../../../src/types.ts'
+import {COMPILED} from '../../support/data.ts'
 import {startProcess} from '../../support/lab.ts'
 
 /** What a command came to. */
@@ -47,7 +49,7 @@ export async function runHere(args: readonly string[], steering: Steering): Prom
   })
   let skippedMs = 0
   const cli = Object.assign(surroundings, {
-    createWorld: () => ({
+    createWorld: (): World => ({
       clock,
       realClock: {
         now: () => clock.now() + skippedMs,
@@ -60,6 +62,7 @@ export async function runHere(args: readonly string[], steering: Steering): Prom
       random: Math.random,
       log: createSilentLog(),
       signal: new AbortController().signal,
+      plans: COMPILED,
       onProgress: () => undefined,
       onStep,
     }),
