@@ -1,5 +1,5 @@
 import {setTimeout as delay} from 'node:timers/promises'
-import {DeferredError} from './errors.ts'
+import {newError} from './errors.ts'
 
 /** A source of instants, in milliseconds since the epoch. */
 export interface Clock {
@@ -47,20 +47,15 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
   return {
     now() {
       const now = Math.floor(clock.now())
-      if (last - now >= SMALL_STEP_MS) throw createStepped(now, last)
+      if (last - now >= SMALL_STEP_MS)
+        throw newError(
+          'CLOCK_STEPPED',
+          `Clock '${new Date(now).toISOString()}': earlier than at the request before, ${new Date(last).toISOString()}; expected one that only goes forward.`,
+        )
       last = Math.max(last, now)
       return last
     },
   }
-}
-
-function createStepped(now: number, last: number): DeferredError {
-  return new DeferredError({
-    code: 'CLOCK_STEPPED',
-    problem: `Clock '${new Date(now).toISOString()}': earlier than at the request before, ${new Date(last).toISOString()}; expected one that only goes forward.`,
-    kept: 'Nothing of what was read under it is applied.',
-    next: "See to the machine's clock (NTP), then run again: the next run walks anew.",
-  })
 }
 
 /** Minutes after midnight of `HH:MM`. */

@@ -2,7 +2,7 @@ import {homedir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {isCalendarDate} from './clock.ts'
-import {ConfigError, codeOf} from './errors.ts'
+import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {SETTINGS, type Settings} from './settings.ts'
 import {splitSourceAddress} from './source-address.ts'
@@ -91,12 +91,10 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
   }
   problems.push(...findHalfSetMail(given), ...findUnknownNames(env))
   if (!parsed.success || problems.length > 0) {
-    throw new ConfigError({
-      code: 'CONFIG_INVALID',
-      problem: `Configuration has ${problems.length} problem(s):\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
-      kept: 'Nothing was started.',
-      next: 'Mend the settings named above; docs/configuration.md describes each.',
-    })
+    throw newError(
+      'CONFIG_INVALID',
+      `Configuration has ${problems.length} problem(s):\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
+    )
   }
   const {baseUrl, ...parsedSettings} = parsed.data
   const configHome = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
@@ -170,12 +168,10 @@ export function requireSource(config: Config): SourceConfig {
   const {baseUrl, apiKey} = config
   if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}
   const missing = [baseUrl === undefined && 'LOANTAPE_BASE_URL', apiKey === undefined && 'LOANTAPE_API_KEY']
-  throw new ConfigError({
-    code: 'CONFIG_SOURCE_MISSING',
-    problem: `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`,
-    kept: 'Nothing was started.',
-    next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
-  })
+  throw newError(
+    'CONFIG_SOURCE_MISSING',
+    `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`,
+  )
 }
 
 /**
@@ -185,9 +181,5 @@ export function requireSource(config: Config): SourceConfig {
  */
 export function parseDateOption(name: string, text: string): string {
   if (isCalendarDate(text)) return text
-  throw new ConfigError({
-    code: 'USAGE_DATE',
-    problem: `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`,
-    kept: 'Nothing was started.',
-  })
+  throw newError('USAGE_DATE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
 }

@@ -1,3 +1,5 @@
+import catalogue from './errors.json' with {type: 'json'}
+
 /** What a failure leaves behind and how to go on; every message the user sees is built from these. */
 export interface Failure {
   /** Stable, for programs: `SOURCE_CURSOR_LOOP`. */
@@ -82,6 +84,63 @@ export class RetryableError extends LoantapeError {
   readonly exitCode = 6
 }
 
+/** What each exit code means, from 0. */
+export const EXIT_CODES = [
+  'done, or nothing new',
+  'unexpected: engine, disk, or a defect',
+  'usage or configuration; nothing was started',
+  'a model or check failed and nothing was released; or `push` left rows out',
+  'another run holds the warehouse',
+  'the source refused the credentials',
+  'the walk is incomplete, its progress is kept: rate limit, outage, signal',
+  'the source broke its contract: envelope, cursor loop, unreadable, too much quarantined',
+  'a guard refused the walk; `--accept` goes on',
+] as const
+
+/** The kinds of errors of the catalogue. */
+const KINDS: Record<string, new (failure: Failure) => LoantapeError> = {
+  unexpected: UnexpectedError,
+  config: ConfigError,
+  check: CheckError,
+  locked: LockedError,
+  auth: AuthError,
+  deferred: DeferredError,
+  contract: ContractError,
+  guard: GuardError,
+}
+
+/** The code of an error of the catalogue. */
+export type ErrorCode = keyof typeof catalogue
+
+/** What the catalogue says of every error: its kind, what is kept, what to do next. */
+export const CATALOGUE: Readonly<Record<ErrorCode, {kind: string; kept?: string; next?: string}>> = catalogue
+
+/**
+ * An error of the catalogue.
+ *
+ * @param problem what is wrong, with value, place and what was expected
+ * @param more what differs here from what the catalogue says of it
+ */
+export function newError(
+  code: ErrorCode,
+  problem: string,
+  more: Partial<Omit<Failure, 'code' | 'problem'>> = {},
+): LoantapeError {
+  const {kind, ...said} = CATALOGUE[code]
+  return new (kindOf(kind))({...said, ...more, code, problem})
+}
+
+/** The exit code of a kind of the catalogue. */
+export function exitCodeOf(kind: string): number {
+  return new (kindOf(kind))({code: '', problem: ''}).exitCode
+}
+
+function kindOf(kind: string): new (failure: Failure) => LoantapeError {
+  const Kind = KINDS[kind]
+  if (Kind) return Kind
+  throw new Error(`kind '${kind}' in errors.json`)
+}
+
 /** The message of anything thrown. */
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
@@ -102,23 +161,11 @@ export function explainError(error: unknown): LoantapeError {
   if (error instanceof SuppressedError) return explainError(error.suppressed)
   const words = messageOf(error)
   if (/no space left|ENOSPC|file too large|EFBIG|disk quota|EDQUOT|database or disk is full/i.test(words)) {
-    return new UnexpectedError({
-      code: 'DISK_FULL',
-      problem: `The disk takes no more: ${words.split('\n')[0]}.`,
-      kept: 'What was stored before is intact, and so is the current release.',
-      next: 'Free some space, then run again: it goes on from what is stored.',
-      cause: error,
-    })
+    return newError('DISK_FULL', `The disk takes no more: ${words.split('\n')[0]}.`, {cause: error})
   }
   // The first are SQLite's words for every fault of the file below it, a write beyond a size limit among them.
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
-    return new UnexpectedError({
-      code: 'DISK_FAULT',
-      problem: `The disk refused to be written or read: ${words}.`,
-      kept: 'What was stored before is intact, and so is the current release.',
-      next: 'Check free space, quota and health of the disk, then run again.',
-      cause: error,
-    })
+    return newError('DISK_FAULT', `The disk refused to be written or read: ${words}.`, {cause: error})
   }
   return new UnexpectedError({
     code: codeOf(error),

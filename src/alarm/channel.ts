@@ -1,6 +1,6 @@
 import {request} from 'undici'
 import type {Config} from '../config.ts'
-import {DeferredError} from '../errors.ts'
+import {newError} from '../errors.ts'
 
 /** What people are told. */
 export interface Message {
@@ -43,11 +43,7 @@ async function postMessage(url: string, {title, words}: Message): Promise<void> 
   })
   await body.dump()
   if (statusCode >= 200 && statusCode < 300) return
-  throw new DeferredError({
-    code: 'ALARM_REFUSED',
-    problem: `Alarm webhook answered ${statusCode}: expected 2xx.`,
-    next: 'Check LOANTAPE_ALARM_WEBHOOK_URL.',
-  })
+  throw newError('ALARM_REFUSED', `Alarm webhook answered ${statusCode}: expected 2xx.`)
 }
 
 async function mailMessage(

@@ -1,11 +1,9 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {basename, join} from 'node:path'
-import {CheckError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {Check, CheckTag} from '../types.ts'
 import {readSqlFile} from '../warehouse/sql-file.ts'
 import {buildTagSql} from './tag-sql.ts'
-
-const KEPT = 'Nothing was released; current still points to the release before.'
 
 /**
  * Reads the checks of the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
@@ -80,11 +78,6 @@ function parseCheck(file: string, text: string): Check {
   }
 }
 
-function headerError(place: {file: string; line: number}, problem: string): CheckError {
-  return new CheckError({
-    code: 'CHECK_HEADER',
-    problem: `${problem}, in ${place.file}:${place.line}.`,
-    kept: KEPT,
-    next: 'Correct the file, then run `loantape build`.',
-  })
+function headerError(place: {file: string; line: number}, problem: string): LoantapeError {
+  return newError('CHECK_HEADER', `${problem}, in ${place.file}:${place.line}.`)
 }

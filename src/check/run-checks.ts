@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {CheckError, LoantapeError, messageOf} from '../errors.ts'
+import {LoantapeError, messageOf, newError} from '../errors.ts'
 import type {Check, CheckOutcome} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 
@@ -37,13 +37,11 @@ async function runCheck(db: Database, check: Check, around: AroundCheck): Promis
     return await around(check, () => findWrongRows(db, check))
   } catch (error) {
     if (error instanceof LoantapeError) throw error
-    throw new CheckError({
-      code: 'CHECK_SQL',
-      problem: `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
-      kept: 'Nothing was released; current still points to the release before.',
-      next: 'Correct the check, then run `loantape build`.',
-      cause: error,
-    })
+    throw newError(
+      'CHECK_SQL',
+      `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
+      {cause: error},
+    )
   }
 }
 
@@ -82,13 +80,13 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
     const more = failures > samples.length ? ', …' : ''
     return `'${name}' found ${failures} wrong ${failures === 1 ? 'row' : 'rows'}: ${samples.join(', ')}${more}`
   })
-  throw new CheckError({
-    code: 'CHECK_FAILED',
-    problem: `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
-    kept: 'Nothing was released; current still points to the release before.',
-    next: 'Look at these rows in the source or correct the model, then run `loantape build`.',
-    details: {
-      checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
+  throw newError(
+    'CHECK_FAILED',
+    `${failed.length === 1 ? 'A check' : `${failed.length} checks`} failed: ${described.join('; ')}.`,
+    {
+      details: {
+        checks: failed.map(({name, severity, failures, ids}) => ({name, severity, failures, ids})),
+      },
     },
-  })
+  )
 }

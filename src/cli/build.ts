@@ -1,7 +1,7 @@
 import type {Command} from 'commander'
 import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
 import {parseDateOption} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type BuildResult, buildRelease} from '../pipeline/build.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -65,11 +65,10 @@ function renderBuild({
 function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros === null) {
-    throw new ConfigError({
-      code: 'USAGE_KNOWN_AT',
-      problem: `Instant '${text}' in --known-at: expected ISO 8601 with an offset, such as 2026-01-31T23:00:00Z.`,
-      kept: 'Nothing was started.',
-    })
+    throw newError(
+      'USAGE_KNOWN_AT',
+      `Instant '${text}' in --known-at: expected ISO 8601 with an offset, such as 2026-01-31T23:00:00Z.`,
+    )
   }
   return formatInstant(micros).replace('T', ' ').replace('Z', '')
 }

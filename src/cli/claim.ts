@@ -1,5 +1,5 @@
 import {Option} from 'commander'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {Claim} from '../schedule/execute-run.ts'
 import type {CommonOptions} from './context.ts'
 
@@ -16,9 +16,5 @@ export function claimOption(): Option {
 function parseClaim(text: string): Claim {
   const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
   if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
-  throw new ConfigError({
-    code: 'USAGE_CLAIM',
-    problem: `Value '${text}' in --claim: expected what the scheduler gives.`,
-    kept: 'Nothing was started.',
-  })
+  throw newError('USAGE_CLAIM', `Value '${text}' in --claim: expected what the scheduler gives.`)
 }

@@ -2,7 +2,7 @@ import {readFileSync} from 'node:fs'
 import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {DeferredError, messageOf} from '../errors.ts'
+import {messageOf, newError} from '../errors.ts'
 import {createLog, type Log} from '../log.ts'
 import type {RunStep} from '../run-steps.ts'
 import type {Progress, World} from '../types.ts'
@@ -87,7 +87,16 @@ export function createCli(surroundings: Surroundings): Cli {
         onProgress: progressLine?.draw ?? createProgressLog(log),
         onStep: (step) => {
           log.debug({step}, 'reached')
-          if (stopping.signal.aborted && MAY_END_AFTER.has(step)) throw endEarly(step, stopping.signal.reason)
+          if (stopping.signal.aborted && MAY_END_AFTER.has(step))
+            throw newError(
+              'INTERRUPTED',
+              `The run was ${messageOf(stopping.signal.reason)} after: ${step}.`,
+              {
+                kept: 'What it had stored is kept; the current release stays.',
+                next: 'Run again: it goes on from there.',
+                cause: stopping.signal.reason,
+              },
+            )
         },
       }
     },
@@ -109,16 +118,6 @@ const MAY_END_AFTER = new Set<RunStep>([
   'checks passed',
   'tables written',
 ])
-
-function endEarly(step: RunStep, reason: unknown): DeferredError {
-  return new DeferredError({
-    code: 'INTERRUPTED',
-    problem: `The run was ${messageOf(reason)} after: ${step}.`,
-    kept: 'What it had stored is kept; the current release stays.',
-    next: 'Run again: it goes on from there.',
-    cause: reason,
-  })
-}
 
 function createBusinessClock({now}: Config): Clock {
   const instant = now === undefined ? null : parseInstant(now)

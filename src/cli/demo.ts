@@ -4,7 +4,7 @@ import type {Command} from 'commander'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, codeOf, LockedError} from '../errors.ts'
+import {codeOf, type LoantapeError, newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import type {EventsResult} from '../pipeline/events.ts'
 import {isOtherProcess} from '../process.ts'
@@ -78,7 +78,12 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   const names = readdirSync(root).sort()
   // Of a mark in other words an earlier version is the author, which let real data in.
   const foreign = mark?.startsWith(MARK) ? names.find((name) => !MADE_BY_DEMO.test(name)) : names[0]
-  if (foreign !== undefined) throw describeForeign(root, foreign)
+  if (foreign !== undefined)
+    throw newError(
+      'DEMO_FOLDER',
+      `Data folder '${root}' holds '${foreign}': expected an empty folder, or one with a demo's data alone.`,
+      {next: 'Give the demo a new folder with --data, or remove this one yourself.'},
+    )
   // The mark last: what is killed amid this can be emptied again.
   for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
   try {
@@ -89,22 +94,11 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   return {[Symbol.dispose]: () => writeFileSync(demoMark, MARK)}
 }
 
-function describeForeign(root: string, name: string): ConfigError {
-  return new ConfigError({
-    code: 'DEMO_FOLDER',
-    problem: `Data folder '${root}' holds '${name}': expected an empty folder, or one with a demo's data alone.`,
-    kept: 'Nothing was changed.',
-    next: 'Give the demo a new folder with --data, or remove this one yourself.',
-  })
-}
-
-function describeRunning(root: string, pid: string): LockedError {
-  return new LockedError({
-    code: 'DEMO_RUNNING',
-    problem: `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
-    kept: 'Nothing was changed; that demo goes on.',
-    next: 'Wait for it to end, or give this one another folder: `loantape demo --data demo-2`.',
-  })
+function describeRunning(root: string, pid: string): LoantapeError {
+  return newError(
+    'DEMO_RUNNING',
+    `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
+  )
 }
 
 async function runDemo(

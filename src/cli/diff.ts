@@ -1,7 +1,7 @@
 import type {Command} from 'commander'
 import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
 import {buildRelease} from '../pipeline/build.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
@@ -65,12 +65,10 @@ async function findRelease(config: Config, name: string, world: World): Promise<
 /** The release of a selection may hold other tables only. */
 function requireDeals(release: Release, name: string): Release {
   if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
-  throw new ConfigError({
-    code: 'DIFF_TABLE',
-    problem: `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
-    kept: 'Nothing was changed.',
-    next: 'Name a whole release, or build `--select core.deal`.',
-  })
+  throw newError(
+    'DIFF_TABLE',
+    `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
+  )
 }
 
 function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['before'] {

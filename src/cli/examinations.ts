@@ -5,7 +5,7 @@ import {dealStream} from '../contract/deal.ts'
 import {isSameMapping} from '../contract/mapped-field.ts'
 import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {readTargets} from '../delivery/target.ts'
-import {type Failure, UnexpectedError} from '../errors.ts'
+import {type Failure, newError} from '../errors.ts'
 import {describeLost, readStanding} from '../export/journal-origin.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findTapeKey} from '../ledger/tapes.ts'
@@ -101,11 +101,7 @@ export const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     await using client = createClient({...source, retries: 0}, world)
     const answer = await client.getJson(dealStream.listPath, {limit: 1})
     if (answer.status === 200) return `${source.baseUrl} answers and takes the key`
-    throw new UnexpectedError({
-      code: 'DOCTOR_SOURCE',
-      problem: `Status ${answer.status} from GET ${dealStream.listPath}: expected 200.`,
-      next: 'Check LOANTAPE_BASE_URL.',
-    })
+    throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${dealStream.listPath}: expected 200.`)
   },
   history: async (_config, folder) => {
     if (!hasWarehouse(folder)) return 'none yet'

@@ -2,7 +2,7 @@ import {type Command, Option} from 'commander'
 import {type Config, parseDateOption} from '../config.ts'
 import type {DeliveryResult} from '../delivery/deliver.ts'
 import {readTargets} from '../delivery/target.ts'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/batch.ts'
 import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
@@ -138,8 +138,8 @@ function requireTakers(profiles: readonly string[], options: CliOptions): void {
   }
 }
 
-function usageError(words: string): ConfigError {
-  return new ConfigError({code: 'USAGE', problem: `Command line: ${words}.`, kept: 'Nothing was written.'})
+function usageError(words: string): LoantapeError {
+  return newError('USAGE', `Command line: ${words}.`)
 }
 
 /** One delivery, for people. */

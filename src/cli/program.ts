@@ -1,5 +1,5 @@
 import {Command, CommanderError} from 'commander'
-import {ConfigError, explainError} from '../errors.ts'
+import {explainError, type LoantapeError, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
 import {addAccounting} from './accounting.ts'
@@ -12,6 +12,7 @@ import {addDiff} from './diff.ts'
 import {addDoctor} from './doctor.ts'
 import {addEvents} from './events.ts'
 import {addEvidence} from './evidence.ts'
+import {addExplain} from './explain.ts'
 import {addExport} from './export.ts'
 import {addJobs} from './jobs.ts'
 import {addDocs, addReport} from './pages.ts'
@@ -68,6 +69,7 @@ export function createProgram(cli: Cli): Command {
     addPrune,
     addStatus,
     addDoctor,
+    addExplain,
     addConfig,
     addService,
     addPush,
@@ -100,11 +102,9 @@ export async function runProgram(program: Command, cli: Cli, args: readonly stri
 }
 
 /** Commander's `error: unknown command 'snyc'\n(Did you mean sync?)` as an error of ours. */
-function explainUsage({code, message}: CommanderError): ConfigError {
+function explainUsage({code, message}: CommanderError): LoantapeError {
   const words = message.replace(/^error: |\.$/g, '').replaceAll('\n', ' ')
-  return new ConfigError({
-    code: 'USAGE',
-    problem: `Command line: ${code === 'commander.help' ? 'expected a command' : words}.`,
+  return newError('USAGE', `Command line: ${code === 'commander.help' ? 'expected a command' : words}.`, {
     kept: 'Nothing was started.',
     next: '`loantape --help` lists the commands, `loantape <command> --help` the options of one.',
   })

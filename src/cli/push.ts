@@ -2,7 +2,7 @@ import {readFileSync} from 'node:fs'
 import {type Command, Option} from 'commander'
 import {createDealClient} from '../client/deal-client.ts'
 import {requireSource} from '../config.ts'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import {parseDealRows} from '../push/deal-rows.ts'
 import {type PushResult, pushDeals} from '../push/push-deals.ts'
 import {appendResult, readCreated} from '../push/result-file.ts'
@@ -71,12 +71,11 @@ function readCsv(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    throw new ConfigError({
-      code: 'PUSH_FILE',
-      problem: `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`,
-      kept: 'Nothing was sent.',
-      cause,
-    })
+    throw newError(
+      'PUSH_FILE',
+      `File '${file}' cannot be read (${codeOf(cause)}): expected a CSV file of deals.`,
+      {cause},
+    )
   }
 }
 

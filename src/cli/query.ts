@@ -1,7 +1,7 @@
 import {type Command, Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
 import {parseDateOption} from '../config.ts'
-import {ConfigError, messageOf} from '../errors.ts'
+import {messageOf, newError} from '../errors.ts'
 import {buildRelease} from '../pipeline/build.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
@@ -67,30 +67,19 @@ async function runQuery(connection: Connection, sql: string): Promise<QueryResul
       .map((name, index) => ({name, type: String(types[index])}))
     return {columns, rows: reader.getRowsJson()}
   } catch (error) {
-    if (/^Out of Memory Error/i.test(messageOf(error))) throw describeTooLarge(error)
-    throw new ConfigError({
-      code: 'QUERY_FAILED',
-      problem: `Query refused: ${closeWords(messageOf(error))}`,
-      kept: 'The release is read-only; nothing was changed.',
-      next: 'Correct the statement; `loantape query "show tables from mart"` lists the tables of a schema, `loantape query "describe core.deal"` the columns of a table.',
-      cause: error,
-    })
+    if (/^Out of Memory Error/i.test(messageOf(error)))
+      throw newError(
+        'QUERY_MEMORY',
+        'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB gives.',
+        {cause: error},
+      )
+    throw newError('QUERY_FAILED', `Query refused: ${closeWords(messageOf(error))}`, {cause: error})
   }
 }
 
 /** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
 function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
-}
-
-function describeTooLarge(cause: unknown): ConfigError {
-  return new ConfigError({
-    code: 'QUERY_MEMORY',
-    problem: 'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB gives.',
-    kept: 'The release is read-only; nothing was changed.',
-    next: 'Filter or aggregate more, look for a join without a condition, or raise the setting.',
-    cause,
-  })
 }
 
 async function requireOneStatement(connection: Connection, sql: string): Promise<void> {

@@ -1,5 +1,5 @@
 import type {Command} from 'commander'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -30,12 +30,7 @@ export function addRebuild(program: Command, cli: Cli): void {
 function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
   if (without === undefined) return undefined
   if (why !== undefined) return {walk: without, why}
-  throw new ConfigError({
-    code: 'REBUILD_WHY',
-    problem: `Walk '${without}' in --without: expected --why with it.`,
-    kept: 'Nothing was changed.',
-    next: "Say why: `--why 'the clock was a day ahead'`.",
-  })
+  throw newError('REBUILD_WHY', `Walk '${without}' in --without: expected --why with it.`)
 }
 
 /** What a rebuild came to, in words. */

@@ -1,6 +1,6 @@
 import type {Command} from 'commander'
 import {realClock} from '../clock.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/api-keys.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/database.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -64,12 +64,10 @@ export function addServiceKeys(service: Command, cli: Cli): void {
     .action((id: string, _options, command: Command) => {
       const options = command.optsWithGlobals<KeyOptions>()
       if (!withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
-        throw new ConfigError({
-          code: 'SERVICE_KEY_UNKNOWN',
-          problem: `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
-          kept: 'No key was changed.',
-          next: '`loantape service keys list` shows the ids.',
-        })
+        throw newError(
+          'SERVICE_KEY_UNKNOWN',
+          `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
+        )
       cli.printResult(options, {id, revoked: true}, () => `Key ${id} is revoked.`)
     })
 }
@@ -78,20 +76,12 @@ function parseScopes(text: string): Scope[] {
   const words = text.split(',')
   const scopes = SCOPES.filter((scope) => words.includes(scope))
   if (scopes.length > 0 && words.length === scopes.length) return scopes
-  throw new ConfigError({
-    code: 'USAGE_SCOPE',
-    problem: `Value '${text}' in --scope: expected read, write or read,write.`,
-    kept: 'No key was made.',
-  })
+  throw newError('USAGE_SCOPE', `Value '${text}' in --scope: expected read, write or read,write.`)
 }
 
 function withDatabase<T>({db}: KeyOptions, work: (database: ServiceDatabase) => T): T {
   if (db === undefined)
-    throw new ConfigError({
-      code: 'USAGE_DB',
-      problem: 'Option --db is missing: expected the SQLite file of the service.',
-      kept: 'No key was changed.',
-    })
+    throw newError('USAGE_DB', 'Option --db is missing: expected the SQLite file of the service.')
   const database = openServiceDatabase(db)
   try {
     return work(database)

@@ -2,7 +2,7 @@ import {randomBytes} from 'node:crypto'
 import {once} from 'node:events'
 import type {Command} from 'commander'
 import {businessDateOf} from '../clock.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
@@ -88,10 +88,6 @@ export function parseCount(name: string, most: number): (text: string) => number
   return (text) => {
     const count = Number(text)
     if (/^\d+$/.test(text) && count <= most) return count
-    throw new ConfigError({
-      code: 'USAGE_NUMBER',
-      problem: `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`,
-      kept: 'Nothing was started.',
-    })
+    throw newError('USAGE_NUMBER', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
   }
 }

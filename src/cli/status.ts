@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import type {Command} from 'commander'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type Alarm, listAlarms} from '../ledger/alarms.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
@@ -85,10 +85,7 @@ function listNextOfEach(jobs: readonly Job[], now: number): Status['next_slots']
 function parseHours(text: string): number {
   const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
   if (hours !== undefined) return Number(hours)
-  throw new ConfigError({
-    code: 'USAGE_MAX_AGE',
-    problem: `Value '${text}' in --max-age: expected hours, such as 26h.`,
-  })
+  throw newError('USAGE_MAX_AGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
 }
 
 async function readStatus(

@@ -1,5 +1,5 @@
 import {type Command, Option} from 'commander'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {ACCEPTABLE, type Acceptance} from '../load/guard.ts'
 import {type SyncResult, syncDeals} from '../pipeline.ts'
 import type {Cli, CommonOptions} from './context.ts'
@@ -46,11 +46,10 @@ function parseAcceptances(text: string): Acceptance[] {
     .map((word) => {
       const known = ACCEPTABLE.find((acceptance) => acceptance === word)
       if (known) return known
-      throw new ConfigError({
-        code: 'USAGE_ACCEPT',
-        problem: `Value '${word}' in --accept: expected one or more of ${ACCEPTABLE.join(', ')}.`,
-        kept: 'Nothing was started.',
-      })
+      throw newError(
+        'USAGE_ACCEPT',
+        `Value '${word}' in --accept: expected one or more of ${ACCEPTABLE.join(', ')}.`,
+      )
     })
 }
 

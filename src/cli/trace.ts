@@ -1,6 +1,6 @@
 import type {Command} from 'commander'
 import {parseDateOption} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type Trace, traceDeal} from '../pipeline/trace.ts'
 import {type FigureTrace, isFigure, traceFigure} from '../pipeline/trace-figure.ts'
@@ -40,10 +40,7 @@ export function addTrace(program: Command, cli: Cli): void {
 
 function requireNoDealOptions(figure: string, {field, asOf}: TraceOptions): void {
   if (field === undefined && asOf === undefined) return
-  throw new ConfigError({
-    code: 'TRACE_FIGURE',
-    problem: `Figure '${figure}' with --field or --as-of: these are for a deal.`,
-    kept: 'Nothing was changed.',
+  throw newError('TRACE_FIGURE', `Figure '${figure}' with --field or --as-of: these are for a deal.`, {
     next: 'Leave them out: a figure is that of the current release.',
   })
 }

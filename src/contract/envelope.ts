@@ -1,4 +1,4 @@
-import {ContractError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
 
 /** Where a list response keeps its records and its position. */
@@ -65,7 +65,11 @@ export function findEnvelope(body: unknown): Envelope {
 export function readPage(body: unknown, envelope: Envelope): PageBody {
   const {records, positions, hasMore} = inspectBody(body)
   const isPinned = positions.some((place) => place.name === envelope.position)
-  if (records.name !== envelope.records || !isPinned) throw createChanged(envelope, findEnvelope(body))
+  if (records.name !== envelope.records || !isPinned)
+    throw newError(
+      'SOURCE_ENVELOPE_CHANGED',
+      `Envelope '${formatEnvelope(findEnvelope(body))}' in a page of the source: expected the pinned '${formatEnvelope(envelope)}'.`,
+    )
   return {records: records.items, nextCursor: hasMore ? readCursor(positions) : null}
 }
 
@@ -120,12 +124,10 @@ function readCursor(positions: Place[]): string {
   const [cursor] = cursors
   if (cursors.size > 1) throw createBroken("expected one 'next_cursor', found several that differ")
   if (typeof cursor === 'string') return cursor
-  throw new ContractError({
-    code: 'SOURCE_CURSOR_MISSING',
-    problem: `Page of the source with has_more true: expected 'next_cursor' to be a text that is not empty, found ${kindOf(given[0])}.`,
-    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'Report this to whoever runs the source, then run again.',
-  })
+  throw newError(
+    'SOURCE_CURSOR_MISSING',
+    `Page of the source with has_more true: expected 'next_cursor' to be a text that is not empty, found ${kindOf(given[0])}.`,
+  )
 }
 
 function isObject(value: unknown): value is WireRecord {
@@ -141,20 +143,6 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-function createBroken(expectation: string): ContractError {
-  return new ContractError({
-    code: 'SOURCE_ENVELOPE',
-    problem: `Page of the source: ${expectation}.`,
-    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'Check that LOANTAPE_BASE_URL is a Deal Financing Service; report this to whoever runs the source.',
-  })
-}
-
-function createChanged(pinned: Envelope, found: Envelope): ContractError {
-  return new ContractError({
-    code: 'SOURCE_ENVELOPE_CHANGED',
-    problem: `Envelope '${formatEnvelope(found)}' in a page of the source: expected the pinned '${formatEnvelope(pinned)}'.`,
-    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'If the change is meant, run again with `--accept envelope`.',
-  })
+function createBroken(expectation: string): LoantapeError {
+  return newError('SOURCE_ENVELOPE', `Page of the source: ${expectation}.`)
 }

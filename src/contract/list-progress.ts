@@ -1,4 +1,4 @@
-import {ContractError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
 import type {PageBody} from './envelope.ts'
 import type {SeenIds} from './seen-ids.ts'
@@ -38,7 +38,11 @@ export function createListProgress({name, cursors, seenIds, idField}: ListBegun)
       const news = records.filter((record) => seenIds.add(idOf(record, idField)))
       stalePages = news.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
-      if (seen.has(nextCursor)) throw createLoop(name, seen.size)
+      if (seen.has(nextCursor))
+        throw newError(
+          'SOURCE_CURSOR_LOOP',
+          `Next cursor of ${name} was met before among the ${seen.size} of this walk: expected one that leads on.`,
+        )
       if (stalePages === MOST_STALE_PAGES) throw createStale(name, records.length === 0)
       seen.add(nextCursor)
     },
@@ -51,23 +55,9 @@ function idOf(record: unknown, idField: string): string {
   return typeof id === 'string' ? id : JSON.stringify(record)
 }
 
-const UNTRUE = 'Nothing is concluded from this walk; warehouse and current release are as before.'
-const REPORT = 'Report this to whoever runs the source; the next run walks anew.'
-
-function createLoop(name: string, cursors: number): ContractError {
-  return new ContractError({
-    code: 'SOURCE_CURSOR_LOOP',
-    problem: `Next cursor of ${name} was met before among the ${cursors} of this walk: expected one that leads on.`,
-    kept: UNTRUE,
-    next: REPORT,
-  })
-}
-
-function createStale(name: string, isEmpty: boolean): ContractError {
-  return new ContractError({
-    code: isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
-    problem: `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
-    kept: UNTRUE,
-    next: REPORT,
-  })
+function createStale(name: string, isEmpty: boolean): LoantapeError {
+  return newError(
+    isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
+    `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
+  )
 }

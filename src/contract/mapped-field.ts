@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
@@ -96,12 +96,6 @@ export function parseMappedFields(json: string, file: string, known: readonly st
 }
 
 /** The error of a `fields.json` that cannot be used. */
-export function createFieldsError(file: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'FIELDS_FILE',
-    problem: `Fields in '${file}': ${problem}.`,
-    kept: 'Nothing was changed.',
-    next: 'Correct the file; docs/analyst-guide.md shows the form.',
-    cause,
-  })
+export function createFieldsError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('FIELDS_FILE', `Fields in '${file}': ${problem}.`, {cause})
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 
 /** A ledger account: what it is called, in each of the two ways accounting systems look one up. */
 export interface Account {
@@ -187,11 +187,8 @@ export function quotePrograms(programs: readonly (string | null)[]): string {
   return programs.map((program) => (program === null ? 'no program' : JSON.stringify(program))).join(', ')
 }
 
-function mappingError(file: string, problems: readonly string[], cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'ACCOUNTING_MAPPING',
-    problem: `Account mapping '${file}': ${problems.join('; ')}.`,
-    kept: 'Nothing was released or exported.',
+function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
+  return newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problems.join('; ')}.`, {
     next: 'Mend the file; docs/accounting.md describes every field.',
     cause,
   })

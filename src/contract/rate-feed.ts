@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 
 /** Where the rates of one provider are read, and which of its columns say what. */
 export interface RateFeed {
@@ -120,12 +120,6 @@ export function parseRateFeeds(content: string, file: string): RateFeed[] {
 }
 
 /** The error of a file of feeds that cannot be used. */
-export function createFeedsError(file: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'RATES_FILE',
-    problem: `Rate feeds in '${file}': ${problem}.`,
-    kept: 'Nothing was read; rates stored before are kept.',
-    next: 'Correct LOANTAPE_RATES_FILE or mend the file; docs/rates.md shows the form.',
-    cause,
-  })
+export function createFeedsError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('RATES_FILE', `Rate feeds in '${file}': ${problem}.`, {cause})
 }

@@ -1,4 +1,4 @@
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {borrowerStream} from './borrower-stream.ts'
 import {dealStream} from './deal.ts'
 import {documentStream} from './document-stream.ts'
@@ -21,14 +21,12 @@ export function parseChildStreams(text: string): Stream[] {
   if (unknown === undefined && names.includes(dealStream.plural)) {
     return STREAMS.filter(({parent, plural}) => parent && names.includes(plural))
   }
-  throw new ConfigError({
-    code: 'CONFIG_STREAMS',
-    problem: `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${STREAMS.filter(
+  throw newError(
+    'CONFIG_STREAMS',
+    `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${STREAMS.filter(
       ({parent}) => parent,
     )
       .map(({plural}) => plural)
       .join(', ')}, separated by commas.`,
-    kept: 'Nothing was started.',
-    next: 'Correct the setting; docs/configuration.md describes it.',
-  })
+  )
 }

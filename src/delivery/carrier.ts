@@ -1,4 +1,4 @@
-import {AuthError, ConfigError, type Failure, RetryableError} from '../errors.ts'
+import {type Failure, type LoantapeError, newError, RetryableError} from '../errors.ts'
 
 /** A file of a batch as it is sent. */
 export interface Parcel {
@@ -17,7 +17,6 @@ export interface Carrier extends AsyncDisposable {
 }
 
 const KEPT = 'The batch on disk is as it was; files the target has already are not sent again.'
-const NEXT = 'Mend what it names, then run the same export with --deliver again.'
 
 /** A failure that may be over in a moment. */
 export class TargetFailure extends RetryableError {
@@ -43,33 +42,16 @@ export function failed(where: string, what: string, cause?: unknown, retryAfterM
 }
 
 /** A target that will not take this. */
-export function refused(where: string, what: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'TARGET_REFUSED',
-    problem: `Target ${where}: ${what}.`,
-    kept: KEPT,
-    next: NEXT,
-    cause,
-  })
+export function refused(where: string, what: string, cause?: unknown): LoantapeError {
+  return newError('TARGET_REFUSED', `Target ${where}: ${what}.`, {cause})
 }
 
 /** A target that does not know us. */
-export function unauthorised(where: string, what: string, cause?: unknown): AuthError {
-  return new AuthError({
-    code: 'TARGET_AUTH',
-    problem: `Target ${where} refused the credentials: ${what}.`,
-    kept: KEPT,
-    next: 'Correct user, key, password or token, then run the same export with --deliver again.',
-    cause,
-  })
+export function unauthorised(where: string, what: string, cause?: unknown): LoantapeError {
+  return newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
 }
 
 /** A server that is not the one that was pinned. */
-export function strange(where: string, found: string, pinned: string): AuthError {
-  return new AuthError({
-    code: 'TARGET_HOST_KEY',
-    problem: `Target ${where} showed the host key ${found}: expected ${pinned}.`,
-    kept: `Nothing was sent, no password either. ${KEPT}`,
-    next: 'Ask who runs the server whether its key was changed; only then pin the new one as host_key.',
-  })
+export function strange(where: string, found: string, pinned: string): LoantapeError {
+  return newError('TARGET_HOST_KEY', `Target ${where} showed the host key ${found}: expected ${pinned}.`)
 }

@@ -2,7 +2,7 @@ import {randomUUID} from 'node:crypto'
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {sleepUntilStopped} from '../clock.ts'
-import {CheckError, DeferredError, explainError, type LoantapeError, messageOf} from '../errors.ts'
+import {explainError, type LoantapeError, messageOf, newError} from '../errors.ts'
 import {
   type Delivery,
   endAttempt,
@@ -110,10 +110,8 @@ function pauseAfter(failure: LoantapeError, attempt: number, {random}: World): n
   return Math.max(failure.retryAfterMs, PAUSE_MS * 4 ** (attempt - 1) * (0.5 + random() / 2))
 }
 
-function stopped({reason}: AbortSignal): DeferredError {
-  return new DeferredError({
-    code: 'INTERRUPTED',
-    problem: `The delivery was ${messageOf(reason)}.`,
+function stopped({reason}: AbortSignal): LoantapeError {
+  return newError('INTERRUPTED', `The delivery was ${messageOf(reason)}.`, {
     kept: 'The batch on disk is as it was; files the target has already are not sent again.',
     next: 'Run the same export with --deliver again: it goes on with what is missing.',
     cause: reason,
@@ -127,12 +125,11 @@ async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Prom
     const path = join(dir, name)
     const isThere = existsSync(path)
     if (!isThere || (await digestFile(path)) !== sha256) {
-      throw new CheckError({
-        code: 'BATCH_DAMAGED',
-        problem: `File '${name}' of batch '${batch_id}' ${isThere ? 'has not the sha256 of its manifest' : 'is not there'}.`,
-        kept: 'Nothing was sent.',
-        next: repair,
-      })
+      throw newError(
+        'BATCH_DAMAGED',
+        `File '${name}' of batch '${batch_id}' ${isThere ? 'has not the sha256 of its manifest' : 'is not there'}.`,
+        {kept: 'Nothing was sent.', next: repair},
+      )
     }
     parcels.push({name, path, bytes, sha256})
   }

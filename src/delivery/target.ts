@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, type LoantapeError, newError} from '../errors.ts'
 
 /** A folder, such as a share. */
 export interface FolderTarget {
@@ -104,8 +104,6 @@ const targetsSchema: z.ZodType<Record<string, Target>> = z.record(
   targetSchema,
 )
 
-const KEPT = 'Nothing was sent; batches on disk are as they were.'
-
 /**
  * Reads targets: those of these names, or all.
  *
@@ -116,12 +114,7 @@ export function readTargets(
   names?: readonly string[],
 ): NamedTarget[] {
   if (path === undefined) {
-    throw new ConfigError({
-      code: 'TARGETS_MISSING',
-      problem: 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.',
-      kept: KEPT,
-      next: 'Describe them in a JSON file as docs/exports.md shows and name it there.',
-    })
+    throw newError('TARGETS_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.')
   }
   const targets = parseTargets(path)
   const bare = Object.keys(targets).filter((name) => namesNoSecret(targets[name]))
@@ -134,11 +127,10 @@ export function readTargets(
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
     if (target) return {name, target, secret: namesNoSecret(target) ? targetSecret : undefined}
-    throw new ConfigError({
-      code: 'TARGET_UNKNOWN',
-      problem: `Target '${name}' is not in '${path}': expected one of ${Object.keys(targets).join(', ')}.`,
-      kept: KEPT,
-    })
+    throw newError(
+      'TARGET_UNKNOWN',
+      `Target '${name}' is not in '${path}': expected one of ${Object.keys(targets).join(', ')}.`,
+    )
   })
 }
 
@@ -164,14 +156,8 @@ function parseTargets(path: string): Record<string, Target> {
   )
 }
 
-function invalid(path: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'TARGETS_INVALID',
-    problem: `Targets in '${path}': ${problem}.`,
-    kept: KEPT,
-    next: 'Mend the file; docs/exports.md shows the form.',
-    cause,
-  })
+function invalid(path: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('TARGETS_INVALID', `Targets in '${path}': ${problem}.`, {cause})
 }
 
 /**
@@ -184,11 +170,7 @@ export function readSecret(path: string | undefined): string | undefined {
   try {
     return readFileSync(path, 'utf8').trim()
   } catch (error) {
-    throw new ConfigError({
-      code: 'TARGET_SECRET',
-      problem: `Secret file '${path}' cannot be read (${codeOf(error)}).`,
-      kept: KEPT,
-      next: 'Correct the path in the targets file, or the rights of the file.',
+    throw newError('TARGET_SECRET', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
       cause: error,
     })
   }

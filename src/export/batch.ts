@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
-import {ConfigError} from '../errors.ts'
+import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
@@ -219,10 +219,6 @@ async function writeManifest(dir: string, manifest: BatchManifest): Promise<void
   syncToDisk(path)
 }
 
-function unknownName(code: string, kind: string, name: string, known: readonly string[]): ConfigError {
-  return new ConfigError({
-    code,
-    problem: `${kind} '${name}' on the command line: expected one of ${known.join(', ')}.`,
-    kept: 'Nothing was written.',
-  })
+function unknownName(code: ErrorCode, kind: string, name: string, known: readonly string[]): LoantapeError {
+  return newError(code, `${kind} '${name}' on the command line: expected one of ${known.join(', ')}.`)
 }

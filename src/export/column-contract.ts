@@ -1,7 +1,7 @@
 import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
-import {ConfigError, GuardError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
@@ -22,13 +22,11 @@ function readContract(dir: string): ColumnContract {
   try {
     return contractSchema.parse(JSON.parse(readFileSync(path, 'utf8')))
   } catch (error) {
-    throw new ConfigError({
-      code: 'EXPORT_CONTRACT',
-      problem: `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
-      kept: 'No batch was written; those written before are kept.',
-      next: 'Remove the file: the next batch writes it anew, without a comparison.',
-      cause: error,
-    })
+    throw newError(
+      'EXPORT_CONTRACT',
+      `Column contract '${path}' cannot be read: expected JSON of tables and their columns.`,
+      {cause: error},
+    )
   }
 }
 
@@ -61,12 +59,10 @@ export function requireContract(dir: string, columns: ColumnContract, published:
     return published.includes(table) ? [] : [`'${table}' is no longer there`]
   })
   if (changes.length === 0) return
-  throw new GuardError({
-    code: 'EXPORT_COLUMNS',
-    problem: `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the batch before.`,
-    kept: 'No batch was written; those written before are kept.',
-    next: 'Tell those who import these files, then export once with --accept columns.',
-  })
+  throw newError(
+    'EXPORT_COLUMNS',
+    `Columns in '${dir}' would change: ${changes.join('; ')}: expected those of the batch before.`,
+  )
 }
 
 function describeChange(table: string, before: readonly string[], now: readonly string[]): string[] {

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {CheckError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import type {ExportColumn} from './columns.ts'
 import type {NeutralisedCell} from './profile.ts'
@@ -73,13 +73,9 @@ export async function requireSafeColumns(
       : `${quoteName(name)} is not null and not isfinite(${quoteName(name)})`
     const {cells} = await db.one(countRow, `select count(*) as cells from release.${table} where ${test}`)
     if (cells === 0) continue
-    throw new CheckError({
-      code: isText ? 'EXPORT_UNSAFE_ID' : 'EXPORT_NOT_A_NUMBER',
-      problem: `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are no finite number'}.`,
-      kept: 'No batch was written; those written before are kept.',
-      next: isText
-        ? 'Export without --spreadsheet-safe, or as xlsx, where a text never becomes a formula.'
-        : 'Correct the model of this table.',
-    })
+    throw newError(
+      isText ? 'EXPORT_UNSAFE_ID' : 'EXPORT_NOT_A_NUMBER',
+      `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are no finite number'}.`,
+    )
   }
 }

@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
 import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {
   type BatchContent,
   type IssuedBatch,
@@ -173,13 +173,11 @@ function requireSameState(ledger: Ledger, {period, closedPeriods}: JournalTarget
 }
 
 /** Somebody else was faster. */
-export function describeStale(period: string): ConfigError {
-  return new ConfigError({
-    code: 'JOURNAL_STALE',
-    problem: `Journal of ${period}: another command issued, closed or reopened while it was read.`,
-    kept: 'Nothing was issued or written.',
-    next: 'Export again.',
-  })
+export function describeStale(period: string): LoantapeError {
+  return newError(
+    'JOURNAL_STALE',
+    `Journal of ${period}: another command issued, closed or reopened while it was read.`,
+  )
 }
 
 export function requireOwnNames(
@@ -189,12 +187,11 @@ export function requireOwnNames(
   const shared = looksUpBy === 'name' ? findSharedNames(mapping) : []
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
-  throw new ConfigError({
-    code: 'ACCOUNT_NAME_SHARED',
-    problem: `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
-    kept: 'Nothing was issued or written.',
-    next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`,
-  })
+  throw newError(
+    'ACCOUNT_NAME_SHARED',
+    `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
+    {next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`},
+  )
 }
 
 /** Whether another process has issued meanwhile from what is known later. */

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {listAllBatches} from '../ledger/issued.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {listClosedStands} from '../ledger/periods.ts'
@@ -30,12 +30,10 @@ export function requireKnownBatches(
   const unknown = lying.filter((id) => !known.has(id))
   if (unknown.length === 0) return
   const months = [...new Set(unknown.map((id) => id.slice(0, 7)))].join(', ')
-  throw new ConfigError({
-    code: 'JOURNAL_UNKNOWN',
-    problem: `Batches of ${months} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
-    kept: 'Nothing was issued or written.',
-    next: 'Bring back the ledger they were issued from (docs/operations.md). Where there is none, reverse in your books what was imported of them, move their folders elsewhere, then export again.',
-  })
+  throw newError(
+    'JOURNAL_UNKNOWN',
+    `Batches of ${months} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
+  )
 }
 
 /** How books and history stand to each other. */
@@ -115,21 +113,20 @@ export async function requireSameHistory(ledger: Ledger, folder: DataFolder): Pr
 export function describeLost(
   {root}: Pick<DataFolder, 'root'>,
   {standing, lost}: {standing: Standing; lost: readonly string[]},
-): ConfigError {
+): LoantapeError {
   const [first, ...others] = lost
   const stood = others.length === 0 ? `${first} was` : `${first} and ${others.length} more were`
   if (standing === 'another') {
-    return new ConfigError({
-      code: 'JOURNAL_HISTORY',
-      problem: `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
-      kept: 'Nothing was issued, closed or written.',
-      next: 'Bring the data folder back from a backup (docs/operations.md). Where there is none, go on in an empty data folder, whose first walk opens the books anew.',
-    })
+    return newError(
+      'JOURNAL_HISTORY',
+      `The history in '${root}' began after ${stood} made: it is another one, in whose journal nothing earlier holds.`,
+    )
   }
-  return new ConfigError({
-    code: 'JOURNAL_HISTORY',
-    problem: `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
-    kept: 'Nothing was issued, closed or written.',
-    next: 'Where its tapes are all there, `loantape rebuild --apply` brings the rest back, else a later backup (docs/operations.md). Where neither is, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
-  })
+  return newError(
+    'JOURNAL_HISTORY',
+    `The history in '${root}' lacks what ${stood} made from: it was brought back from before.`,
+    {
+      next: 'Where its tapes are all there, `loantape rebuild --apply` brings the rest back, else a later backup (docs/operations.md). Where neither is, `loantape period true-up` shows by how much books and history differ, and `loantape period true-up --issue` brings them together.',
+    },
+  )
 }

@@ -1,6 +1,6 @@
 import {parse} from 'csv-parse/sync'
 import {isCalendarDate} from '../clock.ts'
-import {CheckError, messageOf} from '../errors.ts'
+import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 import type {JournalEntry, JournalProfile, ReadLine} from './journal.ts'
 import type {JournalFile} from './journal-file.ts'
@@ -130,11 +130,9 @@ function proveSame(file: JournalFile, lines: readonly ReadLine[], entries: reado
   }
 }
 
-function proofError({name}: JournalFile, problem: string, row?: number): CheckError {
-  return new CheckError({
-    code: 'JOURNAL_FILE',
-    problem: `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
-    kept: 'Nothing of this batch was issued or written.',
-    next: 'Amounts come from the deals; account names, codes and dimensions from accounting.json: correct them there, then export again. docs/accounting.md lists the limits.',
-  })
+function proofError({name}: JournalFile, problem: string, row?: number): LoantapeError {
+  return newError(
+    'JOURNAL_FILE',
+    `File '${name}'${row === undefined ? '' : `, line ${row}`} would not import: ${problem}.`,
+  )
 }

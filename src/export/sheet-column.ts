@@ -1,6 +1,6 @@
 import type {Json} from '@duckdb/node-api'
 import {z} from 'zod'
-import {CheckError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type Database, quoteName} from '../warehouse/database.ts'
 import {type ExportColumn, readColumns} from './columns.ts'
 
@@ -108,7 +108,11 @@ export async function readSheetColumns(db: Database, table: string): Promise<She
     const {name, type} = column
     const look = lookOf(column)
     const length = longest[name] ?? 0
-    if (type === 'VARCHAR' && length > CELL_CHARACTERS) throw cellTooLong(table, name, length)
+    if (type === 'VARCHAR' && length > CELL_CHARACTERS)
+      throw newError(
+        'EXPORT_CELL_TOO_LONG',
+        `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
+      )
     // The filter's button takes about three characters beside the name.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)
     return {
@@ -117,14 +121,5 @@ export async function readSheetColumns(db: Database, table: string): Promise<She
       format: look.format,
       readCell: (value) => (value === null ? null : look.read(String(value))),
     }
-  })
-}
-
-function cellTooLong(table: string, column: string, length: number): CheckError {
-  return new CheckError({
-    code: 'EXPORT_CELL_TOO_LONG',
-    problem: `Column '${column}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
-    kept: 'No batch was written; those written before are kept.',
-    next: 'Export the other tables with --table, or this one as csv or parquet.',
   })
 }

@@ -1,5 +1,5 @@
 import {closeSync, fstatSync, openSync, readSync, writeSync} from 'node:fs'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 
 /** 1980-01-01 00:00, the first instant a ZIP archive can name: time and date words, little-endian. */
 const FIRST_INSTANT: Buffer = Buffer.from([0, 0, 0x21, 0])
@@ -37,12 +37,7 @@ function readEnd(file: number, path: string): {entries: number; size: number; of
   if (end.readUInt32LE(0) === END_SIGNATURE && offset < 0xffffffff) {
     return {entries: end.readUInt16LE(10), size: end.readUInt32LE(12), offset}
   }
-  throw new UnexpectedError({
-    code: 'EXPORT_XLSX_TOO_LARGE',
-    problem: `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`,
-    kept: 'No batch was written; those written before are kept.',
-    next: 'Export fewer tables with --table, or as csv or parquet.',
-  })
+  throw newError('EXPORT_XLSX_TOO_LARGE', `Workbook '${path}' has ${bytes} bytes: expected less than 4 GB.`)
 }
 
 function readBytes(file: number, position: number, length: number): Buffer {

@@ -1,4 +1,4 @@
-import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
+import {messageOf, newError} from '../errors.ts'
 
 /** https://sqlite.org/rescode.html */
 const [CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [11, 26, 8, 14]
@@ -12,20 +12,10 @@ export function explainLedgerFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, what is above it the details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {
-    return new UnexpectedError({
-      code: 'LEDGER_UNREADABLE',
-      problem: `Ledger '${path}' cannot be read: ${messageOf(cause)}.`,
-      kept: 'It was not changed; warehouse, releases and exports are separate files and stay as they are.',
-      next: LEDGER_NEXT,
-      cause,
-    })
+    return newError('LEDGER_UNREADABLE', `Ledger '${path}' cannot be read: ${messageOf(cause)}.`, {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    return new ConfigError({
-      code: 'LEDGER_NOT_WRITABLE',
-      problem: `Ledger '${path}' cannot be written: ${messageOf(cause)}.`,
-      kept: 'Nothing was started; what is stored there is untouched.',
-      next: 'Run loantape as the user that the data folder belongs to.',
+    return newError('LEDGER_NOT_WRITABLE', `Ledger '${path}' cannot be written: ${messageOf(cause)}.`, {
       cause,
     })
   }

@@ -1,5 +1,5 @@
 import {DatabaseSync} from 'node:sqlite'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {explainLedgerFault} from './ledger-fault.ts'
 import {MIGRATIONS} from './migrations.ts'
 
@@ -52,17 +52,12 @@ function migrateLedger(ledger: Ledger): void {
   inLedgerTransaction(ledger, () => {
     const {db} = ledger
     const version = Number(db.prepare('pragma user_version').get()?.user_version ?? 0)
-    if (version > MIGRATIONS.length) throw describeNewer(version)
+    if (version > MIGRATIONS.length)
+      throw newError(
+        'LEDGER_NEWER',
+        `Version '${version}' of the ledger: this version of loantape knows ${MIGRATIONS.length}.`,
+      )
     for (const sql of MIGRATIONS.slice(version)) db.exec(sql)
     db.exec(`pragma user_version = ${MIGRATIONS.length}`)
-  })
-}
-
-function describeNewer(version: number): UnexpectedError {
-  return new UnexpectedError({
-    code: 'LEDGER_NEWER',
-    problem: `Version '${version}' of the ledger: this version of loantape knows ${MIGRATIONS.length}.`,
-    kept: 'Nothing was changed.',
-    next: 'Run the version that wrote this data folder, or a later one.',
   })
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {LockedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {type Holder, isHolderAlive, markHolder} from './holder.ts'
 import type {Ledger} from './ledger.ts'
@@ -60,7 +60,11 @@ export function acquireLock(
   db.exec('begin immediate')
   try {
     const holder = findLockHolder(ledger, world, name)
-    if (holder) throw describeHolder(holder, name)
+    if (holder)
+      throw newError(
+        'RUN_IN_PROGRESS',
+        `Another run holds the ${name}: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
+      )
     const mark = markHolder(world.realClock.now())
     db.prepare(
       `insert or replace into lock
@@ -103,13 +107,4 @@ export function acquireLock(
       db.prepare('delete from lock where run_id = ?').run(run.runId)
     },
   }
-}
-
-function describeHolder(holder: LockHolder, name: string): LockedError {
-  return new LockedError({
-    code: 'RUN_IN_PROGRESS',
-    problem: `Another run holds the ${name}: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
-    kept: 'Nothing was changed; that run goes on.',
-    next: 'Wait for it to end (`loantape status` shows it), then run again.',
-  })
 }

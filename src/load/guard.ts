@@ -1,5 +1,5 @@
 import type {Stream} from '../contract/stream.ts'
-import {GuardError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {formatCents} from '../money.ts'
 import type {ChangePlan} from './plan-changes.ts'
 
@@ -15,6 +15,8 @@ export interface GuardLimits {
   changeLimitPct: number
   growthLimitPct: number
 }
+
+const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CHANGE'} as const
 
 /** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
@@ -46,10 +48,7 @@ export function guardChanges(
   for (const {accept, findings, ask} of guards) {
     if (findings.length === 0 || accepted.has(accept)) continue
     const isElsewhere = accept === 'shrink' && isForeign
-    throw new GuardError({
-      code: `GUARD_${accept.toUpperCase()}`,
-      problem: `Refused: ${findings.join('; ')}.`,
-      kept: 'Nothing was applied; warehouse and current release are as before.',
+    throw newError(CODES[accept], `Refused: ${findings.join('; ')}.`, {
       next: isElsewhere
         ? 'Is that another service? Then give it a folder of its own with --data. Else ask it where they are.'
         : `Ask the service ${ask}. If so, run \`loantape sync --accept ${accept}\`.`,

@@ -1,6 +1,4 @@
-import {CheckError, messageOf} from '../errors.ts'
-
-const KEPT = 'Nothing was released; current still points to the release before.'
+import {type ErrorCode, type LoantapeError, messageOf, newError} from '../errors.ts'
 
 /** A place in a file that a person can open. */
 export interface Place {
@@ -10,17 +8,11 @@ export interface Place {
 
 /** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
 export function createModelError(
-  code: string,
+  code: ErrorCode,
   place: Place,
-  failure: {problem: string; next?: string; cause?: unknown},
-): CheckError {
-  return new CheckError({
-    code,
-    problem: `${failure.problem} in ${place.file}:${place.line}.`,
-    kept: KEPT,
-    next: failure.next ?? 'Correct the file, then run `loantape build`.',
-    cause: failure.cause,
-  })
+  {problem, ...more}: {problem: string; next?: string; cause?: unknown},
+): LoantapeError {
+  return newError(code, `${problem} in ${place.file}:${place.line}.`, more)
 }
 
 /**
@@ -28,7 +20,7 @@ export function createModelError(
  *
  * @param firstLine the line of the file at which the engine's `LINE 1` stands
  */
-export function createSqlError(code: string, what: string, place: Place, cause: unknown): CheckError {
+export function createSqlError(code: ErrorCode, what: string, place: Place, cause: unknown): LoantapeError {
   const words = messageOf(cause)
   const engineLine = /^LINE (\d+):/m.exec(words)?.[1]
   const line = engineLine === undefined ? place.line : place.line + Number(engineLine) - 1

@@ -2,7 +2,7 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
-import {codeOf} from '../errors.ts'
+import {codeOf, type ErrorCode} from '../errors.ts'
 import type {Seed} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
@@ -121,7 +121,7 @@ function buildValueSql({header, type}: {header: string; type: string}): string {
 async function requireNoRow(
   db: Database,
   seed: Seed,
-  code: string,
+  code: ErrorCode,
   expected: string,
   wrong: {value: string; sql: string},
 ): Promise<void> {

@@ -1,4 +1,4 @@
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 
 /** One part of a selection: models by name or glob, with so many steps of what they read and what reads them. */
 interface Selector {
@@ -28,7 +28,11 @@ export function selectModels(
   for (const part of splitSelection(selection)) {
     const selector = parseSelector(part)
     const named = [...reads.keys()].filter((name) => selector.pattern.test(name))
-    if (named.length === 0) throw unknownSelection(part, [...reads.keys()])
+    if (named.length === 0)
+      throw newError(
+        'SELECT_UNKNOWN',
+        `Selection '${part}' in --select names no model: expected one of ${[...reads.keys()].toSorted().join(', ')}.`,
+      )
     for (const name of [
       ...expand(named, parents, selector.parents),
       ...expand(named, children, selector.children),
@@ -76,20 +80,9 @@ function parseSelector(part: string): Selector {
   return {pattern: new RegExp(`^${glob}$`), parents: steps(parents), children: steps(children)}
 }
 
-const KEPT = 'Nothing was built.'
-
-function syntaxError(part: string): ConfigError {
-  return new ConfigError({
-    code: 'SELECT_SYNTAX',
-    problem: `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
-    kept: KEPT,
-  })
-}
-
-function unknownSelection(part: string, models: readonly string[]): ConfigError {
-  return new ConfigError({
-    code: 'SELECT_UNKNOWN',
-    problem: `Selection '${part}' in --select names no model: expected one of ${models.toSorted().join(', ')}.`,
-    kept: KEPT,
-  })
+function syntaxError(part: string): LoantapeError {
+  return newError(
+    'SELECT_SYNTAX',
+    `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
+  )
 }

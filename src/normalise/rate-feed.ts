@@ -1,7 +1,7 @@
 import {parse} from 'csv-parse/sync'
 import {businessDateOf, isCalendarDate, parseInstant} from '../clock.ts'
 import type {RateFeed} from '../contract/rate-feed.ts'
-import {ContractError, codeOf} from '../errors.ts'
+import {codeOf, type LoantapeError, newError} from '../errors.ts'
 import type {RateObservation} from '../types.ts'
 
 /** One answer of a feed, or its file. */
@@ -185,11 +185,6 @@ function readIsoDay(text: string, timeZone: string): {rateDate: string; instant:
   return wallClock === null ? null : {rateDate: text.slice(0, 10), instant: wallClock}
 }
 
-function createFormatError(feed: RateFeed, problem: string): ContractError {
-  return new ContractError({
-    code: 'RATES_FORMAT',
-    problem: `Feed '${feed.name}': ${problem}.`,
-    kept: 'Its rates stored before are kept.',
-    next: 'See what the feed answers, and correct LOANTAPE_RATES_FILE.',
-  })
+function createFormatError(feed: RateFeed, problem: string): LoantapeError {
+  return newError('RATES_FORMAT', `Feed '${feed.name}': ${problem}.`)
 }

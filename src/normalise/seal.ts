@@ -1,6 +1,6 @@
 import {createHmac} from 'node:crypto'
 import type {Stream} from '../contract/stream.ts'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/
@@ -18,11 +18,7 @@ export function createSealer(
 ): (record: unknown) => unknown {
   if (!privacy) return (record) => record
   if (privacy.hashed.length > 0 && key === undefined) {
-    throw new UnexpectedError({
-      code: 'HASH_KEY_MISSING',
-      problem: `No key for the personal fields of ${plural}.`,
-      kept: 'Nothing of them was stored.',
-    })
+    throw newError('HASH_KEY_MISSING', `No key for the personal fields of ${plural}.`)
   }
   const hashed = new Set(privacy.hashed)
   const dropped = new Set(privacy.dropped)

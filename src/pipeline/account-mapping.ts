@@ -8,7 +8,7 @@ import {
   type MappingVersion,
   parseMapping,
 } from '../contract/mapping.ts'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listMappingVersions} from '../ledger/periods.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
@@ -39,12 +39,10 @@ function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' 
 export function requireOwnMapping(config: Config): AccountMapping {
   const file = mappingFileOf(config)
   if (config.accountingFile !== undefined || existsSync(file)) return readAccountMapping(config)
-  throw new ConfigError({
-    code: 'ACCOUNTING_NONE',
-    problem: `Account mapping '${file}' is not there: expected the accounts of your books.`,
-    kept: 'Nothing was issued or closed; releases and tables are built with the default accounts.',
-    next: 'Run `loantape accounting init`, which writes one with the programs of the book, set the codes and names of your chart of accounts, then run again.',
-  })
+  throw newError(
+    'ACCOUNTING_NONE',
+    `Account mapping '${file}' is not there: expected the accounts of your books.`,
+  )
 }
 
 /**
@@ -67,13 +65,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
     writeFileSync(file, text, {flag: 'wx'})
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw cause
-    throw new ConfigError({
-      code: 'ACCOUNTING_EXISTS',
-      problem: `Account mapping '${file}' is there already.`,
-      kept: 'It was not changed.',
-      next: 'Edit it; docs/accounting.md describes every field.',
-      cause,
-    })
+    throw newError('ACCOUNTING_EXISTS', `Account mapping '${file}' is there already.`, {cause})
   }
   return {file, programs}
 }
@@ -82,11 +74,7 @@ function readText(file: string): string {
   try {
     return readFileSync(file, 'utf8')
   } catch (cause) {
-    throw new ConfigError({
-      code: 'ACCOUNTING_MAPPING',
-      problem: `Account mapping '${file}' cannot be read (${codeOf(cause)}).`,
-      kept: 'Nothing was released or exported.',
-      next: 'Correct LOANTAPE_ACCOUNTING_FILE, or put the file there; docs/accounting.md shows one.',
+    throw newError('ACCOUNTING_MAPPING', `Account mapping '${file}' cannot be read (${codeOf(cause)}).`, {
       cause,
     })
   }

@@ -17,7 +17,7 @@ import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, messageOf, UnexpectedError} from '../errors.ts'
+import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {withRun} from '../ledger/runs.ts'
 import {findTapeKey} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
@@ -141,12 +141,7 @@ async function copyVerified(from: string, to: string): Promise<void> {
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
   syncToDisk(to)
   if ((await digestFile(from)) === (await digestFile(to))) return
-  throw new UnexpectedError({
-    code: 'BACKUP_DIFFERS',
-    problem: `Copy '${to}' is not what '${from}' holds.`,
-    kept: 'Nothing was changed; the backup was removed again.',
-    next: 'Check the disk, then run again.',
-  })
+  throw newError('BACKUP_DIFFERS', `Copy '${to}' is not what '${from}' holds.`)
 }
 
 async function copyLedger(folder: DataFolder, dir: string): Promise<void> {
@@ -165,10 +160,7 @@ async function copyLedger(folder: DataFolder, dir: string): Promise<void> {
     .object({integrity_check: z.string()})
     .parse(copied.prepare('pragma integrity_check').get())
   if (integrity_check === 'ok') return
-  throw new UnexpectedError({
-    code: 'BACKUP_DIFFERS',
-    problem: `Copy '${copy}' of the ledger is damaged: ${integrity_check}.`,
-    kept: 'Nothing was changed; the backup was removed again.',
+  throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the ledger is damaged: ${integrity_check}.`, {
     next: 'Run `loantape doctor`, check the disk, then run again.',
   })
 }
@@ -198,12 +190,7 @@ export async function restoreBackup(config: Config, from: string): Promise<Resto
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   if (existsSync(folder.warehouse) || existsSync(folder.ledger)) {
-    throw new ConfigError({
-      code: 'RESTORE_NOT_EMPTY',
-      problem: `Data folder '${folder.root}': expected an empty one for a backup.`,
-      kept: 'Nothing was changed.',
-      next: 'Move it elsewhere, or name another with --data.',
-    })
+    throw newError('RESTORE_NOT_EMPTY', `Data folder '${folder.root}': expected an empty one for a backup.`)
   }
   const dir = resolve(from)
   const {files} = readManifest(dir)
@@ -232,21 +219,14 @@ function readManifest(dir: string): z.output<typeof manifestSchema> {
   try {
     return manifestSchema.parse(JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8')))
   } catch (cause) {
-    throw new ConfigError({
-      code: 'BACKUP_UNREADABLE',
-      problem: `Folder '${dir}' is no backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
-      kept: 'Nothing was changed.',
-      next: 'Name the folder that `loantape backup` has written.',
-      cause,
-    })
+    throw newError(
+      'BACKUP_UNREADABLE',
+      `Folder '${dir}' is no backup of loantape: its ${MANIFEST} cannot be read (${messageOf(cause).split('\n')[0]}).`,
+      {cause},
+    )
   }
 }
 
-function createDamaged(dir: string, path: string): UnexpectedError {
-  return new UnexpectedError({
-    code: 'BACKUP_DAMAGED',
-    problem: `File '${path}' of the backup '${dir}' is not the one that was written.`,
-    kept: 'Nothing was changed.',
-    next: 'Take an earlier backup, or another copy of this one.',
-  })
+function createDamaged(dir: string, path: string): LoantapeError {
+  return newError('BACKUP_DAMAGED', `File '${path}' of the backup '${dir}' is not the one that was written.`)
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {Database} from '../warehouse/database.ts'
 import type {TapeUnit} from './tape-units.ts'
 
@@ -28,12 +28,10 @@ export async function requireEverySettle(db: Database, units: readonly TapeUnit[
   )
   if (lost.length === 0) return
   const named = lost.slice(0, 3).map(({kind, recorded_at}) => `${kind} of ${recorded_at}`)
-  throw new UnexpectedError({
-    code: 'REBUILD_LOSES',
-    problem: `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
-    kept: 'Nothing was changed.',
-    next: '`loantape verify` names the tapes; bring them, or the ledger that knows them, back from a backup.',
-  })
+  throw newError(
+    'REBUILD_LOSES',
+    `The tapes lack what was settled ${lost.length} times: ${named.join(', ')}${lost.length > 3 ? ', …' : ''}.`,
+  )
 }
 
 const countsRow = z.object({only_now: z.coerce.number(), only_rebuilt: z.coerce.number()})

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {type DeliverableBatch, type DeliveryResult, deliverBatch} from '../delivery/deliver.ts'
 import {type NamedTarget, placeOf, readTargets} from '../delivery/target.ts'
-import {CheckError, ConfigError, explainError} from '../errors.ts'
+import {explainError, type LoantapeError, newError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {requireHandedOver} from '../export/journal-handover.ts'
 import {readBatchFiles} from '../export/manifest.ts'
@@ -96,12 +96,7 @@ export async function redeliverBatch(
   using ledger = openLedger(folder.ledger)
   const batches = findKeptBatches(ledger, folder, batchId, world)
   if (batches.length === 0) {
-    throw new ConfigError({
-      code: 'BATCH_UNKNOWN',
-      problem: `Batch '${batchId}' is not in '${folder.exports}'.`,
-      kept: 'Nothing was sent.',
-      next: 'The folders below it are named after the batches.',
-    })
+    throw newError('BATCH_UNKNOWN', `Batch '${batchId}' is not in '${folder.exports}'.`)
   }
   const named =
     targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(ledger, config, batchId)
@@ -136,13 +131,8 @@ function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): Na
   return [...new Set(found)]
 }
 
-function noReceiver(problem: string): ConfigError {
-  return new ConfigError({
-    code: 'DELIVERY_UNKNOWN',
-    problem,
-    kept: 'Nothing was sent.',
-    next: 'Name targets with --deliver.',
-  })
+function noReceiver(problem: string): LoantapeError {
+  return newError('DELIVERY_UNKNOWN', problem)
 }
 
 async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {
@@ -150,10 +140,7 @@ async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<Delivera
   const repair = describeRepair(profile, batch_id)
   const files = readBatchFiles(dir)
   if (!files) {
-    throw new CheckError({
-      code: 'BATCH_DAMAGED',
-      problem: `Batch '${batch_id}' in '${dir}' has no manifest that can be read.`,
-      kept: 'Nothing of it was sent.',
+    throw newError('BATCH_DAMAGED', `Batch '${batch_id}' in '${dir}' has no manifest that can be read.`, {
       next: repair,
     })
   }

@@ -4,7 +4,7 @@ import {basename, join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listTapes} from '../ledger/tapes.ts'
 import {requireRelease, sourceBridgeSchema} from '../release/manifest.ts'
@@ -74,7 +74,11 @@ export async function writeEvidence(
   const key = requireReadKey(config, folder)
   await using db = await openHistory(folder)
   const {historyId, tapeHead} = await readHistoryId(db, subject.known_at.replace(/Z$/, ''))
-  if (subject.history_id !== historyId) throw createOtherHistory(of)
+  if (subject.history_id !== historyId)
+    throw newError(
+      'EVIDENCE_HISTORY',
+      `'${of}' was made from another history than the one of this data folder.`,
+    )
   const {tapes, before} = followBack(folder, key, tapeHead, of)
   const isShown = (unit: TapeUnit) =>
     from === undefined
@@ -174,7 +178,11 @@ function followBack(
     reached.push(unit)
     before = unit.before
   }
-  if (reached.length === 0) throw createNoTapes(of)
+  if (reached.length === 0)
+    throw newError(
+      'EVIDENCE_TAPES',
+      `The tape that '${of}' rests on is not kept, or sealed with another key.`,
+    )
   const tapes = [...Map.groupBy(reached.reverse(), ({path}) => path)].map(([path, ofTape]) => ({
     unit: ofTape[0]?.name ?? '',
     path,
@@ -268,23 +276,3 @@ async function listCertificates(db: Database, tapes: readonly ProvingTape[]): Pr
 
 const writeJson = (dir: string, name: string, content: unknown): Promise<void> =>
   writeFile(join(dir, name), `${JSON.stringify(content, null, 2)}\n`)
-
-const KEPT = 'Nothing was written.'
-
-function createOtherHistory(of: string): ConfigError {
-  return new ConfigError({
-    code: 'EVIDENCE_HISTORY',
-    problem: `'${of}' was made from another history than the one of this data folder.`,
-    kept: KEPT,
-    next: '`loantape period true-up` shows what was handed out from the former one; evidence of it is in the data folder of then.',
-  })
-}
-
-function createNoTapes(of: string): UnexpectedError {
-  return new UnexpectedError({
-    code: 'EVIDENCE_TAPES',
-    problem: `The tape that '${of}' rests on is not kept, or sealed with another key.`,
-    kept: KEPT,
-    next: 'Bring the tapes back from a backup, or name the file of their key in LOANTAPE_TAPE_KEY_FILE.',
-  })
-}

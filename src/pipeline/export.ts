@@ -1,5 +1,5 @@
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type BatchResult, requireProfile} from '../export/batch.ts'
 import {findJournalProfile} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
@@ -50,10 +50,8 @@ export async function exportRelease(
 
 function requireMonth(profile: string, period: string | undefined): string {
   if (period !== undefined) return period
-  throw new ConfigError({
-    code: 'EXPORT_PERIOD',
-    problem: `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
-    kept: 'Nothing was written.',
-    next: '`loantape period list` shows the months there are.',
-  })
+  throw newError(
+    'EXPORT_PERIOD',
+    `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
+  )
 }

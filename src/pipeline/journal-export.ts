@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import type {JournalProfile} from '../export/journal.ts'
 import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../export/journal-batch.ts'
@@ -212,12 +212,14 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   using ledger = openLedger(folder.ledger)
   const batches = findBatches(ledger, batchId)
   if (batches.length === 0) {
-    throw new ConfigError({
-      code: 'BATCH_UNKNOWN',
-      problem: `Batch '${batchId}' in --reissue: expected the id of a journal batch in the ledger.`,
-      kept: 'Nothing was written.',
-      next: '`loantape period list` names them. Batches of tables come out the same when their release is exported again.',
-    })
+    throw newError(
+      'BATCH_UNKNOWN',
+      `Batch '${batchId}' in --reissue: expected the id of a journal batch in the ledger.`,
+      {
+        kept: 'Nothing was written.',
+        next: '`loantape period list` names them. Batches of tables come out the same when their release is exported again.',
+      },
+    )
   }
   for (const {profile} of batches) requireExports(folder, profile)
   return batches.map((batch) => deliver(ledger, folder, batch, world))

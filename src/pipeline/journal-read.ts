@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {quotePrograms} from '../contract/mapping.ts'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {RegisteredLoan} from '../ledger/periods.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
@@ -60,22 +60,18 @@ function describeUnmapped(
   programs: readonly (string | null)[],
   period: string,
   isClosed: boolean,
-): ConfigError {
+): LoantapeError {
   const problem = `Programs without an account in the journal of ${period}: ${quotePrograms(programs)}.`
   if (isClosed) {
-    return new ConfigError({
-      code: 'ACCOUNT_UNMAPPED',
-      problem: `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
-      kept: 'What the period was closed with is issued; what became known later is not.',
-      next: `Reopen it with \`loantape period reopen ${period} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
-    })
+    return newError(
+      'ACCOUNT_UNMAPPED',
+      `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
+      {
+        next: `Reopen it with \`loantape period reopen ${period} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
+      },
+    )
   }
-  return new ConfigError({
-    code: 'ACCOUNT_UNMAPPED',
-    problem,
-    kept: 'Nothing was issued or closed.',
-    next: "Name a receivable account for each in accounting.json, or one for '*'; `loantape doctor` lists them, too.",
-  })
+  return newError('ACCOUNT_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
 }
 
 const loanRow: z.ZodType<RegisteredLoan> = z.object({

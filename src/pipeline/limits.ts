@@ -1,6 +1,6 @@
 import {availableParallelism} from 'node:os'
 import type {Config} from '../config.ts'
-import {CheckError, DeferredError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {TableFile} from '../release/publish.ts'
 import type {Check, Model, World} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
@@ -48,9 +48,9 @@ function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
-function kindOf(subject: Subject): 'Model' | 'Check' | 'Table' {
-  if ('grain' in subject) return 'Model'
-  return 'severity' in subject ? 'Check' : 'Table'
+function kindOf(subject: Subject): 'MODEL' | 'CHECK' | 'TABLE' {
+  if ('grain' in subject) return 'MODEL'
+  return 'severity' in subject ? 'CHECK' : 'TABLE'
 }
 
 function describeCut(
@@ -60,31 +60,25 @@ function describeCut(
   cause: unknown,
 ): Error {
   const kind = kindOf(subject)
-  const what = `${kind} '${subject.name}' in ${subject.file}`
-  const kept = 'Nothing was released; current still points to the release before.'
+  const noun = kind.toLowerCase()
+  const what = `${kind.at(0)}${noun.slice(1)} '${subject.name}' in ${subject.file}`
   if (cut === 'stopped') {
-    return new DeferredError({
-      code: 'BUILD_STOPPED',
-      problem: `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
-      kept: 'What was walked is stored; nothing was released, and current still points to the release before.',
-      next: 'Run `loantape build`, or wait for the next sync, which builds what is missing.',
-      cause,
-    })
+    return newError(
+      'BUILD_STOPPED',
+      `The build was asked to stop: ${noun} '${subject.name}' was interrupted.`,
+      {cause},
+    )
   }
   if (cut === 'time') {
-    return new CheckError({
-      code: `${kind.toUpperCase()}_TIMEOUT`,
-      problem: `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within LOANTAPE_MODEL_TIMEOUT_SECONDS.`,
-      kept,
-      next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
-      cause,
-    })
+    return newError(
+      `${kind}_TIMEOUT`,
+      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within LOANTAPE_MODEL_TIMEOUT_SECONDS.`,
+      {cause},
+    )
   }
-  return new CheckError({
-    code: `${kind.toUpperCase()}_MEMORY`,
-    problem: `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
-    kept,
-    next: 'Look for a join without a condition, or raise the setting, then run `loantape build`.',
-    cause,
-  })
+  return newError(
+    `${kind}_MEMORY`,
+    `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
+    {cause},
+  )
 }

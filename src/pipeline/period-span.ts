@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {addDays, businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {nextPeriod} from '../ledger/periods.ts'
 import {resolveMoment} from '../release/moment.ts'
 import type {World} from '../types.ts'
@@ -65,11 +65,10 @@ export async function readPeriodSpan(
   const today = businessDateOf(world.clock.now(), config)
   const {first, last, observedUntil} = await readPeriodRange(folder, today)
   if (period < first || period > last) {
-    throw new ConfigError({
-      code: 'PERIOD_RANGE',
-      problem: `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
-      kept: 'Nothing was changed.',
-    })
+    throw newError(
+      'PERIOD_RANGE',
+      `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
+    )
   }
   const end = lastDayOf(period)
   const isSeen = observedUntil >= end
@@ -89,9 +88,5 @@ export async function readPeriodSpan(
  */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
-  throw new ConfigError({
-    code: 'USAGE_PERIOD',
-    problem: `Period '${period}' on the command line: expected a month YYYY-MM.`,
-    kept: 'Nothing was changed.',
-  })
+  throw newError('USAGE_PERIOD', `Period '${period}' on the command line: expected a month YYYY-MM.`)
 }

@@ -1,7 +1,7 @@
 import {userInfo} from 'node:os'
 import type {Config} from '../config.ts'
 import {hasSameReceivables} from '../contract/mapping.ts'
-import {ConfigError} from '../errors.ts'
+import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
 import {requireSameHistory} from '../export/journal-origin.ts'
 import {findMovedDeals, splitOpening} from '../export/journal-plan.ts'
 import {listAllBatches, listIssuedLines} from '../ledger/issued.ts'
@@ -213,6 +213,6 @@ function nameOfUser(): string {
   }
 }
 
-function periodError(code: string, problem: string, next: string): ConfigError {
-  return new ConfigError({code, problem, kept: 'Nothing was changed.', next})
+function periodError(code: ErrorCode, problem: string, next: string): LoantapeError {
+  return newError(code, problem, {next})
 }

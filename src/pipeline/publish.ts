@@ -1,5 +1,5 @@
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {PublishResult} from '../postgres/publish.ts'
 import {requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
@@ -17,12 +17,7 @@ export async function publishRelease(
 ): Promise<PublishResult> {
   const {postgresUrl: url, postgresReader: reader} = config
   if (url === undefined) {
-    throw new ConfigError({
-      code: 'CONFIG_POSTGRES_MISSING',
-      problem: 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.',
-      kept: 'Nothing was started.',
-      next: 'Set it, or LOANTAPE_POSTGRES_URL_FILE, in the environment or in .env.',
-    })
+    throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
   }
   const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
   // Only here: every command would take longer to start.

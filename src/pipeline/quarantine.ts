@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {ContractError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
 
@@ -22,10 +22,8 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
     [walk.walkId],
   )
   const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
-  throw new ContractError({
-    code: 'SOURCE_QUARANTINE',
-    problem: `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
-    kept: 'Nothing was applied; the records are kept whole, warehouse and current release are as before.',
-    next: 'See them with `loantape quarantine list`, ask the service what changed in these fields, then run again.',
-  })
+  throw newError(
+    'SOURCE_QUARANTINE',
+    `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+  )
 }

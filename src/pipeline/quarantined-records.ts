@@ -2,7 +2,7 @@ import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {findQuarantined, type QuarantineEntry} from '../load/quarantine.ts'
@@ -84,12 +84,7 @@ async function findEntry(folder: DataFolder, quarantineId: string): Promise<Quar
   await using db = await openHistory(folder)
   const entry = await findQuarantined(db, 'history', quarantineId)
   if (entry) return entry
-  throw new ConfigError({
-    code: 'QUARANTINE_UNKNOWN',
-    problem: `Record '${quarantineId}' is not in quarantine.`,
-    kept: 'Nothing was changed.',
-    next: '`loantape quarantine list` shows those that wait.',
-  })
+  throw newError('QUARANTINE_UNKNOWN', `Record '${quarantineId}' is not in quarantine.`)
 }
 
 /** How the quarantine names the places of a line's records: the whole of it, or all but their position; undefined where it holds none. */

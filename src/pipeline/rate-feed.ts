@@ -1,7 +1,7 @@
 import {readFileSync, statSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import type {RateFeed} from '../contract/rate-feed.ts'
-import {ConfigError, ContractError, codeOf} from '../errors.ts'
+import {ContractError, codeOf, type ErrorCode, type LoantapeError, newError} from '../errors.ts'
 import {type FeedPage, parseFeedPage} from '../normalise/rate-feed.ts'
 import {createClient} from '../source/client.ts'
 import type {Received, World} from '../types.ts'
@@ -80,10 +80,10 @@ function findKey(feed: RateFeed, url: URL, {baseUrl, apiKey}: Config): string | 
   if (feed.key_file !== undefined) {
     const key = readText(feed, feed.key_file).trim()
     if (/^[\x21-\x7e]+$/.test(key)) return key
-    throw new ConfigError({
-      code: 'RATES_READ',
-      problem: `Feed '${feed.name}': key in '${feed.key_file}': expected printable characters without spaces.`,
-    })
+    throw newError(
+      'RATES_READ',
+      `Feed '${feed.name}': key in '${feed.key_file}': expected printable characters without spaces.`,
+    )
   }
   if (baseUrl === undefined) return undefined
   const base = new URL(baseUrl)
@@ -102,14 +102,12 @@ function readText(feed: RateFeed, file: string): string {
     return new TextDecoder().decode(readFileSync(file))
   } catch (cause) {
     if (cause instanceof ContractError) throw cause
-    throw new ConfigError({
-      code: 'RATES_READ',
-      problem: `Feed '${feed.name}': file '${file}' cannot be read (${codeOf(cause)}).`,
+    throw newError('RATES_READ', `Feed '${feed.name}': file '${file}' cannot be read (${codeOf(cause)}).`, {
       cause,
     })
   }
 }
 
-function createReadError(feed: RateFeed, code: string, problem: string): ContractError {
-  return new ContractError({code, problem: `Feed '${feed.name}': ${problem}.`})
+function createReadError(feed: RateFeed, code: ErrorCode, problem: string): LoantapeError {
+  return newError(code, `Feed '${feed.name}': ${problem}.`)
 }

@@ -4,7 +4,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {KnownField, MappedField} from '../contract/mapped-field.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, LoantapeError, messageOf, UnexpectedError} from '../errors.ts'
+import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
@@ -160,12 +160,10 @@ function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
 function requireWalk(units: readonly TapeUnit[], walk: string): string {
   const unit = units.find(({name, begin}) => name === walk && begin.kind === 'walk')
   if (unit?.outcome.outcome === 'settled') return walk
-  throw new ConfigError({
-    code: 'REBUILD_WALK',
-    problem: `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
-    kept: 'Nothing was changed.',
-    next: "`loantape query 'select * from mart.run'` lists the walks.",
-  })
+  throw newError(
+    'REBUILD_WALK',
+    `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
+  )
 }
 
 /**
@@ -223,7 +221,11 @@ async function takeOver(
   {since, isReadable}: {since: string | null; isReadable: boolean},
 ): Promise<void> {
   const isFromTheStart = units.some(({begin}) => begin.before === null)
-  if (!isReadable && !isFromTheStart) throw createBaseLost(since)
+  if (!isReadable && !isFromTheStart)
+    throw newError(
+      'REBUILD_BASE',
+      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
+    )
   const known = isReadable ? await listKnownFields(db, 'present') : []
   const mapped = await dateFields(db, fields ?? known, {known, since, isReadable})
   await writeKnownFields(db, mapped)
@@ -279,15 +281,6 @@ async function dateFields(
 
 const isSameField = (a: MappedField, b: MappedField): boolean =>
   a.name === b.name && a.type === b.type && a.path.join('\n') === b.path.join('\n')
-
-function createBaseLost(since: string | null): UnexpectedError {
-  return new UnexpectedError({
-    code: 'REBUILD_BASE',
-    problem: `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
-    kept: 'Nothing was changed.',
-    next: 'Put the warehouse.duckdb of a backup in its place and run this again: it takes from it what no tape tells of any more.',
-  })
-}
 
 /** Takes down that a walk was taken back, so that every rebuild after this one leaves it out. */
 async function noteTakenBack(

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {Series} from '../page/area-chart.ts'
 import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
@@ -59,12 +59,10 @@ const NEEDED = [
 function requireTables({manifest: {release_id, tables}}: Release): void {
   const missing = NEEDED.find((name) => !tables.some((table) => table.name === name))
   if (missing === undefined) return
-  throw new ConfigError({
-    code: 'REPORT_TABLE',
-    problem: `Release '${release_id}' has no table '${missing}': expected one that holds ${NEEDED.join(', ')}.`,
-    kept: 'Nothing was written.',
-    next: 'Name a whole release, or leave --release out for the current one.',
-  })
+  throw newError(
+    'REPORT_TABLE',
+    `Release '${release_id}' has no table '${missing}': expected one that holds ${NEEDED.join(', ')}.`,
+  )
 }
 
 /** A release of an earlier version does not say what is open. */
@@ -75,12 +73,11 @@ async function requireOpenAmount(db: Database, {manifest: {release_id}}: Release
      where database_name = 'release' and table_name = 'portfolio_summary' and column_name = 'open_amount'`,
   )
   if (column) return
-  throw new ConfigError({
-    code: 'REPORT_TABLE',
-    problem: `Release '${release_id}' has no column 'open_amount' in mart.portfolio_summary: expected one that this version built.`,
-    kept: 'Nothing was written.',
-    next: 'Run `loantape build`, or name its date with --as-of.',
-  })
+  throw newError(
+    'REPORT_TABLE',
+    `Release '${release_id}' has no column 'open_amount' in mart.portfolio_summary: expected one that this version built.`,
+    {next: 'Run `loantape build`, or name its date with --as-of.'},
+  )
 }
 
 /**

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {rateFeedSchema} from '../contract/rate-feed.ts'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import type {TapeRow} from '../ledger/tapes.ts'
 import {applyObservations} from '../load/apply.ts'
@@ -79,7 +79,11 @@ async function resettleWalk(
     await restager.take(line)
   }
   const {staged, problem} = await restager.finish()
-  if (!staged) throw createUnreadable(unit, problem ?? 'it does not say how the walk began')
+  if (!staged)
+    throw newError(
+      'REBUILD_TAPE',
+      `Tape '${unit.path}' of '${unit.name}' cannot be read by this version: ${problem ?? 'it does not say how the walk began'}.`,
+    )
   const {stream, walk} = staged
   const {outcome, why, recorded_at: now, is_certified, details} = walkOutcome.parse(unit.outcome)
   if (typeof begin.hashKey === 'string') await writeSetting(db, 'hash_key', begin.hashKey)
@@ -182,14 +186,5 @@ async function resettleReplay(
     records,
     now,
     conclude: async () => head,
-  })
-}
-
-function createUnreadable({name, path}: TapeUnit, problem: string): UnexpectedError {
-  return new UnexpectedError({
-    code: 'REBUILD_TAPE',
-    problem: `Tape '${path}' of '${name}' cannot be read by this version: ${problem}.`,
-    kept: 'Nothing was changed.',
-    next: 'Rebuild with the version that wrote it.',
   })
 }

@@ -2,7 +2,7 @@ import {statSync} from 'node:fs'
 import {readChecks} from '../check/read-checks.ts'
 import type {Config} from '../config.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {createAccountSeed} from '../model/account-seed.ts'
 import {createMappedModels} from '../model/mapped-models.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
@@ -27,12 +27,7 @@ export interface Sources {
 export function readSources(config: Config, fields: readonly KnownField[], asOf?: string): Sources {
   const {sqlDir} = config
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
-    throw new ConfigError({
-      code: 'SQL_DIR_MISSING',
-      problem: `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`,
-      kept: 'Nothing was released; what was walked is stored, and current still points to the release before.',
-      next: 'Correct the setting, then run `loantape build`.',
-    })
+    throw newError('SQL_DIR_MISSING', `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`)
   }
   const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
   const mapped = createMappedModels(fields)

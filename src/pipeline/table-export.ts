@@ -1,7 +1,7 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {DeferredError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -46,14 +46,12 @@ export async function exportTables(
 }
 
 /** Exports take no lock: a sync or `prune` may remove an old release while it is read. */
-function describePruned({manifest: {release_id}}: Release, cause: unknown): DeferredError {
-  return new DeferredError({
-    code: 'RELEASE_PRUNED',
-    problem: `Release '${release_id}' was removed by retention while it was exported.`,
-    kept: 'No part of the batch was written; those written before are kept.',
-    next: 'Export again with --as-of or --period, which build it anew, or raise LOANTAPE_RELEASES_KEPT.',
-    cause,
-  })
+function describePruned({manifest: {release_id}}: Release, cause: unknown): LoantapeError {
+  return newError(
+    'RELEASE_PRUNED',
+    `Release '${release_id}' was removed by retention while it was exported.`,
+    {cause},
+  )
 }
 
 /** A closed period is read from the release it was closed with; where that was lost, as it was known then. */

@@ -1,6 +1,6 @@
 import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {findTapeKey, noteTapeKey} from '../ledger/tapes.ts'
 import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
@@ -62,11 +62,9 @@ export function replaceTapeKey(
   return {file, fingerprint, set_aside: former}
 }
 
-function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): ConfigError {
-  return new ConfigError({
-    code: found ? 'TAPE_KEY_CHANGED' : 'TAPE_KEY_LOST',
-    problem: `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
-    kept: 'Nothing was changed; history, releases and books need no key.',
-    next: "Bring the key back. Where it is lost, so is what the tapes hold, and `loantape tape new-key --why '…'` goes on with another.",
-  })
+function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {
+  return newError(
+    found ? 'TAPE_KEY_CHANGED' : 'TAPE_KEY_LOST',
+    `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
+  )
 }

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -81,11 +81,10 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
   )
   const which = MEASURES[measure]
   if (which === undefined || !columns.some((column) => column.name === figure)) {
-    throw new ConfigError({
-      code: 'TRACE_FIGURE',
-      problem: `Figure '${figure}' of ${TABLE}: expected one of ${columns.map((column) => column.name).join(', ')}.`,
-      kept: 'Nothing was changed.',
-    })
+    throw newError(
+      'TRACE_FIGURE',
+      `Figure '${figure}' of ${TABLE}: expected one of ${columns.map((column) => column.name).join(', ')}.`,
+    )
   }
   const {value, as_of} = await db.one(
     z.object({value: z.string().nullable(), as_of: z.string()}),

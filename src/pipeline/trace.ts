@@ -4,7 +4,7 @@ import {formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
 import {parseEnvelope, readPage} from '../contract/envelope.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
@@ -104,11 +104,7 @@ async function readVersions(
 ): Promise<z.output<typeof versionRow>[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
-    throw new ConfigError({
-      code: 'TRACE_FIELD',
-      problem: `Field '${field}' in --field: expected one of ${names.join(', ')}.`,
-      kept: 'Nothing was changed.',
-    })
+    throw newError('TRACE_FIELD', `Field '${field}' in --field: expected one of ${names.join(', ')}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
   // Of a record in quarantine the tape is that of the walk which could not read it.
@@ -131,12 +127,10 @@ async function readVersions(
     [dealId, asOf ?? '9999-12-31'],
   )
   if (versions.length > 0) return versions
-  throw new ConfigError({
-    code: 'TRACE_DEAL',
-    problem: `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
-    kept: 'Nothing was changed.',
-    next: "`loantape query 'select deal_id from core.deal'` lists the deals.",
-  })
+  throw newError(
+    'TRACE_DEAL',
+    `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
+  )
 }
 
 /** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {ConfigError, type Failure, messageOf, UnexpectedError} from '../errors.ts'
+import {type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
 import {verifyBatches} from '../export/verify.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {LEDGER_NEXT} from '../ledger/ledger-fault.ts'
@@ -200,12 +200,7 @@ export function requireReadKey(config: Config, folder: DataFolder): TapeKey {
   const file = keyFileOf(config, folder)
   const key = readTapeKey(file, folder.root)
   if (key) return key
-  throw new ConfigError({
-    code: 'TAPE_KEY_LOST',
-    problem: `Key of tapes '${file}': it is not there.`,
-    kept: 'Nothing was changed; history, releases and books need no key.',
-    next: 'Name the file of the key in LOANTAPE_TAPE_KEY_FILE.',
-  })
+  throw newError('TAPE_KEY_LOST', `Key of tapes '${file}': it is not there.`)
 }
 
 /**
@@ -232,10 +227,8 @@ function findPath(folder: DataFolder, unit: string): string {
   using ledger = openLedger(folder.ledger)
   const row = findTape(ledger, unit)
   if (row && row.removed_at === null) return join(folder.root, row.path)
-  throw new ConfigError({
-    code: 'TAPE_UNKNOWN',
-    problem: `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
-    kept: 'Nothing was changed.',
-    next: 'A walk’s tape has the id of the walk (`loantape query "select walk_id from mart.run"`), a day’s its date.',
-  })
+  throw newError(
+    'TAPE_UNKNOWN',
+    `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
+  )
 }

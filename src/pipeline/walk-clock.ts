@@ -1,7 +1,7 @@
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../clock.ts'
 import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, codeOf, GuardError} from '../errors.ts'
+import {codeOf, GuardError, newError} from '../errors.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
 import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -20,7 +20,11 @@ const LISTED = 100
 export async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
   const now = Math.floor(clock.now())
   const past = await findPast(db, dealStream)
-  if (past && isBehind(now, past.startedAt)) throw createBackwards(now, past.startedAt)
+  if (past && isBehind(now, past.startedAt))
+    throw newError(
+      'CLOCK_BACKWARDS',
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(past.startedAt))}.`,
+    )
   const observed = await findLastObserved(db)
   if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
   const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
@@ -49,15 +53,6 @@ function isBehind(now: number, micros: bigint): boolean {
 
 function toMs(micros: bigint): number {
   return Number(micros / 1000n)
-}
-
-function createBackwards(now: number, startedAt: bigint): ConfigError {
-  return new ConfigError({
-    code: 'CLOCK_BACKWARDS',
-    problem: `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(startedAt))}.`,
-    kept: 'Nothing was changed.',
-    next: 'Set the clock right: history only goes forward. Where it is the last walk whose clock was wrong, docs/operations.md says how to take it back.',
-  })
 }
 
 async function createAhead(db: Database, now: number, observed: bigint): Promise<GuardError> {

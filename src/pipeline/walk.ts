@@ -2,7 +2,7 @@ import {businessDateOf, formatInstant} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
 import {createSeenIds} from '../contract/seen-ids.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
@@ -63,12 +63,7 @@ export async function requireOwnSource(
  */
 export function requirePin(pinned: string | undefined, baseUrl: string): void {
   if (pinned === undefined || pinned === baseUrl) return
-  throw new ConfigError({
-    code: 'SOURCE_PINNED',
-    problem: `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`,
-    kept: 'Nothing was changed.',
-    next: 'Use another folder with --data: each source has its own. Only where the same service has moved, with all of its deals, run `loantape sync --accept source` once.',
-  })
+  throw newError('SOURCE_PINNED', `Base URL '${baseUrl}': this data folder belongs to '${pinned}'.`)
 }
 
 /**
@@ -104,7 +99,11 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
   const request = requestOf(config)
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
-  if (open.isComplete && tools.isDryRun) throw createWaiting(open)
+  if (open.isComplete && tools.isDryRun)
+    throw newError(
+      'WALK_WAITING',
+      `Walk '${open.walkId}' of ${open.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
+    )
   if (open.isComplete && isSame && isYoung(open, config, world)) return open
   if (open.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
@@ -125,15 +124,6 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
 export async function continueWalk(tools: TapedTools, walk: OpenWalk): Promise<void> {
   walk.resumed += 1
   await beginTape(tools, walk)
-}
-
-function createWaiting({walkId, businessDate}: OpenWalk): ConfigError {
-  return new ConfigError({
-    code: 'WALK_WAITING',
-    problem: `Walk '${walkId}' of ${businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
-    kept: 'Nothing was changed.',
-    next: 'Run `loantape sync`, which applies it, then try again.',
-  })
 }
 
 /** Whether the walk's last cursor may still be good. */

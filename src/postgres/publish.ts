@@ -1,6 +1,6 @@
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {z} from 'zod'
-import {codeOf, DeferredError, LockedError, messageOf} from '../errors.ts'
+import {codeOf, messageOf, newError} from '../errors.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {explainPostgres} from './failure.ts'
@@ -86,21 +86,16 @@ export async function publishToPostgres(
     })
     return {outcome: 'published', ...result}
   } catch (error) {
-    if (world.signal.aborted && codeOf(error) !== 'POSTGRES_COMMIT_LOST') throw stopped(world.signal)
+    if (world.signal.aborted && codeOf(error) !== 'POSTGRES_COMMIT_LOST')
+      throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
+        kept: 'Readers still see the release published before; nothing of this one is visible.',
+        next: 'Run `loantape publish postgres` again.',
+        cause: world.signal.reason,
+      })
     throw explainPostgres(error, session.server)
   } finally {
     world.signal.removeEventListener('abort', stop)
   }
-}
-
-function stopped({reason}: AbortSignal): DeferredError {
-  return new DeferredError({
-    code: 'INTERRUPTED',
-    problem: `The publication was ${messageOf(reason)}.`,
-    kept: 'Readers still see the release published before; nothing of this one is visible.',
-    next: 'Run `loantape publish postgres` again.',
-    cause: reason,
-  })
 }
 
 /** A connection that is lost now leaves it open whether the server has committed. */
@@ -108,13 +103,11 @@ async function commit(session: Session): Promise<void> {
   try {
     await session.run('commit')
   } catch (cause) {
-    throw new DeferredError({
-      code: 'POSTGRES_COMMIT_LOST',
-      problem: `The connection to PostgreSQL at ${session.server} was lost while the release was swapped in.`,
-      kept: 'Readers see the release before or this one, whole.',
-      next: 'Run `loantape publish postgres` again: it finds out.',
-      cause,
-    })
+    throw newError(
+      'POSTGRES_COMMIT_LOST',
+      `The connection to PostgreSQL at ${session.server} was lost while the release was swapped in.`,
+      {cause},
+    )
   }
 }
 
@@ -125,12 +118,7 @@ async function acquireLock(session: Session): Promise<void> {
     `select pg_try_advisory_lock(hashtext('loantape publish')) as is_ours`,
   )
   if (row?.is_ours) return
-  throw new LockedError({
-    code: 'POSTGRES_LOCKED',
-    problem: `Another publication to ${session.server} is under way.`,
-    kept: 'Nothing was changed; that one goes on.',
-    next: 'Wait for it to end, then run `loantape publish postgres` again.',
-  })
+  throw newError('POSTGRES_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
 /** Fills new schemas; nobody sees them before the transaction ends. */
@@ -245,18 +233,13 @@ async function lockOldTables(
     } catch (error) {
       if (codeOf(error) !== '55P03') throw error
       await session.run('rollback to savepoint swap')
-      if (attempt === attempts) throw busy(session, error)
+      if (attempt === attempts)
+        throw newError(
+          'POSTGRES_BUSY',
+          `A reader at ${session.server} holds its release: ${STATE}.release stayed locked.`,
+          {cause: error},
+        )
       await realClock.sleep(PAUSE_MS)
     }
   }
-}
-
-function busy(session: Session, cause: unknown): DeferredError {
-  return new DeferredError({
-    code: 'POSTGRES_BUSY',
-    problem: `A reader at ${session.server} holds its release: ${STATE}.release stayed locked.`,
-    kept: 'Readers still see the release published before; nothing of this one is visible.',
-    next: 'Run `loantape publish postgres` again when that transaction has ended (pg_stat_activity shows it).',
-    cause,
-  })
 }

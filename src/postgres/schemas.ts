@@ -1,6 +1,6 @@
 import {escapeIdentifier} from 'pg'
 import {z} from 'zod'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {Session} from './session.ts'
 
@@ -80,12 +80,10 @@ export async function requireOwnSchemas(session: Session, schemas: readonly stri
     [schemas],
   )
   if (foreign.length === 0) return
-  throw new ConfigError({
-    code: 'POSTGRES_FOREIGN_SCHEMA',
-    problem: `Schema '${foreign.map(({name}) => name).join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
-    kept: 'Nothing was changed.',
-    next: 'Publish into a database of its own, or rename that schema.',
-  })
+  throw newError(
+    'POSTGRES_FOREIGN_SCHEMA',
+    `Schema '${foreign.map(({name}) => name).join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
+  )
 }
 
 /**
@@ -118,10 +116,8 @@ export async function requireNoDependents(session: Session): Promise<void> {
   )
   if (found.length === 0) return
   const names = found.map(({name}) => name).join(', ')
-  throw new ConfigError({
-    code: 'POSTGRES_DEPENDENT',
-    problem: `Published tables at ${session.server} are read there by: ${names}. It would go on showing the old release, or go with it.`,
-    kept: 'Nothing was changed.',
-    next: 'Drop it and make it a model in LOANTAPE_SQL_DIR: it is then built, checked and published with the rest.',
-  })
+  throw newError(
+    'POSTGRES_DEPENDENT',
+    `Published tables at ${session.server} are read there by: ${names}. It would go on showing the old release, or go with it.`,
+  )
 }

@@ -3,7 +3,7 @@ import type {Json} from '@duckdb/node-api'
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
-import {codeOf, UnexpectedError} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import type {Session} from './session.ts'
 
@@ -45,12 +45,10 @@ const PLAIN_TYPES: Record<string, string> = {
 function postgresTypeOf({name, type}: Column, table: string): string {
   const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
   if (known !== undefined) return known
-  throw new UnexpectedError({
-    code: 'POSTGRES_TYPE',
-    problem: `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
-    kept: 'Readers still see the release published before.',
-    next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
-  })
+  throw newError(
+    'POSTGRES_TYPE',
+    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
+  )
 }
 
 /** Creates a table in a schema of the running transaction, with its comments, and copies its rows into it. */
@@ -81,12 +79,7 @@ export async function copyTable(
 function explainValue(error: unknown, source: string): unknown {
   const code = codeOf(error)
   if (!code.startsWith('22')) return error
-  return new UnexpectedError({
-    code: 'POSTGRES_VALUE',
-    problem: `Table '${source}' has a value that PostgreSQL does not take (${code}).`,
-    kept: 'Readers still see the release published before.',
-    next: 'Mend it in the model: texts without the character 0, dates and numbers within the range of their type.',
-  })
+  return newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
 }
 
 /** The rows of a table as PostgreSQL reads them. */
@@ -157,12 +150,10 @@ async function requireWhole(
   const [found] = await session.all(totalsRow, buildTotalsSql(target, columns))
   const isWhole = found?.totals === expected.totals && expected.totals.split(' ')[0] === String(rows)
   if (isWhole) return
-  throw new UnexpectedError({
-    code: 'POSTGRES_INCOMPLETE',
-    problem: `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
-    kept: 'Readers still see the release published before.',
-    next: 'Run `loantape verify`, which compares the release with its manifest, then publish again.',
-  })
+  throw newError(
+    'POSTGRES_INCOMPLETE',
+    `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
+  )
 }
 
 const commentRow = z.object({comment: z.string().nullable()})

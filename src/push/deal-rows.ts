@@ -1,7 +1,7 @@
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {type NewDeal, newDealSchema} from '../contract/deal-record.ts'
-import {ConfigError, messageOf} from '../errors.ts'
+import {ConfigError, type LoantapeError, messageOf, newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 
 /** A row of the file: the deal to create, or what is wrong with it. */
@@ -14,11 +14,8 @@ const recordsSchema = z.array(
   z.object({record: z.record(z.string(), z.string()), info: z.object({lines: z.number()})}),
 )
 
-function createFileError(file: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'PUSH_FILE',
-    problem: `File '${file}': ${problem}.`,
-    kept: 'Nothing was sent.',
+function createFileError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('PUSH_FILE', `File '${file}': ${problem}.`, {
     next: `Give it a header with ${REQUIRED.join(', ')} and, where known, property_value and loan_program.`,
     cause,
   })

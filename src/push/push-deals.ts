@@ -1,7 +1,7 @@
 import pLimit from 'p-limit'
 import {ApiError} from '../client/api-error.ts'
 import type {DealClient} from '../client/deal-client.ts'
-import {AuthError, DeferredError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {DealRow} from './deal-rows.ts'
 import type {RowResult} from './result-file.ts'
 
@@ -35,11 +35,11 @@ function throwUnlessOfRow(error: ApiError): void {
   const {status} = error
   if (status === 401 || status === 403) {
     const problem = `The service refused the API key: ${error.message}.`
-    throw new AuthError({code: 'PUSH_UNAUTHORIZED', problem, kept: KEPT, cause: error})
+    throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
   }
   if (status === 0 || status === 429 || status >= 500) {
     const problem = `The service does not take deals now: ${error.message}.`
-    throw new DeferredError({code: 'PUSH_UNREACHABLE', problem, kept: KEPT, next: NEXT, cause: error})
+    throw newError('PUSH_UNREACHABLE', problem, {cause: error})
   }
 }
 
@@ -90,11 +90,6 @@ export async function pushDeals(
   await Promise.all(rows.map((row) => limit(() => pushOne(row))))
   if (failure !== undefined) throw failure
   if (world.signal.aborted)
-    throw new DeferredError({
-      code: 'INTERRUPTED',
-      problem: 'The push was asked to stop.',
-      kept: KEPT,
-      next: NEXT,
-    })
+    throw newError('INTERRUPTED', 'The push was asked to stop.', {kept: KEPT, next: NEXT})
   return counts
 }

@@ -2,7 +2,7 @@ import {appendFileSync, existsSync, readFileSync, statSync, truncateSync} from '
 import {parse} from 'csv-parse/sync'
 import {stringify} from 'csv-stringify/sync'
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {shareWithFolder} from '../file-mode.ts'
 
 /** What came of one row. */
@@ -34,12 +34,10 @@ export function readCreated(path: string): Map<string, string> {
     .replace(/^\uFEFF/, '')
     .replaceAll('\r\n', '\n')
   if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
-    throw new ConfigError({
-      code: 'PUSH_RESULT',
-      problem: `File '${path}' holds no results of a push: expected one that begins with ${COLUMNS.join(',')}.`,
-      kept: 'Nothing was sent; the file is as it was.',
-      next: 'Name another file with --result.',
-    })
+    throw newError(
+      'PUSH_RESULT',
+      `File '${path}' holds no results of a push: expected one that begins with ${COLUMNS.join(',')}.`,
+    )
   }
   // A push that was killed may have left half a line; the service still knows its Idempotency-Key.
   const whole = text.slice(0, text.lastIndexOf('\n') + 1)

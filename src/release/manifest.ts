@@ -1,7 +1,7 @@
 import {existsSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {ConfigError, UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -70,12 +70,7 @@ export function readRelease(dir: string): Release | undefined {
   if (!existsSync(path)) return undefined
   const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
   if (parsed.success) return {dir, database: join(dir, 'portfolio.duckdb'), manifest: parsed.data}
-  throw new UnexpectedError({
-    code: 'RELEASE_MANIFEST',
-    problem: `Manifest '${path}': ${z.prettifyError(parsed.error)}.`,
-    kept: 'The release was not changed.',
-    next: 'Remove the release folder and run `loantape build`, which makes it again.',
-  })
+  throw newError('RELEASE_MANIFEST', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
 }
 
 /** The release `current` points to, if there is one. */
@@ -95,28 +90,15 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   if (releaseId === undefined) {
     const current = findCurrentRelease(folder)
     if (current) return current
-    throw new ConfigError({
-      code: 'RELEASE_NONE',
-      problem: `No release in '${folder.root}'.`,
-      kept: 'Nothing was changed.',
-      next: 'Run `loantape sync` or `loantape demo` first, or name another folder with --data.',
-    })
+    throw newError('RELEASE_NONE', `No release in '${folder.root}'.`)
   }
   const dir = releaseId === SCRATCH ? folder.scratch : join(folder.releases, releaseId)
   const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
   if (releaseId === SCRATCH) {
-    throw new ConfigError({
-      code: 'RELEASE_UNKNOWN',
-      problem: `No scratch release in '${folder.root}'.`,
-      kept: 'Nothing was changed.',
-      next: '`loantape build --select` makes it.',
-    })
+    throw newError('RELEASE_UNKNOWN', `No scratch release in '${folder.root}'.`)
   }
-  throw new ConfigError({
-    code: 'RELEASE_UNKNOWN',
-    problem: `Release '${releaseId}' is not in '${folder.releases}'.`,
-    kept: 'Nothing was changed.',
+  throw newError('RELEASE_UNKNOWN', `Release '${releaseId}' is not in '${folder.releases}'.`, {
     next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
   })
 }

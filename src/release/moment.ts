@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
-import {ConfigError, UnexpectedError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {SourceBridge} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 
@@ -40,11 +40,10 @@ export async function resolveMoment(
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {
-    throw new ConfigError({
-      code: 'AS_OF_RANGE',
-      problem: `Date '${asOf}' in --as-of: expected ${first} (the first walk) to ${latest}.`,
-      kept: 'Nothing was built.',
-    })
+    throw newError(
+      'AS_OF_RANGE',
+      `Date '${asOf}' in --as-of: expected ${first} (the first walk) to ${latest}.`,
+    )
   }
   const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
   if (knownAt === null) throw emptyHistory()
@@ -108,13 +107,8 @@ export function readHistoryId(
   )
 }
 
-function emptyHistory(): UnexpectedError {
-  return new UnexpectedError({
-    code: 'HISTORY_EMPTY',
-    problem: 'No walk has been applied yet: there is nothing to build from.',
-    kept: 'Nothing was changed.',
-    next: 'Run `loantape sync`.',
-  })
+function emptyHistory(): LoantapeError {
+  return newError('HISTORY_EMPTY', 'No walk has been applied yet: there is nothing to build from.')
 }
 
 const count = z.coerce.number()
@@ -148,11 +142,10 @@ export async function readSourceBridge(db: Database, moment: Moment): Promise<So
     [moment.asOf, moment.knownAt],
   )
   if (!row) {
-    throw new ConfigError({
-      code: 'KNOWN_AT_RANGE',
-      problem: `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
-      kept: 'Nothing was built.',
-    })
+    throw newError(
+      'KNOWN_AT_RANGE',
+      `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+    )
   }
   return {
     walk_id: row.walk_id,

@@ -1,5 +1,5 @@
 import type {Config} from '../config.ts'
-import {ConfigError, explainError} from '../errors.ts'
+import {explainError, newError} from '../errors.ts'
 import {type AttemptEnd, adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
@@ -58,9 +58,8 @@ function describeFailure(error: unknown, {job, run, now}: {job: Job; run: JobRun
 function requireClaim(ledger: Ledger, claim: Claim, world: World): JobRun {
   const run = adoptRun(ledger, claim, world.realClock.now())
   if (run) return run
-  throw new ConfigError({
-    code: 'RUN_TAKEN',
-    problem: `Run '${claim.jobRunId}', attempt ${claim.attempt}: it is no longer this process's to carry out.`,
-    kept: 'Nothing was started.',
-  })
+  throw newError(
+    'RUN_TAKEN',
+    `Run '${claim.jobRunId}', attempt ${claim.attempt}: it is no longer this process's to carry out.`,
+  )
 }

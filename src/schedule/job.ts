@@ -4,7 +4,7 @@ import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {ConfigError, messageOf} from '../errors.ts'
+import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
 import {findCronProblems} from './cron.ts'
 
@@ -163,14 +163,8 @@ async function readJob(file: string): Promise<Job> {
   throw jobError(file, problems.join('; '))
 }
 
-function jobError(file: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'JOB_INVALID',
-    problem: `Job '${file}': ${problem}.`,
-    kept: 'Nothing was started.',
-    next: 'Mend the file; jobs/nightly.ts shows the form.',
-    cause,
-  })
+function jobError(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('JOB_INVALID', `Job '${file}': ${problem}.`, {cause})
 }
 
 /** The profiles that enabled jobs export. */
@@ -193,9 +187,8 @@ export async function requireJob(config: Config, name: string): Promise<Job> {
   const jobs = await readJobs(config)
   const job = jobs.find((known) => known.name === name)
   if (job) return job
-  throw new ConfigError({
-    code: 'JOB_UNKNOWN',
-    problem: `Job '${name}' on the command line: expected one of ${jobs.map((known) => known.name).join(', ')}.`,
-    kept: 'Nothing was started.',
-  })
+  throw newError(
+    'JOB_UNKNOWN',
+    `Job '${name}' on the command line: expected one of ${jobs.map((known) => known.name).join(', ')}.`,
+  )
 }

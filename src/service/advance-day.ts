@@ -1,5 +1,5 @@
 import type {DealChanges, DealStatus} from '../contract/deal-record.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {changeDeal, checkDeletable, listMissing} from './deals.ts'
 import {buildDeal, drawInstant} from './portfolio.ts'
 import {createRandom, type Random} from './random.ts'
@@ -120,11 +120,10 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
     return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, options.day)})
   })
   if (deals.some(({id}) => store.get(id)))
-    throw new ConfigError({
-      code: 'SERVICE_DAY_PASSED',
-      problem: `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
-      kept: 'The portfolio is unchanged.',
-    })
+    throw newError(
+      'SERVICE_DAY_PASSED',
+      `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
+    )
   return store.insert(deals)
 }
 

@@ -1,6 +1,6 @@
 import {createHash, randomBytes, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {rowInstant, type ServiceDatabase} from './database.ts'
 import {type Refusal, refuse} from './problem-reply.ts'
 
@@ -104,11 +104,10 @@ export function createKeyCheck(
   database: ServiceDatabase,
 ): (authorization: string | undefined) => Caller {
   if (apiKeys.length === 0 || !apiKeys.every((key) => KEY_FORM.test(key)))
-    throw new ConfigError({
-      code: 'SERVICE_API_KEY',
-      problem: 'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
-      next: 'Give at least one key that begins with sk_test_.',
-    })
+    throw newError(
+      'SERVICE_API_KEY',
+      'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
+    )
   const digests = apiKeys.map(digestOf)
   const noDigest = digestOf('')
 

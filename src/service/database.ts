@@ -1,7 +1,7 @@
 import {randomBytes} from 'node:crypto'
 import {DatabaseSync, type SQLInputValue, type StatementSync} from 'node:sqlite'
 import {z} from 'zod'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {SCHEMA} from './schema.ts'
 
 /** The service's SQLite database; integers come back as bigint. */
@@ -43,12 +43,11 @@ function openFile(path: string): DatabaseSync {
     database.exec(`begin immediate; ${SCHEMA}; commit`)
     return database
   } catch (cause) {
-    throw new ConfigError({
-      code: 'SERVICE_DB_OPEN',
-      problem: `The service cannot open its database '${path}': expected a new file in an existing folder, or a file it wrote itself.`,
-      next: 'Name another file, or leave the path out to keep the deals in memory.',
-      cause,
-    })
+    throw newError(
+      'SERVICE_DB_OPEN',
+      `The service cannot open its database '${path}': expected a new file in an existing folder, or a file it wrote itself.`,
+      {cause},
+    )
   }
 }
 

@@ -1,6 +1,6 @@
 import type {Deal, ListedDeal} from '../contract/deal.ts'
 import {DEAL_TRANSITIONS, type DealChanges} from '../contract/deal-record.ts'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 import {readListPage} from './cursor.ts'
 import {createId} from './database.ts'
@@ -41,7 +41,7 @@ export function formatDeal(deal: StoredDeal): Deal {
 function centsOf(amount: number): bigint {
   const cents = parseCents(amount)
   if (typeof cents === 'bigint') return cents
-  throw new UnexpectedError({code: 'SERVICE_AMOUNT', problem: `An amount passed the contract: ${cents}.`})
+  throw newError('SERVICE_AMOUNT', `An amount passed the contract: ${cents}.`)
 }
 
 function changeOf(body: DealChanges): DealChange {

@@ -9,7 +9,7 @@ import {
 } from 'fastify'
 import {type Clock, realClock} from '../clock.ts'
 import type {ProblemCode} from '../contract/problem.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {createSilentLog, type Log} from '../log.ts'
 import {addAccessHooks} from './access.ts'
 import {buildApi, type WebhookOptions} from './api.ts'
@@ -138,12 +138,11 @@ async function listen(app: FastifyInstance, host: string, port: number): Promise
   try {
     return await app.listen({host, port})
   } catch (cause) {
-    throw new ConfigError({
-      code: 'SERVICE_LISTEN',
-      problem: `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
-      next: 'Choose another port, or 0 for any free one.',
-      cause,
-    })
+    throw newError(
+      'SERVICE_LISTEN',
+      `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
+      {cause},
+    )
   }
 }
 

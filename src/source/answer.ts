@@ -1,4 +1,4 @@
-import {AuthError, ContractError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {Received} from '../types.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import type {LimitedAnswer} from './rate-limit.ts'
@@ -66,7 +66,11 @@ export function parseAnswer(exchange: Exchange, target: Target, base: URL): Json
  * @throws as {@link parseAnswer} does
  */
 export function requireServed({status, headers, isUtf8}: Exchange, target: Target, base: URL): void {
-  if (status === 401 || status === 403) throw createUnauthorized(status, target)
+  if (status === 401 || status === 403)
+    throw newError(
+      'SOURCE_UNAUTHORIZED',
+      `API key refused with status ${status} by source '${target.host}' at GET ${target.path}: expected a key that may read it.`,
+    )
   if (status >= 500 || NOT_NOW.has(status)) throw createFailing(status)
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
   if (status < 300 && !isUtf8) throw createNotUtf8(target)
@@ -104,27 +108,16 @@ function parseBody(text: string): unknown {
   }
 }
 
-function createUnauthorized(status: number, {host, path}: Target): AuthError {
-  return new AuthError({
-    code: 'SOURCE_UNAUTHORIZED',
-    problem: `API key refused with status ${status} by source '${host}' at GET ${path}: expected a key that may read it.`,
-    kept: 'Everything read so far is kept.',
-    next: 'Check LOANTAPE_API_KEY (or LOANTAPE_API_KEY_FILE) and what the key may read.',
-  })
-}
-
 /** A redirect could lead the key to another origin, so that none is followed. */
 function createRedirected(
   status: number,
   headers: ResponseHeaders,
   {target, base}: {target: Target; base: URL},
-): ContractError {
+): LoantapeError {
   const location = String(headers.location ?? '')
   const origin = location && URL.canParse(location, base.href) ? new URL(location, base).origin : 'nowhere'
-  return new ContractError({
-    code: 'SOURCE_REDIRECTED',
-    problem: `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
-    kept: 'Everything read so far is kept.',
-    next: 'Set LOANTAPE_BASE_URL to the address that answers itself.',
-  })
+  return newError(
+    'SOURCE_REDIRECTED',
+    `Redirect ${status} to '${origin}' from source '${target.host}' at GET ${target.path}: expected an answer; redirects are not followed, so that the key stays where it was meant for.`,
+  )
 }

@@ -1,7 +1,7 @@
 import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
 import type {SourceConfig} from '../config.ts'
-import {DeferredError, LoantapeError} from '../errors.ts'
+import {LoantapeError, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
@@ -159,7 +159,11 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
       )
     } catch (error) {
       if (!signal.aborted || error instanceof LoantapeError) throw error
-      throw world.signal.aborted ? createInterrupted(target, error) : signal.reason
+      throw world.signal.aborted
+        ? newError('INTERRUPTED', `Asked to stop during GET ${target.path} of source '${target.host}'.`, {
+            cause: error,
+          })
+        : signal.reason
     }
   }
 
@@ -209,14 +213,4 @@ function buildPath(base: URL, path: string, query: Query): string {
     if (value !== undefined) url.searchParams.set(name, String(value))
   }
   return `${url.pathname}${url.search}`
-}
-
-function createInterrupted({host, path}: Target, cause: unknown): DeferredError {
-  return new DeferredError({
-    code: 'INTERRUPTED',
-    problem: `Asked to stop during GET ${path} of source '${host}'.`,
-    kept: 'Everything read so far is kept.',
-    next: 'The next run continues from there.',
-    cause,
-  })
 }

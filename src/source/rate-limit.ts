@@ -1,5 +1,5 @@
 import pLimit from 'p-limit'
-import {DeferredError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {backoffMs} from './backoff.ts'
 import {parseLimitHeaders, type ResponseHeaders} from './limit-headers.ts'
@@ -132,14 +132,11 @@ export function createRateLimiter(
   }
 }
 
-function createRateLimited(settings: RateLimitSettings, waitMs: number): DeferredError {
+function createRateLimited(settings: RateLimitSettings, waitMs: number): LoantapeError {
   const minutes = settings.maxWaitMs / 60_000
-  return new DeferredError({
-    code: 'SOURCE_RATE_LIMITED',
-    problem:
-      `Rate limit of source '${settings.host}': waiting another ${Math.ceil(waitMs / 1000)} s would take the ` +
+  return newError(
+    'SOURCE_RATE_LIMITED',
+    `Rate limit of source '${settings.host}': waiting another ${Math.ceil(waitMs / 1000)} s would take the ` +
       `waiting of this run past the ${minutes} minutes of LOANTAPE_MAX_WAIT_MINUTES.`,
-    kept: 'Everything read so far is kept.',
-    next: 'The next run continues from there; lower LOANTAPE_RATE_PER_SECOND or raise LOANTAPE_MAX_WAIT_MINUTES if this goes on.',
-  })
+  )
 }

@@ -1,5 +1,5 @@
 import {errors} from 'undici'
-import {ContractError, codeOf, DeferredError, type LoantapeError, RetryableError} from '../errors.ts'
+import {codeOf, type LoantapeError, newError, RetryableError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {backoffMs} from './backoff.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
@@ -45,24 +45,20 @@ export function classifyFault(error: unknown, target: Target, {maxAnswerMb}: {ma
 }
 
 /** An answer that would take more memory to read than any page is worth. */
-export function createTooLarge({host, path}: Target, size: string, cause?: unknown): ContractError {
-  return new ContractError({
-    code: 'SOURCE_TOO_LARGE',
-    problem: `Answer of source '${host}' to GET ${path}: ${size}, expected a page of records.`,
-    kept: 'Everything read so far is kept.',
-    next: 'Lower LOANTAPE_PAGE_SIZE or, where the records are that large, raise LOANTAPE_MAX_ANSWER_MB.',
-    cause,
-  })
+export function createTooLarge({host, path}: Target, size: string, cause?: unknown): LoantapeError {
+  return newError(
+    'SOURCE_TOO_LARGE',
+    `Answer of source '${host}' to GET ${path}: ${size}, expected a page of records.`,
+    {cause},
+  )
 }
 
 /** An answer whose bytes are no text: read with marks in place of them, two ids or amounts could become one. */
-export function createNotUtf8({host, path}: Target): ContractError {
-  return new ContractError({
-    code: 'SOURCE_NOT_UTF8',
-    problem: `Answer of source '${host}' to GET ${path}: its bytes are not UTF-8, which JSON is written in.`,
-    kept: 'Everything read so far is kept; nothing of this answer was.',
-    next: 'Ask who runs the source which encoding it writes, and have it write UTF-8.',
-  })
+export function createNotUtf8({host, path}: Target): LoantapeError {
+  return newError(
+    'SOURCE_NOT_UTF8',
+    `Answer of source '${host}' to GET ${path}: its bytes are not UTF-8, which JSON is written in.`,
+  )
 }
 
 /** The failure of an exchange that took longer than all its parts may. */
@@ -89,26 +85,24 @@ function giveUp(failure: RetryableError, policy: RetryPolicy): LoantapeError {
   const {host, path} = policy.target
   const tries = policy.retries === 0 ? 'once' : `${policy.retries + 1} times in a row`
   if (failure.code === 'SOURCE_NOT_JSON') {
-    return new ContractError({
-      code: 'SOURCE_NOT_JSON',
-      problem: `Answer of content type '${failure.problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
-      kept: 'Everything read so far is kept.',
-      next: 'LOANTAPE_BASE_URL may point at the wrong place: check it, its path prefix included.',
-      cause: failure,
-    })
+    return newError(
+      'SOURCE_NOT_JSON',
+      `Answer of content type '${failure.problem}' from source '${host}' to GET ${path}, ${tries}: expected JSON.`,
+      {cause: failure},
+    )
   }
-  const isFailing = failure.code === 'SOURCE_FAILING'
-  return new DeferredError({
-    code: failure.code,
-    problem: isFailing
-      ? `Source '${host}' failed at GET ${path}, ${tries}, at last with ${failure.problem}: expected an answer.`
-      : `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${failure.problem}': expected an answer.`,
-    kept: 'Everything read so far is kept.',
-    next: isFailing
-      ? 'The next run continues from there.'
-      : 'The next run continues from there; check LOANTAPE_BASE_URL and the network if this goes on.',
-    cause: failure,
-  })
+  if (failure.code === 'SOURCE_FAILING') {
+    return newError(
+      'SOURCE_FAILING',
+      `Source '${host}' failed at GET ${path}, ${tries}, at last with ${failure.problem}: expected an answer.`,
+      {cause: failure},
+    )
+  }
+  return newError(
+    'SOURCE_UNREACHABLE',
+    `Source '${host}' could not be reached at GET ${path}, ${tries}, at last with '${failure.problem}': expected an answer.`,
+    {cause: failure},
+  )
 }
 
 /**

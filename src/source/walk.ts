@@ -2,7 +2,7 @@ import {setImmediate as nextTurn} from 'node:timers/promises'
 import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from '../contract/envelope.ts'
 import {createListProgress} from '../contract/list-progress.ts'
 import type {SeenIds} from '../contract/seen-ids.ts'
-import {ContractError, codeOf, messageOf} from '../errors.ts'
+import {codeOf, type LoantapeError, messageOf, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {Page, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
@@ -65,7 +65,15 @@ export async function* walkPages(
       const {body, observedAt, receivedAt, length, received} = readOutcome(outcome)
       envelope ??= findEnvelope(body)
       const page = createPage({cursor, observedAt, receivedAt, length, received}, body, envelope)
-      if (page.records.length > request.pageSize * MOST_TIMES_PAGE) throw createOversized(request, page)
+      if (page.records.length > request.pageSize * MOST_TIMES_PAGE)
+        throw newError(
+          'SOURCE_TOO_LARGE',
+          `Page of ${page.records.length} records at GET ${request.path}: expected about the ${request.pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
+          {
+            kept: 'Everything read so far is kept; nothing is concluded from this walk.',
+            next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
+          },
+        )
       const {nextCursor} = page
       progress.take(page)
       if (nextCursor !== null) {
@@ -122,38 +130,16 @@ function reasonOf(body: unknown): string {
   return given === undefined ? '' : ` (${scrubSecrets(given)})`
 }
 
-function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): ContractError {
-  const kept = 'Everything read so far is kept.'
+function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): LoantapeError {
   const answered = `Status ${status}${reasonOf(body)} from the source`
   if (hasCursor && CURSOR_REFUSALS.has(status)) {
-    return new ContractError({
-      code: 'SOURCE_CURSOR_REFUSED',
-      problem: `${answered} at GET ${path} with a cursor it gave out: expected the next page.`,
-      kept,
-      next: 'A new walk from the start is needed; the next run makes it.',
-    })
+    return newError(
+      'SOURCE_CURSOR_REFUSED',
+      `${answered} at GET ${path} with a cursor it gave out: expected the next page.`,
+    )
   }
   if (status === 404) {
-    return new ContractError({
-      code: 'SOURCE_NOT_FOUND',
-      problem: `${answered} at GET ${path}: expected a list.`,
-      kept,
-      next: 'Check LOANTAPE_BASE_URL, its path prefix included.',
-    })
+    return newError('SOURCE_NOT_FOUND', `${answered} at GET ${path}: expected a list.`)
   }
-  return new ContractError({
-    code: 'SOURCE_REQUEST_REFUSED',
-    problem: `${answered} at GET ${path}: expected a list.`,
-    kept,
-    next: 'Check LOANTAPE_PAGE_SIZE, LOANTAPE_STAGE and LOANTAPE_STAGE_PARAM.',
-  })
-}
-
-function createOversized({path, pageSize}: WalkRequest, {records}: Page): ContractError {
-  return new ContractError({
-    code: 'SOURCE_TOO_LARGE',
-    problem: `Page of ${records.length} records at GET ${path}: expected about the ${pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
-    kept: 'Everything read so far is kept; nothing is concluded from this walk.',
-    next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
-  })
+  return newError('SOURCE_REQUEST_REFUSED', `${answered} at GET ${path}: expected a list.`)
 }

@@ -1,7 +1,7 @@
 import {createHash, randomBytes} from 'node:crypto'
 import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {dirname} from 'node:path'
-import {ConfigError, codeOf} from '../errors.ts'
+import {codeOf, type LoantapeError, newError} from '../errors.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {isInside} from '../warehouse/data-folder.ts'
 
@@ -54,11 +54,7 @@ export function makeTapeKey(file: string, root: string): TapeKey {
     writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
     moveIntoPlace(temporary, file)
   } catch (cause) {
-    throw new ConfigError({
-      code: 'TAPE_KEY_NOT_WRITABLE',
-      problem: `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`,
-      kept: 'Nothing was started; what is stored is untouched.',
-      next: 'Name a file in LOANTAPE_TAPE_KEY_FILE, in a folder that loantape may write.',
+    throw newError('TAPE_KEY_NOT_WRITABLE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
       cause,
     })
   }
@@ -67,20 +63,14 @@ export function makeTapeKey(file: string, root: string): TapeKey {
 
 function requireOutside(file: string, root: string): void {
   if (!isInside(file, root)) return
-  throw new ConfigError({
-    code: 'TAPE_KEY_PLACE',
-    problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
-    kept: 'Nothing was started.',
-    next: 'Name a file elsewhere, that backups of the data folder do not reach.',
-  })
+  throw newError(
+    'TAPE_KEY_PLACE',
+    `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
+  )
 }
 
-function createUnreadable(file: string, problem: string, cause?: unknown): ConfigError {
-  return new ConfigError({
-    code: 'TAPE_KEY_UNREADABLE',
-    problem: `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`,
-    kept: 'Nothing was started; no tape was changed.',
-    next: 'Give loantape a key file that it may read.',
+function createUnreadable(file: string, problem: string, cause?: unknown): LoantapeError {
+  return newError('TAPE_KEY_UNREADABLE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {
     cause,
   })
 }

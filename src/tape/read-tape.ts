@@ -1,5 +1,5 @@
 import {closeSync, fstatSync, openSync, readSync} from 'node:fs'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {TapeKey} from './key.ts'
 import {CHAIN_START, parseLine, type TapeLine} from './line.ts'
 import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} from './seal.ts'
@@ -34,7 +34,11 @@ export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], T
     const end: TapeEnd = {groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
     const fingerprint = parseHeader(read(0, HEADER_BYTES))
     if (fingerprint === null) return {...end, problem: 'it does not begin as a tape'}
-    if (fingerprint !== key.fingerprint) throw createWrongKey(path, fingerprint, key)
+    if (fingerprint !== key.fingerprint)
+      throw newError(
+        'TAPE_KEY_WRONG',
+        `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
+      )
     end.bytes = HEADER_BYTES
     while (end.bytes < size) {
       const from = end.bytes + LENGTH_BYTES
@@ -76,20 +80,6 @@ export function* readLines(path: string, key: TapeKey): Generator<TapeLine, Tape
     }
     const {lines, problem} = next.value
     if (problem === null) return next.value
-    throw new UnexpectedError({
-      code: 'TAPE_DAMAGED',
-      problem: `Tape '${path}' after line ${lines}: ${problem}.`,
-      kept: 'What was computed from it is in the warehouse as before.',
-      next: 'Bring this file back from a backup.',
-    })
+    throw newError('TAPE_DAMAGED', `Tape '${path}' after line ${lines}: ${problem}.`)
   }
-}
-
-function createWrongKey(path: string, sealedWith: string, key: TapeKey): UnexpectedError {
-  return new UnexpectedError({
-    code: 'TAPE_KEY_WRONG',
-    problem: `Tape '${path}' is sealed with key ${sealedWith}: the key at hand is ${key.fingerprint}.`,
-    kept: 'Nothing was changed.',
-    next: 'Name the file of the former key in LOANTAPE_TAPE_KEY_FILE.',
-  })
 }

@@ -9,7 +9,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {ConfigError, codeOf, type Failure} from '../errors.ts'
+import {codeOf, type ErrorCode, type LoantapeError, newError} from '../errors.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
 export interface DataFolder {
@@ -74,12 +74,7 @@ export function requireWritable(folder: DataFolder): void {
   createDataFolder(folder)
   const {root, demoMark} = folder
   if (!existsSync(demoMark) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
-  throw new ConfigError({
-    code: 'DEMO_FOLDER',
-    problem: `Data folder '${root}' is a demo's: expected one of your own.`,
-    kept: 'Nothing was changed.',
-    next: 'Name another with --data or LOANTAPE_DATA_DIR; without either it is ./data.',
-  })
+  throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 
 /**
@@ -88,12 +83,7 @@ export function requireWritable(folder: DataFolder): void {
  * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
  */
 export function createDataFolder(folder: DataFolder): void {
-  requireWritableFolder(folder.root, (code) => ({
-    code: 'DATA_DIR_NOT_WRITABLE',
-    problem: `Data folder '${folder.root}' cannot be written (${code}).`,
-    kept: 'Nothing was started; what is stored there is untouched.',
-    next: 'Give loantape a folder it may write with --data or LOANTAPE_DATA_DIR.',
-  }))
+  requireWritableFolder('DATA_DIR_NOT_WRITABLE', folder.root)
 }
 
 /**
@@ -103,22 +93,16 @@ export function createDataFolder(folder: DataFolder): void {
  */
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
-  for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports]) {
-    requireWritableFolder(path, (code) => ({
-      code: 'EXPORTS_NOT_WRITABLE',
-      problem: `Folder '${path}' cannot be written (${code}).`,
-      kept: 'Nothing was issued or written; batches that are there are kept.',
-      next: 'Make it a folder that loantape may write, then export again.',
-    }))
-  }
+  for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
+    requireWritableFolder('EXPORTS_NOT_WRITABLE', path)
 }
 
-function requireWritableFolder(path: string, describe: (code: string) => Failure): void {
+function requireWritableFolder(code: ErrorCode, path: string): void {
   try {
     createFolder(path)
     accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (cause) {
-    throw new ConfigError({...describe(codeOf(cause)), cause})
+    throw newError(code, `Folder '${path}' cannot be written (${codeOf(cause)}).`, {cause})
   }
 }
 
@@ -163,13 +147,8 @@ function followLinks(path: string): string {
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
 }
 
-function outError(code: string, out: string, expected: string): ConfigError {
-  return new ConfigError({
-    code,
-    problem: `File '${out}' in --out: ${expected}.`,
-    kept: 'Nothing was written.',
-    next: 'Name another file.',
-  })
+function outError(code: ErrorCode, out: string, expected: string): LoantapeError {
+  return newError(code, `File '${out}' in --out: ${expected}.`)
 }
 
 /** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */
@@ -191,22 +170,18 @@ function createFolder(path: string): void {
  */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)
-  const kept = 'Nothing was written.'
+  const isBackup = what === 'backup'
   if (isInside(dir, folder.root)) {
-    throw new ConfigError({
-      code: `${what.toUpperCase()}_PLACE`,
-      problem: `Folder '${dir}' for the ${what}: expected one outside the data folder.`,
-      kept,
-      next: 'Name another, best on another disk.',
-    })
+    throw newError(
+      isBackup ? 'BACKUP_PLACE' : 'EVIDENCE_PLACE',
+      `Folder '${dir}' for the ${what}: expected one outside the data folder.`,
+    )
   }
   if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
-    throw new ConfigError({
-      code: `${what.toUpperCase()}_EXISTS`,
-      problem: `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
-      kept,
-      next: 'Name another.',
-    })
+    throw newError(
+      isBackup ? 'BACKUP_EXISTS' : 'EVIDENCE_EXISTS',
+      `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
+    )
   }
   return dir
 }

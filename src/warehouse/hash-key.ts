@@ -1,6 +1,6 @@
 import {createHmac, randomBytes} from 'node:crypto'
 import {existsSync, readFileSync, writeFileSync} from 'node:fs'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
 import type {Database} from './database.ts'
@@ -22,12 +22,10 @@ export async function requireHashKey(
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSetting(db, 'hash_key', fingerprint)
   if (pinned === undefined || pinned === fingerprint) return key
-  throw new ConfigError({
-    code: 'HASH_KEY_CHANGED',
-    problem: `Key of hashed e-mail addresses in ${configured === undefined ? `'${folder.hashKey}'` : 'LOANTAPE_HASH_KEY'}: it is not the one under which those of this data folder were hashed.`,
-    kept: 'Nothing was changed.',
-    next: 'Bring the former key back, sync without borrowers (LOANTAPE_STREAMS), or begin a new data folder with --data.',
-  })
+  throw newError(
+    'HASH_KEY_CHANGED',
+    `Key of hashed e-mail addresses in ${configured === undefined ? `'${folder.hashKey}'` : 'LOANTAPE_HASH_KEY'}: it is not the one under which those of this data folder were hashed.`,
+  )
 }
 
 function readOwnKey(folder: DataFolder): string | undefined {

@@ -1,7 +1,7 @@
 import {randomUUID} from 'node:crypto'
 import {constants, existsSync, rmSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
-import {LoantapeError, UnexpectedError} from '../errors.ts'
+import {LoantapeError, newError} from '../errors.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, type DatabaseOptions, openDatabase} from './database.ts'
 import {listPendingMigrations, migrate} from './migrate.ts'
@@ -18,12 +18,7 @@ export async function openHistory(
   options: Pick<DatabaseOptions, 'searchPath'> = {},
 ): Promise<Database> {
   if (!hasWarehouse(folder)) {
-    throw new UnexpectedError({
-      code: 'HISTORY_MISSING',
-      problem: `No history in '${folder.root}': no walk has been completed there yet.`,
-      kept: 'Nothing was changed.',
-      next: 'Run `loantape sync` first, or name another folder with --data.',
-    })
+    throw newError('HISTORY_MISSING', `No history in '${folder.root}': no walk has been completed there yet.`)
   }
   const lock = await lockWarehouse(folder, 'read')
   try {

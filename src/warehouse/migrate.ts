@@ -2,7 +2,7 @@ import {hash} from 'node:crypto'
 import {readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import {UnexpectedError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type Database, inTransaction} from './database.ts'
 
 /** The folder of the warehouse's own migrations. */
@@ -53,8 +53,19 @@ export async function listPendingMigrations(db: Database, catalog: string): Prom
   const known = new Map(readMigrations().map((migration) => [migration.name, migration]))
   for (const {name, sha256} of applied) {
     const migration = known.get(name)
-    if (!migration) throw describeUnknown(name)
-    if (migration.sha256 !== sha256) throw describeChanged(name)
+    if (!migration)
+      throw newError(
+        'WAREHOUSE_NEWER',
+        `Migration '${name}' in the warehouse: this version of loantape does not know it.`,
+      )
+    if (migration.sha256 !== sha256)
+      throw newError(
+        'MIGRATION_CHANGED',
+        `Migration '${name}' in the warehouse: expected the file it was made with, whose sha256 it keeps; this installation's is another.`,
+        {
+          next: `Bring back sql/migrations/${name} as it was released; what has to change goes into the next migration.`,
+        },
+      )
     known.delete(name)
   }
   return [...known.values()]
@@ -65,23 +76,5 @@ function readMigrations(): Migration[] {
   return names.sort().map((name) => {
     const sql = readFileSync(join(MIGRATIONS_DIR, name), 'utf8')
     return {name, sql, sha256: hash('sha256', sql)}
-  })
-}
-
-function describeUnknown(name: string): UnexpectedError {
-  return new UnexpectedError({
-    code: 'WAREHOUSE_NEWER',
-    problem: `Migration '${name}' in the warehouse: this version of loantape does not know it.`,
-    kept: 'Nothing was changed.',
-    next: 'Run the version that wrote this warehouse, or a later one.',
-  })
-}
-
-function describeChanged(name: string): UnexpectedError {
-  return new UnexpectedError({
-    code: 'MIGRATION_CHANGED',
-    problem: `Migration '${name}' in the warehouse: expected the file it was made with, whose sha256 it keeps; this installation's is another.`,
-    kept: 'Nothing was changed.',
-    next: `Bring back sql/migrations/${name} as it was released; what has to change goes into the next migration.`,
   })
 }

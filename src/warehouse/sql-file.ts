@@ -1,5 +1,5 @@
 import {readFileSync} from 'node:fs'
-import {CheckError, codeOf} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 
 /**
  * Reads a model, check or seed, which people write with any editor: without a byte order mark, lines ending in LF.
@@ -12,11 +12,7 @@ export function readSqlFile(path: string): string {
       .replace(/^\uFEFF/, '')
       .replaceAll('\r\n', '\n')
   } catch (error) {
-    throw new CheckError({
-      code: 'SQL_FILE',
-      problem: `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
-      kept: 'Nothing was released; current still points to the release before.',
-      next: 'Mend or move it, then run `loantape build`.',
+    throw newError('SQL_FILE', `File '${path}' cannot be read (${codeOf(error)}): expected a text file.`, {
       cause: error,
     })
   }

@@ -2,7 +2,7 @@ import {constants, existsSync, renameSync, rmSync} from 'node:fs'
 import {copyFile} from 'node:fs/promises'
 import {availableParallelism} from 'node:os'
 import {setTimeout as delay} from 'node:timers/promises'
-import {LockedError, messageOf, UnexpectedError} from '../errors.ts'
+import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
@@ -130,12 +130,10 @@ export async function prepareLoad(
 function requirePresent({warehouse, tapes, formerCopies}: DataFolder): void {
   const witness = [tapes, ...formerCopies].find((path) => existsSync(path))
   if (existsSync(warehouse) || witness === undefined) return
-  throw new UnexpectedError({
-    code: 'WAREHOUSE_MISSING',
-    problem: `File '${warehouse}' is not there, and '${witness}' is: expected both, or none in a new data folder.`,
-    kept: 'Nothing was changed.',
-    next: 'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes. Where tapes are missing, bring the file back from a backup first.',
-  })
+  throw newError(
+    'WAREHOUSE_MISSING',
+    `File '${warehouse}' is not there, and '${witness}' is: expected both, or none in a new data folder.`,
+  )
 }
 
 /** Whether anything was ever stored here; throws as {@link requirePresent} does. */
@@ -206,9 +204,6 @@ export function setAside(path: string, now: number): string {
   return aside
 }
 
-const WAREHOUSE_NEXT =
-  'Run `loantape rebuild --apply`: it computes the warehouse anew from the tapes and sets this file aside. Where tapes are missing, bring the file back from a backup first.'
-
 /** What is thrown where the file does not open. */
 export function describeOpenFailure(path: string, error: unknown): Error {
   const words = messageOf(error)
@@ -219,23 +214,13 @@ export function describeOpenFailure(path: string, error: unknown): Error {
       error,
     )
   }
-  return new UnexpectedError({
-    code: 'WAREHOUSE_UNREADABLE',
-    problem: `File '${path}' does not open: ${words.split('\n')[0]}.`,
-    kept: 'The file was not changed; releases and exports are separate files and stay as they are.',
-    next: WAREHOUSE_NEXT,
+  return newError('WAREHOUSE_UNREADABLE', `File '${path}' does not open: ${words.split('\n')[0]}.`, {
     cause: error,
   })
 }
 
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
-function createLocked(problem: string, cause?: unknown): LockedError {
-  return new LockedError({
-    code: 'WAREHOUSE_LOCKED',
-    problem,
-    kept: 'What was read is on its tape; nothing else was changed.',
-    next: 'Wait for that process to end, or stop it, then run again.',
-    cause,
-  })
+function createLocked(problem: string, cause?: unknown): LoantapeError {
+  return newError('WAREHOUSE_LOCKED', problem, {cause})
 }

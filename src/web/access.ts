@@ -1,7 +1,7 @@
 import {hash, timingSafeEqual} from 'node:crypto'
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import type {Config} from '../config.ts'
-import {ConfigError} from '../errors.ts'
+import {newError} from '../errors.ts'
 
 const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 
@@ -15,12 +15,10 @@ const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
  */
 export function requireSafeAddress({webHost, webToken}: Config): void {
   if (LOOPBACK.has(webHost) || webToken !== undefined) return
-  throw new ConfigError({
-    code: 'WEB_TOKEN_MISSING',
-    problem: `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
-    kept: 'Nothing was started.',
-    next: 'Set a token, or listen on 127.0.0.1, or run `loantape serve --no-web`.',
-  })
+  throw newError(
+    'WEB_TOKEN_MISSING',
+    `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
+  )
 }
 
 const HEADERS = {

@@ -2,7 +2,7 @@ import type {AddressInfo} from 'node:net'
 import {fastify} from 'fastify'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {codeOf, messageOf, UnexpectedError} from '../errors.ts'
+import {codeOf, messageOf, newError} from '../errors.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import type {World} from '../types.ts'
@@ -71,7 +71,11 @@ export async function startWeb(
   addWebhooks(server, config, tools.ledger, world)
 
   await server.listen({host: config.webHost, port: config.webPort}).catch((error: unknown) => {
-    throw describeAddress(config, error)
+    throw newError(
+      'WEB_ADDRESS',
+      `The web side cannot listen on '${config.webHost}:${config.webPort}' (${codeOf(error)}): expected an address of this machine and a free port.`,
+      {cause: error},
+    )
   })
   const {port} = server.server.address() as AddressInfo
   const host = config.webHost.includes(':') ? `[${config.webHost}]` : config.webHost
@@ -81,17 +85,6 @@ export async function startWeb(
       await server.close()
     },
   }
-}
-
-/** Not a matter of settings alone: what has the port may be about to end. */
-function describeAddress({webHost, webPort}: Config, cause: unknown): UnexpectedError {
-  return new UnexpectedError({
-    code: 'WEB_ADDRESS',
-    problem: `The web side cannot listen on '${webHost}:${webPort}' (${codeOf(cause)}): expected an address of this machine and a free port.`,
-    kept: 'No job was started.',
-    next: 'End what has the port, or correct LOANTAPE_WEB_HOST or LOANTAPE_WEB_PORT, or run `loantape serve --no-web`.',
-    cause,
-  })
 }
 
 const READY_MS = 5_000

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
-import {renderConfigurationPage, renderEnvExample} from '../../scripts/config-docs.ts'
+import {renderConfigurationPage, renderEnvExample, renderErrorsPage} from '../../scripts/config-docs.ts'
 import {renderServicePage} from '../../scripts/service-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
@@ -23,6 +23,7 @@ const readPage = (page: string) => readFileSync(join(ROOT, page), 'utf8')
 
 test('the configuration page and .env.example are what the settings say: npm run docs', () => {
   expect(readPage('docs/configuration.md')).toBe(renderConfigurationPage())
+  expect(readPage('docs/errors.md')).toBe(renderErrorsPage())
   expect(readPage('.env.example')).toBe(renderEnvExample())
 })
 
