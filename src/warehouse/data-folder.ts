@@ -83,7 +83,7 @@ export function requireWritable(folder: DataFolder): void {
  * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
  */
 export function createDataFolder(folder: DataFolder): void {
-  requireWritableFolder('DATA_DIR_NOT_WRITABLE', folder.root)
+  requireWritableFolder('DATA_DIR_NOT_WRITABLE', `Data folder '${folder.root}'`, folder.root)
 }
 
 /**
@@ -94,15 +94,15 @@ export function createDataFolder(folder: DataFolder): void {
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
-    requireWritableFolder('EXPORTS_NOT_WRITABLE', path)
+    requireWritableFolder('EXPORTS_NOT_WRITABLE', `Folder '${path}'`, path)
 }
 
-function requireWritableFolder(code: ErrorCode, path: string): void {
+function requireWritableFolder(code: ErrorCode, name: string, path: string): void {
   try {
     createFolder(path)
     accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (cause) {
-    throw newError(code, `Folder '${path}' cannot be written (${codeOf(cause)}).`, {cause})
+    throw newError(code, `${name} cannot be written (${codeOf(cause)}).`, {cause})
   }
 }
 
