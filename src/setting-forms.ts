@@ -1,7 +1,7 @@
 import {z} from 'zod'
 
 /** A decimal number within bounds, as text. */
-export const number = (low: number, high: number): z.ZodType<number> =>
+export const number = (low: number, high: number) =>
   z
     .string()
     .regex(/^\d+(\.\d+)?$/, `expected a number from ${low} to ${high}`)
@@ -9,7 +9,7 @@ export const number = (low: number, high: number): z.ZodType<number> =>
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
 
 /** A whole number within bounds, as text. */
-export const integer = (low: number, high: number): z.ZodType<number> =>
+export const integer = (low: number, high: number) =>
   z
     .string()
     .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
@@ -17,7 +17,7 @@ export const integer = (low: number, high: number): z.ZodType<number> =>
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
 
 /** A text without spaces that nobody should see. */
-export const secret = (least: number): z.ZodType<string | undefined, string | undefined> =>
+export const secret = (least: number) =>
   z
     .string()
     .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
@@ -25,7 +25,7 @@ export const secret = (least: number): z.ZodType<string | undefined, string | un
     .optional()
 
 /** A secret of signed webhooks. */
-export const webhookSecret = (): z.ZodType<string | undefined, string | undefined> =>
+export const webhookSecret = () =>
   z
     .string()
     .regex(

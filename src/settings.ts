@@ -3,66 +3,11 @@ import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
 import {integer, number, secret, webhookSecret} from './setting-forms.ts'
 
-/** The effective settings, each read from `LOANTAPE_<NAME_IN_CAPITALS>`. */
-export interface Settings {
-  baseUrl?: string | undefined
-  apiKey?: string | undefined
-  dataDir: string
-  ratePerSecond: number
-  rateBurst: number
-  pageSize: number
-  detail: 'auto' | 'on' | 'off'
-  detailPath: string
-  detailConcurrency: number
-  detailBudgetMinutes: number
-  streams: string
-  hashKey?: string | undefined
-  stage?: string | undefined
-  stageParam: string
-  cursorTtlMinutes: number
-  maxWaitMinutes: number
-  requestTimeoutSeconds: number
-  maxAnswerMb: number
-  retries: number
-  shrinkLimitPct: number
-  changeLimitPct: number
-  growthLimitPct: number
-  timeZone: string
-  dayCutoff: string
-  releasesKept: number
-  pastReleasesKept: number
-  modelTimeoutSeconds: number
-  memoryMb?: number | undefined
-  sqlDir?: string | undefined
-  jobsDir?: string | undefined
-  webHost: string
-  webPort: number
-  webToken?: string | undefined
-  webhookSecret?: string | undefined
-  webhookSecretPrevious?: string | undefined
-  alarmWebhookUrl?: string | undefined
-  alarmEmailTo?: string | undefined
-  alarmEmailFrom: string
-  smtpUrl?: string | undefined
-  alarmMaxAgeHours: number
-  alarmQuarantine: number
-  deadManUrl?: string | undefined
-  accountingFile?: string | undefined
-  postgresUrl?: string | undefined
-  postgresReader?: string | undefined
-  targetsFile?: string | undefined
-  targetSecret?: string | undefined
-  ratesFile?: string | undefined
-  batchesKept: number
-  quarantineDays: number
-  tapeKeyFile?: string | undefined
-  tapeDays: number
-  logLevel?: 'debug' | 'info' | 'warn' | 'error' | 'silent' | undefined
-  now?: string | undefined
-}
-
-/** Every setting: its form, its default, and what the generated documents say of it, in their order. */
-export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
+/**
+ * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: its form, its default, and what the generated documents say of it, in
+ * their order.
+ */
+export const SETTINGS = {
   baseUrl: z
     .url({protocol: /^https?$/, error: 'expected an http or https URL'})
     .optional()
@@ -312,3 +257,6 @@ export const SETTINGS: {[Key in keyof Settings]-?: z.ZodType<Settings[Key]>} = {
       example: '2026-01-31T23:00:00Z',
     }),
 }
+
+/** The effective settings. */
+export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
