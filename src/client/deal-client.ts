@@ -1,6 +1,5 @@
 import type {Borrower, NewBorrower} from '../contract/borrower.ts'
-import type {Deal, ListedDeal} from '../contract/deal.ts'
-import type {DealChanges, DealStatus, NewDeal} from '../contract/deal-record.ts'
+import type {Deal, DealChanges, DealStatus, ListedDeal, NewDeal} from '../contract/deal-record.ts'
 import type {DealDocument, DocumentGeneration, NewDocumentGeneration} from '../contract/document.ts'
 import type {NewRate, Rate} from '../contract/rate.ts'
 import type {PortfolioReport} from '../contract/report.ts'

@@ -1,6 +1,5 @@
 export type {Borrower, NewBorrower} from '../contract/borrower.ts'
-export type {Deal, ListedDeal} from '../contract/deal.ts'
-export type {DealChanges, DealStatus, NewDeal} from '../contract/deal-record.ts'
+export type {Deal, DealChanges, DealStatus, ListedDeal, NewDeal} from '../contract/deal-record.ts'
 export type {DealDocument, DocumentGeneration} from '../contract/document.ts'
 export type {NewRate, Rate} from '../contract/rate.ts'
 export type {NewTask, Task} from '../contract/task.ts'

@@ -2,31 +2,13 @@ import {z} from 'zod'
 import {instantField, textField} from './fields.ts'
 
 /** A body of `POST /deals/{id}/borrowers`. */
-export interface NewBorrower {
-  first_name: string
-  last_name: string
-  email: string
-  /** The last four digits of a national identification number. */
-  ssn_last_four?: string | undefined
-}
-
-/** A borrower as the service returns it: whether digits were sent, never the digits. */
-export interface Borrower {
-  id: string
-  deal_id: string
-  first_name: string
-  last_name: string
-  email: string
-  has_ssn_last_four: boolean
-  created_at: string
-}
-
-/** The schema of {@link NewBorrower}. */
-export const newBorrowerSchema: z.ZodType<NewBorrower> = z
+export type NewBorrower = z.output<typeof newBorrowerSchema>
+export const newBorrowerSchema = z
   .strictObject({
     first_name: textField(100),
     last_name: textField(100),
     email: z.email().max(254),
+    /** The last four digits of a national identification number. */
     ssn_last_four: z
       .string()
       .regex(/^[0-9]{4}$/, 'expected four digits')
@@ -35,8 +17,9 @@ export const newBorrowerSchema: z.ZodType<NewBorrower> = z
   })
   .meta({id: 'NewBorrower'})
 
-/** The schema of {@link Borrower}. */
-export const borrowerSchema: z.ZodType<Borrower> = z
+/** A borrower as the service returns it: whether digits were sent, never the digits. */
+export type Borrower = z.output<typeof borrowerSchema>
+export const borrowerSchema = z
   .object({
     id: z.string(),
     deal_id: z.string(),

@@ -1,7 +1,7 @@
 import {z} from 'zod'
-import {DEAL_STATUSES, type Deal, type ListedDeal} from './deal.ts'
+import {DEAL_STATUSES} from './deal.ts'
 import {instantField, moneyField, textField} from './fields.ts'
-import {type PageQuery, pageFields} from './page.ts'
+import {pageFields} from './page.ts'
 
 /** A status of {@link DEAL_STATUSES}. */
 export type DealStatus = (typeof DEAL_STATUSES)[number]
@@ -15,24 +15,6 @@ export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
   paid_off: [],
 }
 
-/** A body of `POST /deals`. */
-export interface NewDeal {
-  property_address: string
-  loan_amount: number
-  property_value?: number | null | undefined
-  loan_program?: string | null | undefined
-}
-
-/** A body of `PATCH /deals/{id}`: null clears the property value or the program. */
-export type DealChanges = {[Field in keyof NewDeal]?: NewDeal[Field] | undefined} & {
-  status?: DealStatus | undefined
-}
-
-/** The query of `GET /deals`. */
-export interface DealQuery extends PageQuery {
-  status?: DealStatus | undefined
-}
-
 const statusField = z.enum(DEAL_STATUSES)
 
 const newDealFields = {
@@ -44,11 +26,13 @@ const newDealFields = {
     .meta({examples: ['bridge_30yr']}),
 }
 
-/** The schema of {@link NewDeal}. */
-export const newDealSchema: z.ZodType<NewDeal> = z.strictObject(newDealFields).meta({id: 'NewDeal'})
+/** A body of `POST /deals`. */
+export type NewDeal = z.output<typeof newDealSchema>
+export const newDealSchema = z.strictObject(newDealFields).meta({id: 'NewDeal'})
 
-/** The schema of {@link DealChanges}. */
-export const dealChangesSchema: z.ZodType<DealChanges> = z
+/** A body of `PATCH /deals/{id}`: null clears the property value or the program. */
+export type DealChanges = z.output<typeof dealChangesSchema>
+export const dealChangesSchema = z
   .strictObject({
     ...newDealFields,
     property_address: newDealFields.property_address.optional(),
@@ -58,8 +42,9 @@ export const dealChangesSchema: z.ZodType<DealChanges> = z
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'DealChanges', minProperties: 1})
 
-/** The schema of {@link DealQuery}. */
-export const dealQuerySchema: z.ZodType<DealQuery> = z.strictObject({
+/** The query of `GET /deals`. */
+export type DealQuery = z.output<typeof dealQuerySchema>
+export const dealQuerySchema = z.strictObject({
   ...pageFields,
   status: statusField.optional(),
 })
@@ -72,10 +57,12 @@ const listedFields = {
   created_at: instantField,
 }
 
-/** The schema of a row of `GET /deals`. */
-export const listedDealSchema: z.ZodType<ListedDeal> = z.object(listedFields).meta({id: 'ListedDeal'})
+/** A row of `GET /deals`: these five fields and no others. */
+export type ListedDeal = z.output<typeof listedDealSchema>
+export const listedDealSchema = z.object(listedFields).meta({id: 'ListedDeal'})
 
-/** The schema of one whole deal. */
-export const dealRecordSchema: z.ZodType<Deal> = z
+/** One deal as `POST /deals` and `GET /deals/{id}` return it. */
+export type Deal = z.output<typeof dealRecordSchema>
+export const dealRecordSchema = z
   .object({...listedFields, property_value: z.number().nullable(), loan_program: z.string().nullable()})
   .meta({id: 'Deal'})

@@ -7,22 +7,6 @@ import type {Stream} from './stream.ts'
 /** The statuses the specification names, and the one that a funded deal of the local service ends in; a source may know more. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
 
-/** A row of `GET /deals`: these five fields and no others. */
-export interface ListedDeal {
-  id: string
-  property_address: string
-  loan_amount: number
-  status: string
-  /** ISO 8601 UTC. */
-  created_at: string
-}
-
-/** One deal as `POST /deals` and `GET /deals/{id}` return it. */
-export interface Deal extends ListedDeal {
-  property_value: number | null
-  loan_program: string | null
-}
-
 /** Money on the wire as exact cents. */
 const cents = z.unknown().transform((value, context): bigint => {
   const parsed = parseCents(value)

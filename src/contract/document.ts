@@ -12,49 +12,15 @@ export interface ReceivedFile {
   mediaType: string
 }
 
-/** The parts of `POST /deals/{id}/documents`. */
-export interface NewDocument {
-  file: ReceivedFile
-  category: string
-  name: string
-}
-
-/** A document of a deal. */
-export interface DealDocument {
-  id: string
-  deal_id: string
-  category: string
-  name: string
-  file_name: string | null
-  media_type: string
-  bytes: number
-  sha256: string
-  created_at: string
-}
-
 /** What documents can be made from. */
 export const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
-
-/** A body of `POST /deals/{id}/document-generations`. */
-export interface NewDocumentGeneration {
-  template: (typeof TEMPLATES)[number]
-}
-
-/** A document being made; `document_id` is set when it is `completed`. */
-export interface DocumentGeneration extends NewDocumentGeneration {
-  id: string
-  deal_id: string
-  status: 'queued' | 'completed' | 'failed'
-  document_id: string | null
-  created_at: string
-  finished_at: string | null
-}
 
 const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value
 
-/** The schema of {@link NewDocument}, after its file has been received. */
-export const newDocumentSchema: z.ZodType<NewDocument> = z
+/** The parts of `POST /deals/{id}/documents`, after the file has been received. */
+export type NewDocument = z.output<typeof newDocumentSchema>
+export const newDocumentSchema = z
   .strictObject({
     file: z
       .custom<ReceivedFile>(isReceivedFile, 'expected a file')
@@ -64,8 +30,9 @@ export const newDocumentSchema: z.ZodType<NewDocument> = z
   })
   .meta({id: 'NewDocument'})
 
-/** The schema of {@link DealDocument}. */
-export const documentSchema: z.ZodType<DealDocument> = z
+/** A document of a deal. */
+export type DealDocument = z.output<typeof documentSchema>
+export const documentSchema = z
   .object({
     id: z.string(),
     deal_id: z.string(),
@@ -79,13 +46,15 @@ export const documentSchema: z.ZodType<DealDocument> = z
   })
   .meta({id: 'Document'})
 
-/** The schema of {@link NewDocumentGeneration}. */
-export const newDocumentGenerationSchema: z.ZodType<NewDocumentGeneration> = z
+/** A body of `POST /deals/{id}/document-generations`. */
+export type NewDocumentGeneration = z.output<typeof newDocumentGenerationSchema>
+export const newDocumentGenerationSchema = z
   .strictObject({template: z.enum(TEMPLATES)})
   .meta({id: 'NewDocumentGeneration'})
 
-/** The schema of {@link DocumentGeneration}. */
-export const documentGenerationSchema: z.ZodType<DocumentGeneration> = z
+/** A document being made; `document_id` is set when it is `completed`. */
+export type DocumentGeneration = z.output<typeof documentGenerationSchema>
+export const documentGenerationSchema = z
   .object({
     id: z.string(),
     deal_id: z.string(),

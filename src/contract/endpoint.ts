@@ -25,7 +25,7 @@ export interface Endpoint<Op extends Operation = Operation> {
 }
 
 /** The body of an endpoint that takes none: nothing, or an empty object. */
-export const noBodySchema: z.ZodType<undefined> = z
+export const noBodySchema = z
   .strictObject({})
   .optional()
   .transform(() => undefined)

@@ -7,7 +7,7 @@ const LONGEST_SOURCE_TEXT = 8192
 /**
  * A text of the source: longer ones, and NUL, are what PostgreSQL, workbooks and the formats of accounting programs do not take.
  */
-export const sourceText: z.ZodType<string> = z
+export const sourceText = z
   .string()
   .refine((text) => !text.includes('\0'), 'expected text without NUL')
   .refine(
@@ -16,7 +16,7 @@ export const sourceText: z.ZodType<string> = z
   )
 
 /** An id of the source. Half of a surrogate pair is stored as U+FFFD: ids that differ in it alone would be one. */
-export const idField: z.ZodType<string> = sourceText
+export const idField = sourceText
   .refine((id) => id !== '', 'expected an id')
   .refine((id) => id.isWellFormed(), 'expected well-formed Unicode')
 
@@ -29,7 +29,7 @@ const VISIBLE_TEXT = new RegExp(`^[${SPACES}]*[^${CONTROLS}${SPACES}][^${CONTROL
  * One line or several of text for people, not blank, trimmed: no control characters, no half of a surrogate pair.
  * `max` counts characters of Unicode, as JSON Schema does.
  */
-export function textField(max: number): z.ZodType<string> {
+export function textField(max: number) {
   return z
     .string()
     .regex(VISIBLE_TEXT, 'expected text that is not blank, without control characters')
@@ -40,12 +40,12 @@ export function textField(max: number): z.ZodType<string> {
 }
 
 /** A word of a vocabulary the service does not close: `appraisal`, `rate_provider_1`. */
-export const wordField: z.ZodType<string> = z
+export const wordField = z
   .string()
   .regex(/^[a-z][a-z0-9_]{0,63}$/, 'expected lower-case letters, digits and underscores')
 
 /** Dollars as a JSON number with exact cents. */
-export const moneyField: z.ZodType<number> = z
+export const moneyField = z
   .number()
   .superRefine((value, context) => {
     const parsed = parseCents(value)
@@ -54,13 +54,13 @@ export const moneyField: z.ZodType<number> = z
   .meta({description: 'Dollars with at most 2 decimals.', minimum: 0, maximum: 7e13})
 
 /** An instant as the service writes it: ISO 8601, UTC, milliseconds. */
-export const instantField: z.ZodType<string> = z
+export const instantField = z
   .string()
   .regex(/^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{3}Z$/)
   .meta({format: 'date-time'})
 
 /** A calendar date, `YYYY-MM-DD`. */
-export const dateField: z.ZodType<string> = z
+export const dateField = z
   .string()
   .refine(isCalendarDate, 'expected a calendar date, YYYY-MM-DD')
   .meta({format: 'date'})

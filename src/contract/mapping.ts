@@ -1,29 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
 
-/** A ledger account: what it is called, in each of the two ways accounting systems look one up. */
-export interface Account {
-  code: string
-  name: string
-}
-
-/** Which accounts and dimensions journals are booked to: `accounting.json`. */
-export interface AccountMapping {
-  receivable: Record<string, Account>
-  clearing: Account
-  ended?: Account | undefined
-  opening?: Account | undefined
-  journal: string
-  currency: string
-  tax_rate: string
-  entity: string
-  subsidiary: string
-  department: string
-  location: string
-  class: string
-  tracking: {name: string; option: string}[]
-}
-
 /** Before every month there is. */
 export const FIRST_PERIOD = '0000-00'
 
@@ -41,17 +18,18 @@ const ANY_PROGRAM = '*'
 
 const CONTROLS = /\p{Cc}|\p{Cf}|\p{Zl}|\p{Zp}/u
 
-const text = (longest: number): z.ZodType<string> =>
+const text = (longest: number) =>
   z
     .string()
     .max(longest, `expected at most ${longest} characters`)
     .refine((value) => value === value.trim(), 'expected no spaces around')
     .refine((value) => !CONTROLS.test(value), 'expected no line ends or other control characters')
 
-const given = (longest: number): z.ZodType<string> =>
-  text(longest).refine((value) => value !== '', 'expected a value')
+const given = (longest: number) => text(longest).refine((value) => value !== '', 'expected a value')
 
-const account: z.ZodType<Account> = z.strictObject({
+/** A ledger account: what it is called, in each of the two ways accounting systems look one up. */
+export type Account = z.output<typeof account>
+const account = z.strictObject({
   code: given(60).meta({
     description:
       'Account number. Xero and Intacct look accounts up by it; it is what makes two accounts the same.',
@@ -62,6 +40,8 @@ const account: z.ZodType<Account> = z.strictObject({
   }),
 })
 
+/** Which accounts and dimensions journals are booked to: `accounting.json`. */
+export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
   receivable: z.record(given(200), account).meta({
     description:

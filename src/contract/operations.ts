@@ -1,7 +1,7 @@
 import type {Readable} from 'node:stream'
 import type {Borrower, NewBorrower} from './borrower.ts'
-import type {Deal, ListedDeal} from './deal.ts'
-import type {DealChanges, DealQuery, NewDeal} from './deal-record.ts'
+
+import type {Deal, DealChanges, DealQuery, ListedDeal, NewDeal} from './deal-record.ts'
 import type {DealDocument, DocumentGeneration, NewDocument, NewDocumentGeneration} from './document.ts'
 import type {ListBody, PageQuery} from './page.ts'
 import type {NewRate, Rate, RateQuery} from './rate.ts'

@@ -3,14 +3,8 @@ import {z} from 'zod'
 /** Records one list request may ask for. */
 const PAGE_LIMIT = {min: 1, max: 100, default: 25}
 
-/** The paging parameters of every list. */
-export interface PageQuery {
-  limit: number
-  cursor?: string | undefined
-}
-
-/** The parameters of {@link PageQuery} as schemas, for the query of a list with filters of its own. */
-export const pageFields: {limit: z.ZodType<number>; cursor: z.ZodType<string | undefined>} = {
+/** The paging parameters of every list, for the query of one with filters of its own. */
+export const pageFields = {
   limit: z
     .string()
     .regex(/^\d{1,4}$/, 'expected a whole number')
@@ -22,10 +16,11 @@ export const pageFields: {limit: z.ZodType<number>; cursor: z.ZodType<string | u
 }
 
 /** The query of a list without filters; an unknown parameter is refused, for an ignored filter lists the wrong records. */
-export const pageQuerySchema: z.ZodType<PageQuery> = z.strictObject(pageFields)
+export type PageQuery = z.output<typeof pageQuerySchema>
+export const pageQuerySchema = z.strictObject(pageFields)
 
 /** The query of an endpoint that takes none. */
-export const noQuerySchema: z.ZodType<object> = z.strictObject({})
+export const noQuerySchema = z.strictObject({})
 
 /**
  * A list response. The specification does not say where `has_more` and `next_cursor` stand; this is where the

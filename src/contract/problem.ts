@@ -1,23 +1,14 @@
 import {z} from 'zod'
 
 /** An error body by RFC 9457, `application/problem+json`. */
-export interface Problem {
-  type: string
-  title: string
-  status: number
-  detail?: string | undefined
-  /** Stable, for programs: `invalid_cursor`. */
-  code: string
-  errors?: {path: string; message: string}[] | undefined
-}
-
-/** The schema of {@link Problem}. */
-export const problemSchema: z.ZodType<Problem> = z
+export type Problem = z.output<typeof problemSchema>
+export const problemSchema = z
   .object({
     type: z.string(),
     title: z.string(),
     status: z.number().int(),
     detail: z.string().optional(),
+    /** `invalid_cursor` */
     code: z.string().meta({description: 'Stable, for programs.'}),
     errors: z.array(z.object({path: z.string(), message: z.string()})).optional(),
   })

@@ -1,27 +1,11 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
 
-/** Where the rates of one provider are read, and which of its columns say what. */
-export interface RateFeed {
-  name: string
-  url?: string | undefined
-  file?: string | undefined
-  key_file?: string | undefined
-  format: 'csv' | 'json'
-  rows: string
-  delimiter: string
-  date: string
-  date_format: 'iso' | 'us'
-  rate?: string[] | undefined
-  rate_name?: string | undefined
-  value: string
-  missing: string[]
-}
-
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
-/** The schema of {@link RateFeed}. */
-export const rateFeedSchema: z.ZodType<RateFeed> = z
+/** Where the rates of one provider are read, and which of its columns say what. */
+export type RateFeed = z.output<typeof rateFeedSchema>
+export const rateFeedSchema = z
   .strictObject({
     name: z
       .string()

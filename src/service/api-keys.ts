@@ -16,17 +16,6 @@ export interface Caller {
   scopes: readonly Scope[]
 }
 
-/** A key as it may be shown. */
-export interface ApiKey {
-  id: string
-  name: string
-  /** `sk_live_` or `sk_test_` and the key's id: what comes before the secret. */
-  prefix: string
-  scopes: Scope[]
-  created_at: string
-  revoked_at: string | null
-}
-
 const KEY_FORM = /^sk_(?:live|test)_[A-Za-z0-9_-]+$/
 /** Prefix, id, secret. */
 const STORED_FORM = /^(sk_(?:live|test)_([0-9a-f]{12}))([0-9a-f]{48})$/
@@ -36,9 +25,12 @@ const scopesOfText = z
   .transform((text) => text.split(','))
   .pipe(z.array(z.enum(SCOPES)))
 
-const keyRow: z.ZodType<ApiKey> = z.object({
+/** A key as it may be shown. */
+export type ApiKey = z.output<typeof keyRow>
+const keyRow = z.object({
   id: z.string(),
   name: z.string(),
+  /** `sk_live_` or `sk_test_` and the key's id: what comes before the secret. */
   prefix: z.string(),
   scopes: scopesOfText,
   created_at: rowInstant,

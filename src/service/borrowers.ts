@@ -1,16 +1,11 @@
 import {z} from 'zod'
-import type {Borrower} from '../contract/borrower.ts'
+import {type Borrower, borrowerSchema} from '../contract/borrower.ts'
 import {createId, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {readTablePage} from './table-page.ts'
 
-const row: z.ZodType<Borrower> = z.object({
-  id: z.string(),
-  deal_id: z.string(),
-  first_name: z.string(),
-  last_name: z.string(),
-  email: z.string(),
+const row = borrowerSchema.extend({
   has_ssn_last_four: z.bigint().transform((flag) => flag === 1n),
   created_at: rowInstant,
 })

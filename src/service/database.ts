@@ -28,10 +28,10 @@ export function createId(prefix: string): string {
 }
 
 /** A column of ms since the epoch as ISO 8601. */
-export const rowInstant: z.ZodType<string> = z.bigint().transform((ms) => new Date(Number(ms)).toISOString())
+export const rowInstant = z.bigint().transform((ms) => new Date(Number(ms)).toISOString())
 
 /** A column of a whole number. */
-export const rowCount: z.ZodType<number> = z.bigint().transform(Number)
+export const rowCount = z.bigint().transform(Number)
 
 function openFile(path: string): DatabaseSync {
   try {

@@ -1,5 +1,4 @@
-import type {Deal, ListedDeal} from '../contract/deal.ts'
-import {DEAL_TRANSITIONS, type DealChanges} from '../contract/deal-record.ts'
+import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal-record.ts'
 import {newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 import {readListPage} from './cursor.ts'

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {type DocumentGeneration, TEMPLATES} from '../contract/document.ts'
+import {type DocumentGeneration, documentGenerationSchema} from '../contract/document.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import {attachDocument} from './documents.ts'
@@ -13,12 +13,7 @@ type GenerationHandlers = Pick<
   'requestDocumentGeneration' | 'listDocumentGenerations' | 'getDocumentGeneration'
 >
 
-const row: z.ZodType<DocumentGeneration> = z.object({
-  id: z.string(),
-  deal_id: z.string(),
-  template: z.enum(TEMPLATES),
-  status: z.enum(['queued', 'completed', 'failed']),
-  document_id: z.string().nullable(),
+const row = documentGenerationSchema.extend({
   created_at: rowInstant,
   finished_at: rowInstant.nullable(),
 })

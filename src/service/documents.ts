@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {DealDocument, ReceivedFile} from '../contract/document.ts'
+import {type DealDocument, documentSchema, type ReceivedFile} from '../contract/document.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
@@ -11,15 +11,8 @@ type DocumentHandlers = Pick<
   'uploadDocument' | 'listDocuments' | 'getDocument' | 'downloadDocument'
 >
 
-const row: z.ZodType<DealDocument> = z.object({
-  id: z.string(),
-  deal_id: z.string(),
-  category: z.string(),
-  name: z.string(),
-  file_name: z.string().nullable(),
-  media_type: z.string(),
+const row = documentSchema.extend({
   bytes: rowCount,
-  sha256: z.string(),
   created_at: rowInstant,
 })
 

@@ -5,7 +5,7 @@ import {readListPage} from './cursor.ts'
 import {createId, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 
-const row: z.ZodType<Rate> = z
+const row = z
   .object({
     id: z.string(),
     provider: z.string(),

@@ -1,17 +1,11 @@
-import {z} from 'zod'
-import type {Task} from '../contract/task.ts'
+import {type Task, taskSchema} from '../contract/task.ts'
 import {createId, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse} from './problem-reply.ts'
 import {readTablePage} from './table-page.ts'
 
-const row: z.ZodType<Task> = z.object({
-  id: z.string(),
-  deal_id: z.string(),
-  title: z.string(),
-  due_on: z.string().nullable(),
-  status: z.enum(['open', 'completed']),
+const row = taskSchema.extend({
   created_at: rowInstant,
   completed_at: rowInstant.nullable(),
 })

@@ -1,6 +1,11 @@
 import {randomBytes} from 'node:crypto'
 import {z} from 'zod'
-import {EVENT_TYPES, type WebhookDelivery, type WebhookEndpoint} from '../contract/webhook.ts'
+import {
+  EVENT_TYPES,
+  type WebhookEndpoint,
+  webhookDeliverySchema,
+  webhookEndpointSchema,
+} from '../contract/webhook.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse} from './problem-reply.ts'
@@ -22,24 +27,14 @@ const eventsOfJson = z
   .transform((text): unknown => JSON.parse(text))
   .pipe(z.array(z.enum(EVENT_TYPES)))
 
-const row: z.ZodType<WebhookEndpoint> = z.object({
-  id: z.string(),
-  url: z.string(),
+const row = webhookEndpointSchema.extend({
   events: eventsOfJson,
-  description: z.string().nullable(),
-  status: z.enum(['enabled', 'disabled']),
-  disabled_reason: z.string().nullable(),
   created_at: rowInstant,
 })
 
-const deliveryRow: z.ZodType<WebhookDelivery> = z.object({
-  id: z.string(),
-  event_id: z.string(),
-  event_type: z.enum(EVENT_TYPES),
-  status: z.enum(['pending', 'delivered', 'failed']),
+const deliveryRow = webhookDeliverySchema.extend({
   attempts: rowCount,
   last_status: rowCount.nullable(),
-  last_error: z.string().nullable(),
   next_attempt_at: rowInstant.nullable(),
   created_at: rowInstant,
 })

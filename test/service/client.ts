@@ -1,5 +1,5 @@
 import {createFrozenClock} from '../../src/clock.ts'
-import type {Deal, ListedDeal} from '../../src/contract/deal.ts'
+import type {Deal, ListedDeal} from '../../src/contract/deal-record.ts'
 import type {ListBody} from '../../src/contract/page.ts'
 import type {Problem} from '../../src/contract/problem.ts'
 import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
