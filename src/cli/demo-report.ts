@@ -27,20 +27,8 @@ export interface DemoResult {
 
 const count = z.coerce.number()
 
-interface Summary {
-  deals: number
-  amount: string
-  open_deals: number
-  open_amount: string
-  open_wa_ltv: number | null
-  funded_deals: number
-  funded_amount: string
-  funded_wa_ltv: number | null
-  ended_deals: number
-  ended_amount: string
-}
-
-const summaryRow: z.ZodType<Summary> = z.object({
+type Summary = z.output<typeof summaryRow>
+const summaryRow = z.object({
   deals: count,
   amount: z.string(),
   open_deals: count,
@@ -53,18 +41,8 @@ const summaryRow: z.ZodType<Summary> = z.object({
   ended_amount: z.string(),
 })
 
-interface Share {
-  bucket: string
-  deals: number
-  amount: string
-  share_pct: number
-  open_deals: number
-  open_amount: string
-  funded_amount: string
-  funded_share_pct: number | null
-}
-
-const shareRow: z.ZodType<Share> = z.object({
+type Share = z.output<typeof shareRow>
+const shareRow = z.object({
   bucket: z.string(),
   deals: count,
   amount: z.string(),

@@ -13,7 +13,7 @@ export interface ReceivedFile {
 }
 
 /** What documents can be made from. */
-export const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
+const TEMPLATES = ['term_sheet', 'closing_checklist'] as const
 
 const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value

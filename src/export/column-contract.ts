@@ -6,9 +6,8 @@ import {WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** The columns of each table as importers know them: `name TYPE`, in order. */
-export type ColumnContract = Record<string, string[]>
-
-const contractSchema: z.ZodType<ColumnContract> = z.record(z.string(), z.array(z.string()))
+export type ColumnContract = z.output<typeof contractSchema>
+const contractSchema = z.record(z.string(), z.array(z.string()))
 
 /** Beside the profile's folder: what lies in that is a batch. */
 function contractAt(dir: string): string {

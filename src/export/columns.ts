@@ -3,12 +3,8 @@ import {type Database, quoteName} from '../warehouse/database.ts'
 import type {ControlTotals} from './profile.ts'
 
 /** A column of a published table; `type` as DuckDB names it. */
-export interface ExportColumn {
-  name: string
-  type: string
-}
-
-const columnRow: z.ZodType<ExportColumn> = z.object({name: z.string(), type: z.string()})
+export type ExportColumn = z.output<typeof columnRow>
+const columnRow = z.object({name: z.string(), type: z.string()})
 
 /** The columns of a table of the database attached as `release`, in order. */
 export function readColumns(db: Database, table: string): Promise<ExportColumn[]> {

@@ -14,25 +14,18 @@ export interface Condition {
 }
 
 /** An alarm that is raised. */
-export interface Alarm {
-  name: string
-  state: string
+export type Alarm = z.output<typeof alarmRow>
+const alarmRow = z.object({
+  name: z.string(),
+  state: z.string(),
   /** ISO 8601, real clock. */
-  since: string
-}
+  since: z.string(),
+})
+const messageSchema = z.object({title: z.string(), words: z.string()})
 
 /** A message about a change of state, on its way to one channel. */
-export interface Notice {
-  notice_id: number
-  channel: string
-  title: string
-  words: string
-  attempts: number
-}
-
-const alarmRow: z.ZodType<Alarm> = z.object({name: z.string(), state: z.string(), since: z.string()})
-const messageSchema = z.object({title: z.string(), words: z.string()})
-const noticeRow: z.ZodType<Notice> = z
+export type Notice = z.output<typeof noticeRow>
+const noticeRow = z
   .object({notice_id: z.number(), channel: z.string(), message: z.string(), attempts: z.number()})
   .transform(({message, ...row}) => ({...row, ...messageSchema.parse(JSON.parse(message))}))
 

@@ -1,15 +1,6 @@
 import {z} from 'zod'
 import type {Ledger} from './ledger.ts'
 
-/** A check that found rows, with the ids of the first of them. */
-export interface CheckFailure {
-  name: string
-  severity: 'error' | 'warn'
-  /** Rows that are wrong. */
-  failures: number
-  ids: string[]
-}
-
 /** One time the checks of a release were run. */
 export interface Checking {
   release_id: string
@@ -30,9 +21,12 @@ const checkingRow = z.object({
   checks: z.number(),
 })
 
+/** A check that found rows, with the ids of the first of them. */
+export type CheckFailure = z.output<typeof failureRow>
 const failureRow = z.object({
   name: z.string(),
   severity: z.enum(['error', 'warn']),
+  /** Rows that are wrong. */
   failures: z.number(),
   ids: z.string().transform((text) => z.array(z.string()).parse(JSON.parse(text))),
 })

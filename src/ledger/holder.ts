@@ -1,5 +1,6 @@
 import {readFileSync} from 'node:fs'
 import {hostname} from 'node:os'
+import {z} from 'zod'
 import {codeOf} from '../errors.ts'
 import {isProcessAlive} from '../process.ts'
 
@@ -7,14 +8,15 @@ import {isProcessAlive} from '../process.ts'
 const STALE_AFTER_MS = 60_000
 
 /** A process that holds something in the ledger. */
-export interface Holder {
-  pid: number
-  host: string
+export type Holder = z.output<typeof holderRow>
+export const holderRow = z.object({
+  pid: z.number(),
+  host: z.string(),
   /** As the kernel counts it; null where that cannot be known. */
-  process_started: string | null
+  process_started: z.string().nullable(),
   /** ms since the epoch, real clock. */
-  heartbeat_at: number
-}
+  heartbeat_at: z.number(),
+})
 
 /** A process of this machine as a holder; this one by default. */
 export function markHolder(now: number, pid: number = process.pid): Holder {

@@ -220,14 +220,8 @@ export function listIssuedProfiles({db}: Ledger): string[] {
 }
 
 /** An entry that was issued and not taken back. */
-export interface StandingEntry {
-  entry_id: string
-  period: string
-  event: string
-  amount: string
-}
-
-const standingRow: z.ZodType<StandingEntry> = z.object({
+export type StandingEntry = z.output<typeof standingRow>
+const standingRow = z.object({
   entry_id: z.string(),
   period: z.string(),
   event: z.string(),

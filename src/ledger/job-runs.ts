@@ -1,54 +1,31 @@
 import {z} from 'zod'
-import {type Holder, isHolderAlive, markHolder} from './holder.ts'
+import {type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
 import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
-/** `queued` waits for its turn or its next attempt; the last three are final. */
-export type JobRunState = 'queued' | 'running' | 'done' | 'failed' | 'skipped'
-
-/** One due instant of a job and what became of it; `slot` is null for a run somebody asked for. */
-export interface JobRun {
-  job_run_id: number
-  job: string
-  /** ISO 8601, UTC. */
-  slot: string | null
-  state: JobRunState
-  /** Why it was skipped, or waits. */
-  reason: string | null
-  /** Times it was started. */
-  attempt: number
-  /** ms since the epoch, real clock. */
-  not_before: number
-  started_at: string | null
-  ended_at: string | null
-  /** Of the last attempt; null as long as none has ended, and for one that was killed. */
-  exit_code: number | null
-  error_code: string | null
-  error: string | null
-  /** What `run --json` prints, as JSON text. */
-  summary: string | null
-}
-
 const text = z.string().nullable()
-const jobRunRow: z.ZodType<JobRun> = z.object({
+/** One due instant of a job and what became of it; `slot` is null for a run somebody asked for. */
+export type JobRun = z.output<typeof jobRunRow>
+const jobRunRow = z.object({
   job_run_id: z.number(),
   job: z.string(),
+  /** ISO 8601, UTC. */
   slot: text,
+  /** `queued` waits for its turn or its next attempt; the last three are final. */
   state: z.enum(['queued', 'running', 'done', 'failed', 'skipped']),
+  /** Why it was skipped, or waits. */
   reason: text,
+  /** Times it was started. */
   attempt: z.number(),
+  /** ms since the epoch, real clock. */
   not_before: z.number(),
   started_at: text,
   ended_at: text,
+  /** Of the last attempt; null as long as none has ended, and for one that was killed. */
   exit_code: z.number().nullable(),
   error_code: text,
   error: text,
+  /** What `run --json` prints, as JSON text. */
   summary: text,
-})
-const holderRow: z.ZodType<Holder> = z.object({
-  pid: z.number(),
-  host: z.string(),
-  process_started: text,
-  heartbeat_at: z.number(),
 })
 
 const isoOf = (now: number) => new Date(now).toISOString()

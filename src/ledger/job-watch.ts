@@ -1,21 +1,12 @@
 import {z} from 'zod'
 import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
-/** Until when a job's slots have been looked for; instants in ms since the epoch. */
-export interface JobWatch {
-  schedule: string
-  timeZone: string
-  /** When this schedule was first seen: no slot before it counts. */
-  watchedFrom: number
-  seenUntil: number
-  /** Where the last look that went over more than {@link JUMP_MS} began; null before the first. */
-  seenBefore: number | null
-}
-
 /** A clock that goes ahead or back by more than this between two looks has stepped, or its machine slept. */
 export const JUMP_MS = 120_000
 
-const watchRow: z.ZodType<JobWatch> = z
+/** Until when a job's slots have been looked for; instants in ms since the epoch. */
+export type JobWatch = z.output<typeof watchRow>
+const watchRow = z
   .object({
     schedule: z.string(),
     time_zone: z.string(),
@@ -26,8 +17,10 @@ const watchRow: z.ZodType<JobWatch> = z
   .transform((row) => ({
     schedule: row.schedule,
     timeZone: row.time_zone,
+    /** When this schedule was first seen: no slot before it counts. */
     watchedFrom: Date.parse(row.watched_from),
     seenUntil: Date.parse(row.seen_until),
+    /** Where the last look that went over more than {@link JUMP_MS} began; null before the first. */
     seenBefore: row.seen_before === null ? null : Date.parse(row.seen_before),
   }))
 

@@ -1,28 +1,19 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {type Holder, isHolderAlive, markHolder} from './holder.ts'
+import {holderRow, isHolderAlive, markHolder} from './holder.ts'
 import type {Ledger} from './ledger.ts'
 
 const HEARTBEAT_MS = 5_000
 
 /** Who holds the warehouse, or something else that one process at a time may hold. */
-export interface LockHolder extends Holder {
-  run_id: string
-  command: string
-  /** ISO 8601, real clock. */
-  started_at: string
-  progress: string
-}
-
-const lockRow: z.ZodType<LockHolder> = z.object({
+export type LockHolder = z.output<typeof lockRow>
+const lockRow = z.object({
   run_id: z.string(),
   command: z.string(),
-  pid: z.number(),
-  host: z.string(),
-  process_started: z.string().nullable(),
+  ...holderRow.shape,
+  /** ISO 8601, real clock. */
   started_at: z.string(),
-  heartbeat_at: z.number(),
   progress: z.string(),
 })
 

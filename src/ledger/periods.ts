@@ -4,15 +4,6 @@ import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} fr
 import type {JournalLine, ReleaseManifest} from '../types.ts'
 import type {Ledger} from './ledger.ts'
 
-/** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
-export interface PeriodEvent {
-  period: string
-  action: 'close' | 'reopen' | 'remap' | 'true-up'
-  at: string
-  who: string
-  why: string | null
-}
-
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
 export interface RegisteredLoan {
   deal_id: string
@@ -154,7 +145,9 @@ export function recordPeriodEvent({db}: Ledger, event: PeriodEvent): void {
   )
 }
 
-const eventRow: z.ZodType<PeriodEvent> = z.object({
+/** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
+export type PeriodEvent = z.output<typeof eventRow>
+const eventRow = z.object({
   period: z.string(),
   action: z.enum(['close', 'reopen', 'remap', 'true-up']),
   at: z.string(),

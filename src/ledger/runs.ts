@@ -6,21 +6,8 @@ import {type Ledger, openLedger} from './ledger.ts'
 import {acquireLock, type Lock} from './lock.ts'
 
 /** One execution of a command, as the ledger holds it; instants are ISO 8601 of the real clock. */
-export interface Run {
-  run_id: string
-  command: string
-  pid: number
-  started_at: string
-  ended_at: string | null
-  exit_code: number | null
-  outcome: string | null
-  error_code: string | null
-  error: string | null
-  /** What the command printed with `--json`, as JSON text. */
-  summary: string | null
-}
-
-const runRow: z.ZodType<Run> = z.object({
+export type Run = z.output<typeof runRow>
+const runRow = z.object({
   run_id: z.string(),
   command: z.string(),
   pid: z.number(),
@@ -30,6 +17,7 @@ const runRow: z.ZodType<Run> = z.object({
   outcome: z.string().nullable(),
   error_code: z.string().nullable(),
   error: z.string().nullable(),
+  /** What the command printed with `--json`, as JSON text. */
   summary: z.string().nullable(),
 })
 

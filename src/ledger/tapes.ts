@@ -2,36 +2,23 @@ import {z} from 'zod'
 import type {Ledger} from './ledger.ts'
 
 /** A tape, as the ledger holds it; instants are ISO 8601 of the real clock. */
-export interface TapeRow {
-  tape_no: number
-  /** The walk it is of, or the day: `2026-11-22`. */
-  unit: string
-  /** Below the data folder. */
-  path: string
-  /** Of the key it is sealed with. */
-  fingerprint: string
-  begun_at: string
-  /** Null while it is written. */
-  ended_at: string | null
-  /** `settled`, `refused`, `abandoned` or `dry run`. */
-  outcome: string | null
-  /** Chain of its last line. */
-  head: string | null
-  /** Null until its first lines are stored. */
-  bytes: number | null
-  sha256: string | null
-  removed_at: string | null
-}
-
-const tapeRow: z.ZodType<TapeRow> = z.object({
+export type TapeRow = z.output<typeof tapeRow>
+const tapeRow = z.object({
   tape_no: z.number(),
+  /** The walk it is of, or the day: `2026-11-22`. */
   unit: z.string(),
+  /** Below the data folder. */
   path: z.string(),
+  /** Of the key it is sealed with. */
   fingerprint: z.string(),
   begun_at: z.string(),
+  /** Null while it is written. */
   ended_at: z.string().nullable(),
+  /** `settled`, `refused`, `abandoned` or `dry run`. */
   outcome: z.string().nullable(),
+  /** Chain of its last line. */
   head: z.string().nullable(),
+  /** Null until its first lines are stored. */
   bytes: z.number().nullable(),
   sha256: z.string().nullable(),
   removed_at: z.string().nullable(),

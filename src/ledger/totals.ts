@@ -2,20 +2,13 @@ import {z} from 'zod'
 import type {Ledger} from './ledger.ts'
 
 /** What all syncs that ended well came to, together. */
-export interface SyncTotals {
-  syncs: number
-  pages: number
-  records: number
-  quarantined: number
-  /** Deals created, updated, missing, vanished or restored. */
-  changes: number
-}
-
-const syncRow: z.ZodType<SyncTotals> = z.object({
+export type SyncTotals = z.output<typeof syncRow>
+const syncRow = z.object({
   syncs: z.number(),
   pages: z.number(),
   records: z.number(),
   quarantined: z.number(),
+  /** Deals created, updated, missing, vanished or restored. */
   changes: z.number(),
 })
 
@@ -45,12 +38,12 @@ export interface JobTotals {
   last: {job: string; lag_seconds: number; bytes: number}[]
 }
 
-const runsRow: z.ZodType<JobTotals['runs'][number]> = z.object({
+const runsRow = z.object({
   job: z.string(),
   state: z.string(),
   runs: z.number(),
 })
-const lastRow: z.ZodType<JobTotals['last'][number]> = z.object({
+const lastRow = z.object({
   job: z.string(),
   lag_seconds: z.number(),
   bytes: z.number(),

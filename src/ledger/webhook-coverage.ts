@@ -2,20 +2,14 @@ import {z} from 'zod'
 import type {Ledger} from './ledger.ts'
 
 /** How much of what a complete walk found webhooks had told of. */
-export interface WebhookCoverage {
-  walk_id: string
-  /** ISO 8601, real clock. */
-  settled_at: string
-  /** Deals the walk found created, updated, restored or newly absent. */
-  changes: number
-  /** Those of them that no event since the begin of the walk before had named. */
-  missed: number
-}
-
-const coverageRow: z.ZodType<WebhookCoverage> = z.object({
+export type WebhookCoverage = z.output<typeof coverageRow>
+const coverageRow = z.object({
   walk_id: z.string(),
+  /** ISO 8601, real clock. */
   settled_at: z.string(),
+  /** Deals the walk found created, updated, restored or newly absent. */
   changes: z.number(),
+  /** Those of them that no event since the begin of the walk before had named. */
   missed: z.number(),
 })
 const dealRow = z.object({deal_id: z.string()})

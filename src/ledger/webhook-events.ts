@@ -2,22 +2,14 @@ import {z} from 'zod'
 import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
 /** An event that waits: the deal it is about is to be looked at again. */
-export interface WaitingEvent {
-  event_id: string
-  /** ISO 8601, real clock. */
-  received_at: string
-  type: string
-  deal_id: string
-}
-
-const eventRow: z.ZodType<WaitingEvent> = z.object({
+export type WaitingEvent = z.output<typeof eventRow>
+const eventRow = z.object({
   event_id: z.string(),
+  /** ISO 8601, real clock. */
   received_at: z.string(),
   type: z.string(),
   deal_id: z.string(),
 })
-
-const namedRow: z.ZodType<NamedDeal> = z.object({deal_id: z.string(), received_at: z.string()})
 
 /** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
 const KEPT_DAYS = 4
@@ -56,10 +48,8 @@ export function listWaitingEvents({db}: Ledger): WaitingEvent[] {
 }
 
 /** A deal that events have named, and when the last of them was received: ISO 8601, real clock. */
-export interface NamedDeal {
-  deal_id: string
-  received_at: string
-}
+export type NamedDeal = z.output<typeof namedRow>
+const namedRow = z.object({deal_id: z.string(), received_at: z.string()})
 
 /** The deals named by the events that are still known, settled or not. */
 export function listNamedDeals({db}: Ledger): NamedDeal[] {

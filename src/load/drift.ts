@@ -25,18 +25,12 @@ export async function recordDrift(db: Database, stream: Stream, walk: {walkId: s
 }
 
 /** One way in which records were not as the contract has them. */
-export interface DriftFinding {
-  kind: 'new_field' | 'missing_field' | 'unknown_value'
-  /** `borrower.name` */
-  path: string
-  /** Of an `unknown_value`; else null. */
-  value: string | null
-  records: number
-}
-
-const findingRow: z.ZodType<DriftFinding> = z.object({
+export type DriftFinding = z.output<typeof findingRow>
+const findingRow = z.object({
   kind: z.enum(['new_field', 'missing_field', 'unknown_value']),
+  /** `borrower.name` */
   path: z.string(),
+  /** Of an `unknown_value`; else null. */
   value: z.string().nullable(),
   records: z.coerce.number(),
 })

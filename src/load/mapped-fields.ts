@@ -7,7 +7,7 @@ import {STREAMS} from '../contract/streams.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
 import {tablesOf} from './stream-tables.ts'
 
-const fieldRow: z.ZodType<KnownField> = z.object({
+const fieldRow = z.object({
   name: z.string(),
   path: z.string().transform((text) => z.array(z.string()).parse(JSON.parse(text))),
   type: z.string(),

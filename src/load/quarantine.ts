@@ -52,39 +52,25 @@ export async function stageQuarantined(
 }
 
 /** A record in quarantine. */
-export interface QuarantineEntry {
-  quarantine_id: string
-  stream: string
-  walk_id: string | null
-  /** `list` or `detail`. */
-  source: string
-  record_id: string | null
-  /** Where in the record, as a zod path. */
-  path: string
-  reason: string
-  /** `YYYY-MM-DD` */
-  business_date: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
-  observed_at: string
-  replayed_at: string | null
-  /** Where it stands on the tape of its walk; null once that tape is not kept any more. */
-  place: string | null
-  /** The whole record as JSON text, of one stored before there were tapes; null once it has been pruned. */
-  record: string | null
-}
-
-const entryRow: z.ZodType<QuarantineEntry> = z.object({
+export type QuarantineEntry = z.output<typeof entryRow>
+const entryRow = z.object({
   quarantine_id: z.string(),
   stream: z.string(),
   walk_id: z.string().nullable(),
+  /** `list` or `detail`. */
   source: z.string(),
   record_id: z.string().nullable(),
+  /** Where in the record, as a zod path. */
   path: z.string(),
   reason: z.string(),
+  /** `YYYY-MM-DD` */
   business_date: z.string(),
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
+  /** Where it stands on the tape of its walk; null once that tape is not kept any more. */
   place: z.string().nullable(),
+  /** The whole record as JSON text, of one stored before there were tapes; null once it has been pruned. */
   record: z.string().nullable(),
 })
 

@@ -7,12 +7,8 @@ import {createModelError} from './model-error.ts'
 const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
 
 /** A column of a table; `type` as DuckDB names it. */
-export interface TableColumn {
-  name: string
-  type: string
-}
-
-const columnRow: z.ZodType<TableColumn> = z.object({name: z.string(), type: z.string()})
+export type TableColumn = z.output<typeof columnRow>
+const columnRow = z.object({name: z.string(), type: z.string()})
 
 /** The columns of a table, in order. */
 export function listColumns(db: Database, table: string): Promise<TableColumn[]> {

@@ -40,7 +40,7 @@ const bucketRow = z.object({
 
 const positionRow = z.object({day: z.string(), status: z.string(), amount: count})
 const qualityRow = z.object({metric: z.string(), value: z.number().nullable(), deals: count})
-const cellsRow: z.ZodType<Cells> = z.record(
+const cellsRow = z.record(
   z.string(),
   z
     .union([z.string(), z.number(), z.boolean(), z.null()])

@@ -70,7 +70,7 @@ export async function restageWalks(
 }
 
 /** An instant as a tape has it, in microseconds since the epoch. */
-export const instant: z.ZodType<bigint> = z.string().transform((text, context) => {
+export const instant = z.string().transform((text, context) => {
   const micros = parseInstant(text)
   if (micros === null) context.addIssue('expected an instant')
   return micros ?? 0n

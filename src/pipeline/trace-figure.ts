@@ -16,24 +16,16 @@ export interface FigureTrace {
 }
 
 /** A deal as the release has it. */
-export interface FigureDeal {
-  deal_id: string
-  status: string
-  /** USD, as decimal text. */
-  loan_amount: string
-  property_value: string | null
-  /** Ratio. */
-  ltv: number | null
-  /** When what is known of it was first seen, UTC. */
-  last_changed_at: string
-}
-
-const dealRow: z.ZodType<FigureDeal> = z.object({
+export type FigureDeal = z.output<typeof dealRow>
+const dealRow = z.object({
   deal_id: z.string(),
   status: z.string(),
+  /** USD, as decimal text. */
   loan_amount: z.string(),
   property_value: z.string().nullable(),
+  /** Ratio. */
   ltv: z.coerce.number().nullable(),
+  /** When what is known of it was first seen, UTC. */
   last_changed_at: z.string(),
 })
 

@@ -11,7 +11,7 @@ export const MARK: string = 'loantape release'
 export const STATE: string = 'loantape'
 
 /** A row that is a name. */
-const nameRow: z.ZodType<{name: string}> = z.object({name: z.string()})
+const nameRow = z.object({name: z.string()})
 
 /** Our schemas, by what their names begin with. */
 export async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {

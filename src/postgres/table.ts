@@ -14,13 +14,8 @@ export interface PublishedTable {
   rows: number
 }
 
-interface Column {
-  name: string
-  type: string
-  comment: string | null
-}
-
-const columnRow: z.ZodType<Column> = z.object({
+type Column = z.output<typeof columnRow>
+const columnRow = z.object({
   name: z.string(),
   type: z.string(),
   comment: z.string().nullable(),

@@ -26,14 +26,7 @@ export interface Overview {
   next: {job: Job; slot: number}[]
 }
 
-interface SyncSummary {
-  walk: {business_date: string; pages: number; records: number; quarantined: number}
-  changes: Record<string, number>
-  duration_ms: number
-  waited_ms: number
-}
-
-const syncSummary: z.ZodType<SyncSummary> = z.object({
+const syncSummary = z.object({
   walk: z.object({
     business_date: z.string(),
     pages: z.number(),
@@ -46,7 +39,7 @@ const syncSummary: z.ZodType<SyncSummary> = z.object({
 })
 
 /** The last sync that ended well; `endedAt` in ms since the epoch. */
-export type LastSync = SyncSummary & {endedAt: number}
+export type LastSync = z.output<typeof syncSummary> & {endedAt: number}
 
 /** What the web side works with. */
 export interface WebTools {
