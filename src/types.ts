@@ -1,3 +1,4 @@
+import {z} from 'zod'
 import type {Clock, RealClock} from './clock.ts'
 import type {Log} from './log.ts'
 import type {RunStep} from './run-steps.ts'
@@ -157,14 +158,15 @@ export const NO_CHANGES: ChangeCounts = {
 }
 
 /** One check's result. */
-export interface CheckResult {
-  name: string
-  severity: 'error' | 'warn'
+export type CheckResult = z.output<typeof checkResult>
+const checkResult = z.object({
+  name: z.string(),
+  severity: z.enum(['error', 'warn']),
   /** Rows that are wrong. */
-  failures: number
+  failures: z.number(),
   /** The first few of them, as text, each led by its id. */
-  samples: string[]
-}
+  samples: z.array(z.string()),
+})
 
 /** One check's result with the ids, up to 100, of the rows it found: the values of its first column. */
 export interface CheckOutcome extends CheckResult {
@@ -172,81 +174,88 @@ export interface CheckOutcome extends CheckResult {
 }
 
 /** One table of a release. */
-export interface ReleaseTable {
-  name: string
-  rows: number
-  file: string
-  bytes: number
-  sha256: string
-}
+export type ReleaseTable = z.output<typeof releaseTable>
+const releaseTable = z.object({
+  name: z.string(),
+  rows: z.number(),
+  file: z.string(),
+  bytes: z.number(),
+  sha256: z.string(),
+})
+
+const part = z.object({deals: z.number(), amount: z.string()})
 
 /** How the records of the last walk became the deals that are present; amounts are decimal text. */
-export interface SourceBridge {
-  walk_id: string
-  business_date: string
-  complete: boolean
-  records: number
-  distinct: number
-  amount_total: string
-  duplicates: number
-  quarantined: number
-  kept_quarantined: {deals: number; amount: string}
-  kept_missing: {deals: number; amount: string}
-  adjusted: {deals: number; amount: string}
-  present: {deals: number; amount: string}
-}
+export type SourceBridge = z.output<typeof sourceBridgeSchema>
+export const sourceBridgeSchema = z.object({
+  walk_id: z.string(),
+  business_date: z.string(),
+  complete: z.boolean(),
+  records: z.number(),
+  distinct: z.number(),
+  amount_total: z.string(),
+  duplicates: z.number(),
+  quarantined: z.number(),
+  kept_quarantined: part,
+  kept_missing: part,
+  adjusted: part,
+  present: part,
+})
 
 /** One line of the canonical journal: `accounting.journal_line`, without what no account is named for. */
-export interface JournalLine {
-  entry_id: string
-  line_no: number
+export type JournalLine = z.output<typeof journalLineSchema>
+export const journalLineSchema = z.object({
+  entry_id: z.string(),
+  line_no: z.number(),
   /** `YYYY-MM-DD` */
-  entry_date: string
-  event: string
-  account_code: string
-  account_name: string
+  entry_date: z.string(),
+  event: z.string(),
+  account_code: z.string(),
+  account_name: z.string(),
   /** Decimal text; null on a credit line. */
-  debit: string | null
+  debit: z.string().nullable(),
   /** Decimal text; null on a debit line. */
-  credit: string | null
-  memo: string
-  deal_id: string
-  loan_program: string | null
-}
+  credit: z.string().nullable(),
+  memo: z.string(),
+  deal_id: z.string(),
+  loan_program: z.string().nullable(),
+})
 
 /** A journal line as it was handed out. */
-export interface IssuedLine extends JournalLine {
+export type IssuedLine = z.output<typeof issuedLineSchema>
+export const issuedLineSchema = journalLineSchema.extend({
   /** The month the entry belongs to, whichever batch it is handed out in: `YYYY-MM`. */
-  period: string
+  period: z.string(),
   /** Unique among all that was ever issued: of the first issue the entry's own id. */
-  journal_no: string
+  journal_no: z.string(),
   /** Even: the entry is booked; odd: it is reversed. */
-  issue_no: number
-}
+  issue_no: z.number(),
+})
 
 /** What `manifest.json` of a release says. */
-export interface ReleaseManifest {
-  schema_version: 1
-  generator: string
-  engine: string
-  release_id: string
+export type ReleaseManifest = z.output<typeof releaseManifestSchema>
+export const releaseManifestSchema = z.object({
+  schema_version: z.literal(1),
+  generator: z.string(),
+  engine: z.string(),
+  release_id: z.string(),
   /** `YYYY-MM-DD` */
-  as_of: string
+  as_of: z.string(),
   /** ISO 8601 with microseconds, UTC. */
-  known_at: string
+  known_at: z.string(),
   /** Of the last settle that counts: it stands for everything the release knows. Null in releases of earlier versions. */
-  history_id: string | null
+  history_id: z.string().nullable().default(null),
   /** Where the tape stood that says so: it commits to every line before it. Null where none is kept of it. */
-  tape_head: string | null
+  tape_head: z.string().nullable().default(null),
   /** Business date of the last walk that counts. */
-  observed_until: string
-  currency: 'USD'
-  time_zone: string
-  source: SourceBridge
-  checks: {passed: number; warned: number; results: CheckResult[]}
-  models: {name: string; rows: number; duration_ms: number}[]
-  tables: ReleaseTable[]
-}
+  observed_until: z.string(),
+  currency: z.literal('USD'),
+  time_zone: z.string(),
+  source: sourceBridgeSchema,
+  checks: z.object({passed: z.number(), warned: z.number(), results: z.array(checkResult)}),
+  models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
+  tables: z.array(releaseTable),
+})
 
 /** A check written as a comment tag in a model's header. */
 export interface CheckTag {

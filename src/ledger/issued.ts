@@ -1,19 +1,7 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
-import type {IssuedLine} from '../types.ts'
+import {type IssuedLine, issuedLineSchema} from '../types.ts'
 import type {Ledger} from './ledger.ts'
-
-/** One journal batch as the ledger has it: what was handed out, once and for all. */
-export interface IssuedBatch {
-  profile: string
-  batch_id: string
-  /** `YYYY-MM` */
-  period: string
-  /** What was known when it was made: ISO 8601 with microseconds. */
-  known_at: string
-  /** The history it stands on; null in batches of earlier versions. */
-  history_id: string | null
-}
 
 /** A file of a batch, its content whole. */
 export interface BatchContent {
@@ -21,17 +9,21 @@ export interface BatchContent {
   content: Uint8Array
 }
 
-const batchColumns = 'batch_no, profile, batch_id, period, known_at, history_id'
+const batchColumns = 'profile, batch_id, period, known_at, history_id'
 
 /** Whether files were handed out: those of a true-up that moved no balance were not. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
+/** One journal batch as the ledger has it: what was handed out, once and for all. */
+export type IssuedBatch = z.output<typeof batchRow>
 const batchRow = z.object({
-  batch_no: z.number(),
   profile: z.string(),
   batch_id: z.string(),
+  /** `YYYY-MM` */
   period: z.string(),
+  /** What was known when it was made: ISO 8601 with microseconds. */
   known_at: z.string(),
+  /** The history it stands on; null in batches of earlier versions. */
   history_id: z.string().nullable(),
 })
 
@@ -158,23 +150,7 @@ export function readBatchContent({db}: Ledger, {profile, batch_id}: IssuedBatch)
     .map(({name, content}) => ({name, content: gunzipSync(content)}))
 }
 
-const issuedRow: z.ZodType<IssuedLine & {batch_id: string}> = z.object({
-  batch_id: z.string(),
-  period: z.string(),
-  journal_no: z.string(),
-  line_no: z.number(),
-  entry_id: z.string(),
-  issue_no: z.number(),
-  entry_date: z.string(),
-  event: z.string(),
-  account_code: z.string(),
-  account_name: z.string(),
-  debit: z.string().nullable(),
-  credit: z.string().nullable(),
-  memo: z.string(),
-  deal_id: z.string(),
-  loan_program: z.string().nullable(),
-})
+const issuedRow = issuedLineSchema.extend({batch_id: z.string()})
 
 /** Which of the lines issued to a profile; all of them where nothing is said. */
 export interface LineFilter {

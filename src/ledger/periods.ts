@@ -1,18 +1,19 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
-import type {JournalLine, ReleaseManifest} from '../types.ts'
+import {type JournalLine, journalLineSchema, type ReleaseManifest, releaseManifestSchema} from '../types.ts'
 import type {Ledger} from './ledger.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
-export interface RegisteredLoan {
-  deal_id: string
-  property_address: string | null
-  loan_program: string | null
-  loan_amount: string
-  funded_on: string
-  funded_on_is_exact: boolean
-}
+export type RegisteredLoan = z.output<typeof registeredLoanSchema>
+export const registeredLoanSchema = z.object({
+  deal_id: z.string(),
+  property_address: z.string().nullable(),
+  loan_program: z.string().nullable(),
+  loan_amount: z.string(),
+  funded_on: z.string(),
+  funded_on_is_exact: z.boolean(),
+})
 
 /** What is kept of a period when it is closed: enough to export it without a release. */
 export interface ClosedPeriod {
@@ -37,29 +38,6 @@ export function listClosedPeriods({db}: Ledger): string[] {
     .map((row) => periodRow.parse(row).period)
 }
 
-const lineSchema: z.ZodType<JournalLine> = z.object({
-  entry_id: z.string(),
-  line_no: z.number(),
-  entry_date: z.string(),
-  event: z.string(),
-  account_code: z.string(),
-  account_name: z.string(),
-  debit: z.string().nullable(),
-  credit: z.string().nullable(),
-  memo: z.string(),
-  deal_id: z.string(),
-  loan_program: z.string().nullable(),
-})
-
-const loanSchema: z.ZodType<RegisteredLoan> = z.object({
-  deal_id: z.string(),
-  property_address: z.string().nullable(),
-  loan_program: z.string().nullable(),
-  loan_amount: z.string(),
-  funded_on: z.string(),
-  funded_on_is_exact: z.boolean(),
-})
-
 const closedRow = z.object({
   release: z.string(),
   mapping: z.string(),
@@ -69,20 +47,16 @@ const closedRow = z.object({
 })
 
 /** What was kept of a closed period; undefined when it is open. */
-export function findClosedPeriod(
-  {db}: Ledger,
-  period: string,
-  releaseSchema: z.ZodType<ReleaseManifest>,
-): ClosedPeriod | undefined {
+export function findClosedPeriod({db}: Ledger, period: string): ClosedPeriod | undefined {
   const found = db.prepare('select * from closed_period where period = ?').get(period)
   if (!found) return undefined
   const row = closedRow.parse(found)
   return {
     period,
-    release: releaseSchema.parse(JSON.parse(row.release)),
+    release: releaseManifestSchema.parse(JSON.parse(row.release)),
     mapping: readMapping(period, row.mapping),
-    lines: z.array(lineSchema).parse(unpack(row.lines)),
-    register: z.array(loanSchema).parse(unpack(row.register)),
+    lines: z.array(journalLineSchema).parse(unpack(row.lines)),
+    register: z.array(registeredLoanSchema).parse(unpack(row.register)),
     historyId: row.history_id,
   }
 }

@@ -1,38 +1,43 @@
+import {z} from 'zod'
 import {formatCents} from '../money.ts'
 import {bar, type Column, count, dollars, percent, ratio, table, words} from './figures.ts'
 import {type Html, html} from './html.ts'
 
+const wholeNumber = z.coerce.number()
+
 /** `mart.portfolio_summary`; amounts are decimal text. */
-export interface Summary {
-  deals: number
-  amount: string
-  open_deals: number
-  open_amount: string
-  open_wa_ltv: number | null
-  ended_deals: number
-  ended_amount: string
-  pipeline_deals: number
-  pipeline_amount: string
-  funded_deals: number
-  funded_amount: string
-  funded_wa_ltv: number | null
-  wa_ltv: number | null
-  ltv_coverage_pct: number | null
-}
+export type Summary = z.output<typeof summaryRow>
+export const summaryRow = z.object({
+  deals: wholeNumber,
+  amount: z.string(),
+  open_deals: wholeNumber,
+  open_amount: z.string(),
+  open_wa_ltv: z.number().nullable(),
+  ended_deals: wholeNumber,
+  ended_amount: z.string(),
+  pipeline_deals: wholeNumber,
+  pipeline_amount: z.string(),
+  funded_deals: wholeNumber,
+  funded_amount: z.string(),
+  funded_wa_ltv: z.number().nullable(),
+  wa_ltv: z.number().nullable(),
+  ltv_coverage_pct: z.number().nullable(),
+})
 
 /** A row of `mart.portfolio_breakdown`. */
-export interface Bucket {
-  dimension: string
-  bucket: string
-  deals: number
-  amount: string
-  share_pct: number | null
-  open_deals: number
-  open_amount: string
-  funded_amount: string
-  funded_share_pct: number | null
-  wa_ltv: number | null
-}
+export type Bucket = z.output<typeof bucketRow>
+export const bucketRow = z.object({
+  dimension: z.string(),
+  bucket: z.string(),
+  deals: wholeNumber,
+  amount: z.string(),
+  share_pct: z.number().nullable(),
+  open_deals: wholeNumber,
+  open_amount: z.string(),
+  funded_amount: z.string(),
+  funded_share_pct: z.number().nullable(),
+  wa_ltv: z.number().nullable(),
+})
 
 /** What breakdowns are made from. */
 export interface Portfolio {

@@ -7,13 +7,13 @@ import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {listTapes} from '../ledger/tapes.ts'
-import {requireRelease, sourceBridgeSchema} from '../release/manifest.ts'
+import {requireRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {type Frame, formatBare, type TapeLine, targetOf} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {type ArchivedAnswer, formatAnswer, formatArchiveHead} from '../tape/warc.ts'
-import type {SourceBridge} from '../types.ts'
+import {sourceBridgeSchema} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
@@ -45,16 +45,6 @@ export interface EvidenceResult {
   tapes: number
   lines: number
   answers: number
-}
-
-/** What is to be proved: a release, or the release that a batch was made from. */
-interface Subject {
-  release_id: string
-  known_at: string
-  history_id: string | null
-  source: SourceBridge
-  /** The folder of the batch. */
-  batch?: string
 }
 
 /**
@@ -121,6 +111,11 @@ export async function writeEvidence(
   }
 }
 
+/** What is to be proved: a release, or the release that a batch was made from. */
+type Subject = z.output<typeof subjectSchema> & {
+  /** The folder of the batch. */
+  batch?: string
+}
 const subjectSchema = z.object({
   release_id: z.string(),
   known_at: z.string(),

@@ -18,7 +18,7 @@ import {
 } from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../ledger/periods.ts'
-import {type Release, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import {type Release, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
@@ -59,7 +59,7 @@ export async function exportJournal(
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(folder, config, period, world)
   await requireSameHistory(ledger, folder)
-  const closed = findClosedPeriod(ledger, period, releaseManifestSchema)
+  const closed = findClosedPeriod(ledger, period)
   const read = await readMonth({folder, config, span}, world)
   const month = {
     period,

@@ -1,23 +1,15 @@
 import {z} from 'zod'
 import {quotePrograms} from '../contract/mapping.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import type {RegisteredLoan} from '../ledger/periods.ts'
+import {type RegisteredLoan, registeredLoanSchema} from '../ledger/periods.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
-import type {JournalLine} from '../types.ts'
+import {type JournalLine, journalLineSchema} from '../types.ts'
 
-const lineRow = z.object({
-  entry_id: z.string(),
+const lineRow = journalLineSchema.extend({
   line_no: z.coerce.number(),
-  entry_date: z.string(),
-  event: z.string(),
   account_code: z.string().nullable(),
   account_name: z.string().nullable(),
-  debit: z.string().nullable(),
-  credit: z.string().nullable(),
-  memo: z.string(),
-  deal_id: z.string(),
-  loan_program: z.string().nullable(),
 })
 
 /**
@@ -74,19 +66,10 @@ function describeUnmapped(
   return newError('ACCOUNT_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
 }
 
-const loanRow: z.ZodType<RegisteredLoan> = z.object({
-  deal_id: z.string(),
-  property_address: z.string().nullable(),
-  loan_program: z.string().nullable(),
-  loan_amount: z.string(),
-  funded_on: z.string(),
-  funded_on_is_exact: z.boolean(),
-})
-
 /** The funded loans of a release. */
 export async function readRegister(release: Release): Promise<RegisteredLoan[]> {
   await using db = await openRelease(release)
-  return await db.all(loanRow, 'from accounting.loan_register order by deal_id')
+  return await db.all(registeredLoanSchema, 'from accounting.loan_register order by deal_id')
 }
 
 /** Every program of a release's deals, null among them where one has none. */

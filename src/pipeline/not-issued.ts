@@ -12,16 +12,14 @@ import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
 
 /** What of a month's journal a profile has not been handed out: new entries, and booked ones that no longer hold. */
-export interface NotIssued {
-  profile: string
+export type NotIssued = z.output<typeof rowSchema> & {profile: string}
+const rowSchema = z.object({
   /** `YYYY-MM` */
-  period: string
-  entries: number
+  period: z.string(),
+  entries: z.coerce.number(),
   /** Sum of their debits. */
-  amount: string
-}
-
-const rowSchema = z.object({period: z.string(), entries: z.coerce.number(), amount: z.string()})
+  amount: z.string(),
+})
 
 /**
  * What has not been issued yet, by profile and month, closed months among them: the journal of the current release against
@@ -45,11 +43,7 @@ export async function listNotIssued(folder: DataFolder, exported: readonly strin
   return found
 }
 
-async function compareProfile(
-  db: Database,
-  ledger: Ledger,
-  profile: string,
-): Promise<Omit<NotIssued, 'profile'>[]> {
+async function compareProfile(db: Database, ledger: Ledger, profile: string) {
   const standing = listStandingEntries(ledger, profile)
   await db.run(
     'create or replace table memory.main.standing (entry_id varchar, period varchar, amount decimal(18, 2))',

@@ -5,7 +5,6 @@ import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod, listPeriodEvents, nextPeriod, type PeriodEvent} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
-import {releaseManifestSchema} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -72,7 +71,7 @@ async function describePeriod(
   },
   period: string,
 ): Promise<PeriodState> {
-  const closed = findClosedPeriod(known.ledger, period, releaseManifestSchema)
+  const closed = findClosedPeriod(known.ledger, period)
   const closing = known.events.findLast((event) => event.period === period && event.action === 'close')
   return {
     period,

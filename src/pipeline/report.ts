@@ -1,42 +1,13 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {Series} from '../page/area-chart.ts'
+import {bucketRow, summaryRow} from '../page/breakdown.ts'
 import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import type {Database} from '../warehouse/database.ts'
 
 const count = z.coerce.number()
-
-const summaryRow = z.object({
-  deals: count,
-  amount: z.string(),
-  open_deals: count,
-  open_amount: z.string(),
-  open_wa_ltv: z.number().nullable(),
-  ended_deals: count,
-  ended_amount: z.string(),
-  pipeline_deals: count,
-  pipeline_amount: z.string(),
-  funded_deals: count,
-  funded_amount: z.string(),
-  funded_wa_ltv: z.number().nullable(),
-  wa_ltv: z.number().nullable(),
-  ltv_coverage_pct: z.number().nullable(),
-})
-
-const bucketRow = z.object({
-  dimension: z.string(),
-  bucket: z.string(),
-  deals: count,
-  amount: z.string(),
-  share_pct: z.number().nullable(),
-  open_deals: count,
-  open_amount: z.string(),
-  funded_amount: z.string(),
-  funded_share_pct: z.number().nullable(),
-  wa_ltv: z.number().nullable(),
-})
 
 const positionRow = z.object({day: z.string(), status: z.string(), amount: count})
 const qualityRow = z.object({metric: z.string(), value: z.number().nullable(), deals: count})

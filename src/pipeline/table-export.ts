@@ -6,7 +6,7 @@ import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {findClosedPeriod} from '../ledger/periods.ts'
-import {type Release, readRelease, releaseManifestSchema, requireRelease} from '../release/manifest.ts'
+import {type Release, readRelease, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {buildRelease} from './build.ts'
@@ -64,7 +64,7 @@ async function findSource(
   if (period !== undefined) {
     const span = await readPeriodSpan(folder, config, period, world)
     using ledger = openLedger(folder.ledger)
-    const closed = findClosedPeriod(ledger, period, releaseManifestSchema)?.release
+    const closed = findClosedPeriod(ledger, period)?.release
     const kept = closed && readRelease(join(folder.releases, closed.release_id))
     const mark = {period, isComplete: span.isComplete}
     if (kept) return {release: kept, period: mark}

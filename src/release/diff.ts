@@ -2,14 +2,6 @@ import {z} from 'zod'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import type {Release} from './manifest.ts'
 
-/** A deal as one of two releases has it. */
-interface DealState {
-  status: string
-  status_class: string
-  /** Decimal text, USD. */
-  loan_amount: string
-}
-
 /** What one deal adds to the movement of one total. */
 export interface MovementPart {
   deal_id: string
@@ -33,7 +25,14 @@ export interface TotalMovement {
   parts: MovementPart[]
 }
 
-const stateRow = z.object({status: z.string(), status_class: z.string(), loan_amount: z.string()})
+/** A deal as one of two releases has it. */
+type DealState = z.output<typeof stateRow>
+const stateRow = z.object({
+  status: z.string(),
+  status_class: z.string(),
+  /** Decimal text, USD. */
+  loan_amount: z.string(),
+})
 const partRow = z.object({
   total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
   status: z.string().nullable(),

@@ -3,58 +3,8 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import type {ReleaseManifest, SourceBridge} from '../types.ts'
+import {type ReleaseManifest, releaseManifestSchema} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-
-const part = z.object({deals: z.number(), amount: z.string()})
-
-/** The certificate that a manifest names, with its bridge. */
-export const sourceBridgeSchema: z.ZodType<SourceBridge> = z.object({
-  walk_id: z.string(),
-  business_date: z.string(),
-  complete: z.boolean(),
-  records: z.number(),
-  distinct: z.number(),
-  amount_total: z.string(),
-  duplicates: z.number(),
-  quarantined: z.number(),
-  kept_quarantined: part,
-  kept_missing: part,
-  adjusted: part,
-  present: part,
-})
-
-/** `manifest.json` of a release, as it is read back. */
-export const releaseManifestSchema: z.ZodType<ReleaseManifest> = z.object({
-  schema_version: z.literal(1),
-  generator: z.string(),
-  engine: z.string(),
-  release_id: z.string(),
-  as_of: z.string(),
-  known_at: z.string(),
-  history_id: z.string().nullable().default(null),
-  tape_head: z.string().nullable().default(null),
-  observed_until: z.string(),
-  currency: z.literal('USD'),
-  time_zone: z.string(),
-  source: sourceBridgeSchema,
-  checks: z.object({
-    passed: z.number(),
-    warned: z.number(),
-    results: z.array(
-      z.object({
-        name: z.string(),
-        severity: z.enum(['error', 'warn']),
-        failures: z.number(),
-        samples: z.array(z.string()),
-      }),
-    ),
-  }),
-  models: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
-  tables: z.array(
-    z.object({name: z.string(), rows: z.number(), file: z.string(), bytes: z.number(), sha256: z.string()}),
-  ),
-})
 
 /** A release on disk. */
 export interface Release {

@@ -3,14 +3,6 @@ import {z} from 'zod'
 import {rowCount, type ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
-/** An answer as it is kept for an Idempotency-Key. */
-export interface KeptAnswer {
-  status: number
-  headers: Record<string, string>
-  /** JSON text. */
-  body: string
-}
-
 /** A request that carries an Idempotency-Key. */
 export interface KeyedRequest {
   /** Whose key it is: keys of different callers never meet. */
@@ -22,10 +14,13 @@ export interface KeyedRequest {
 
 const KEPT_MS = 86_400_000
 
+/** An answer as it is kept for an Idempotency-Key. */
+export type KeptAnswer = Omit<z.output<typeof answerRow>, 'fingerprint'>
 const answerRow = z.object({
   fingerprint: z.string(),
   status: rowCount,
   headers: z.string().transform((text) => z.record(z.string(), z.string()).parse(JSON.parse(text))),
+  /** JSON text. */
   body: z.string(),
 })
 
