@@ -3,35 +3,53 @@ import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
 
+const text = z.string().min(1)
+
 /** A folder, such as a share. */
-export interface FolderTarget {
-  kind: 'folder'
-  path: string
-}
+export type FolderTarget = z.output<typeof folderTarget>
+const folderTarget = z.strictObject({
+  kind: z.literal('folder'),
+  path: text.describe('Folder the batch is copied to; it has to be there'),
+})
 
 /** A server that speaks SFTP. */
-export interface SftpTarget {
-  kind: 'sftp'
-  host: string
-  port: number
-  user: string
-  path: string
-  /** Fingerprint of the server's host key; another key is refused. */
-  host_key: string
-  private_key_file?: string | undefined
-  passphrase_file?: string | undefined
-  password_file?: string | undefined
-}
+export type SftpTarget = z.output<typeof sftpTarget>
+const sftpTarget = z.strictObject({
+  kind: z.literal('sftp'),
+  host: text,
+  port: z.int().min(1).max(65_535).default(22),
+  user: text,
+  path: text.describe('Folder on the server'),
+  host_key: z
+    .string()
+    .regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it')
+    .describe("Fingerprint of the server's host key; another key is refused"),
+  private_key_file: text.optional().describe('File with the private key'),
+  passphrase_file: text.optional().describe('File with the passphrase of the key'),
+  password_file: text
+    .optional()
+    .describe('File with the password; LOANTAPE_TARGET_SECRET where neither is named'),
+})
+
+/** Names of files are put behind the URL, and its words are shown. */
+const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
 
 /** An endpoint that takes files by PUT. */
-export interface HttpTarget {
-  kind: 'http'
-  url: string
-  token_file?: string | undefined
-}
+export type HttpTarget = z.output<typeof httpTarget>
+const httpTarget = z.strictObject({
+  kind: z.literal('http'),
+  url: z
+    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
+    .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
+    .describe('Files are PUT below it'),
+  token_file: text
+    .optional()
+    .describe('File with the bearer token; LOANTAPE_TARGET_SECRET where none is named'),
+})
 
 /** Where batches are delivered to. */
-export type Target = FolderTarget | SftpTarget | HttpTarget
+export type Target = z.output<typeof targetSchema>
+const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, httpTarget])
 
 /** A target under the name it has in the targets file. */
 export interface NamedTarget {
@@ -61,45 +79,7 @@ export function baseOf({url}: HttpTarget): string {
   return url.replace(/\/+$/, '')
 }
 
-const text = z.string().min(1)
-
-/** Names of files are put behind the URL, and its words are shown. */
-const isBare = ({search, hash, username, password}: URL) => search + hash + username + password === ''
-
-const targetSchema: z.ZodType<Target> = z.discriminatedUnion('kind', [
-  z.strictObject({
-    kind: z.literal('folder'),
-    path: text.describe('Folder the batch is copied to; it has to be there'),
-  }),
-  z.strictObject({
-    kind: z.literal('sftp'),
-    host: text,
-    port: z.int().min(1).max(65_535).default(22),
-    user: text,
-    path: text.describe('Folder on the server'),
-    host_key: z
-      .string()
-      .regex(/^SHA256:[A-Za-z0-9+/]{43}$/, 'expected SHA256:… as ssh-keygen -lf prints it')
-      .describe("Fingerprint of the server's host key; another key is refused"),
-    private_key_file: text.optional().describe('File with the private key'),
-    passphrase_file: text.optional().describe('File with the passphrase of the key'),
-    password_file: text
-      .optional()
-      .describe('File with the password; LOANTAPE_TARGET_SECRET where neither is named'),
-  }),
-  z.strictObject({
-    kind: z.literal('http'),
-    url: z
-      .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-      .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
-      .describe('Files are PUT below it'),
-    token_file: text
-      .optional()
-      .describe('File with the bearer token; LOANTAPE_TARGET_SECRET where none is named'),
-  }),
-])
-
-const targetsSchema: z.ZodType<Record<string, Target>> = z.record(
+const targetsSchema = z.record(
   z.string().regex(/^[\w-]+$/, 'expected letters, digits, - and _'),
   targetSchema,
 )

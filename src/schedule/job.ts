@@ -28,97 +28,72 @@ export function findJob(jobs: readonly Job[], name: string): Job | undefined {
   return name === WEBHOOK_JOB ? webhookJob : jobs.find((job) => job.name === name)
 }
 
-/** One step of a job: plain data. */
-export type Step =
-  /** Walk, apply, build, check, release. */
-  | {do: 'sync'}
-  /** Build and check a release without walking. */
-  | {do: 'build'}
-  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing without. */
-  | {do: 'ingest_rates'}
-  | ExportStep
-  /** Close the month before on this business day of a month; on every other day the job ends here. */
-  | {do: 'close_period'; businessDay: number; holidays?: 'us-federal' | undefined}
-  /** Copy the current release into PostgreSQL. */
-  | {do: 'publish'; to: 'postgres'}
-  /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
-  | {do: 'deliver'; targets: string[]}
-  /** Back up below this folder, named after the instant, and keep so many. */
-  | {do: 'backup'; to: string; kept: number}
-  /** Tell people what has changed since they were last told; also after a step that failed. */
-  | {do: 'notify'}
-
 /** Writes batches as of the day of the slot. */
-export interface ExportStep {
-  do: 'export'
-  profiles: string[]
+export type ExportStep = z.output<typeof exportStep>
+const exportStep = z.strictObject({
+  do: z.literal('export'),
+  profiles: z
+    .array(
+      z.string().refine((name) => isProfile(name), {
+        error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
+      }),
+    )
+    .min(1),
   /** Only these, such as `core.deal`. */
-  tables?: string[] | undefined
+  tables: z.array(z.string()).min(1).optional(),
   /** Send them to these targets of LOANTAPE_TARGETS_FILE. */
-  deliver?: string[] | undefined
+  deliver: z.array(z.string()).min(1).optional(),
   /** Of the month before the slot's: its end for tables, its journal for journals. */
-  period?: 'previous' | undefined
-}
+  period: z.literal('previous').optional(),
+})
 
-/** A scheduled job: plain data, one per file of `jobs/`. */
-export interface Job {
-  name: string
-  /** Cron, five fields, or six with seconds first. */
-  schedule: string
-  /** IANA time zone of the schedule. */
-  timeZone: string
-  /** Which of the slots missed while the scheduler was down still run, of those within the grace. */
-  catchUp: 'latest' | 'each' | 'none'
-  /** How late a slot may still start. */
-  graceMinutes: number
-  /** How long one attempt may take before it is ended; 240 by default. */
-  timeoutMinutes?: number | undefined
-  /** `false`: no slot of it is ever due; `loantape run` still runs it. */
-  enabled?: boolean | undefined
-  steps: Step[]
-}
-
+/** One step of a job: plain data. */
+export type Step = z.output<typeof stepSchema>
 const stepSchema = z.discriminatedUnion('do', [
+  /** Walk, apply, build, check, release. */
   z.strictObject({do: z.literal('sync')}),
+  /** Build and check a release without walking. */
   z.strictObject({do: z.literal('build')}),
+  /** Read the reference rates of LOANTAPE_RATES_FILE; does nothing without. */
   z.strictObject({do: z.literal('ingest_rates')}),
-  z.strictObject({
-    do: z.literal('export'),
-    profiles: z
-      .array(
-        z.string().refine((name) => isProfile(name), {
-          error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
-        }),
-      )
-      .min(1),
-    tables: z.array(z.string()).min(1).optional(),
-    deliver: z.array(z.string()).min(1).optional(),
-    period: z.literal('previous').optional(),
-  }),
+  exportStep,
+  /** Close the month before on this business day of a month; on every other day the job ends here. */
   z.strictObject({
     do: z.literal('close_period'),
     businessDay: z.number().int().min(1).max(15),
     holidays: z.literal('us-federal').optional(),
   }),
+  /** Copy the current release into PostgreSQL. */
   z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
+  /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
+  /** Back up below this folder, named after the instant, and keep so many. */
   z.strictObject({do: z.literal('backup'), to: z.string().min(1), kept: z.number().int().min(1)}),
+  /** Tell people what has changed since they were last told; also after a step that failed. */
   z.strictObject({do: z.literal('notify')}),
 ])
 
-const jobSchema: z.ZodType<Job> = z
+/** A scheduled job: plain data, one per file of `jobs/`. */
+export type Job = z.output<typeof jobSchema>
+const jobSchema = z
   .strictObject({
     name: z
       .string()
       .regex(/^[a-z][a-z0-9-]*$/, 'expected lower-case words joined by hyphens')
       .refine((name) => name !== WEBHOOK_JOB, `'${WEBHOOK_JOB}' is taken by what webhooks bring`),
+    /** Cron, five fields, or six with seconds first. */
     schedule: z.string().superRefine((text, context) => {
       for (const message of findCronProblems(text)) context.addIssue({code: 'custom', message})
     }),
+    /** IANA time zone of the schedule. */
     timeZone: z.string().refine(isTimeZone, 'expected an IANA time zone'),
+    /** Which of the slots missed while the scheduler was down still run, of those within the grace. */
     catchUp: z.enum(['latest', 'each', 'none']),
+    /** How late a slot may still start. */
     graceMinutes: z.number().nonnegative(),
+    /** How long one attempt may take before it is ended; 240 by default. */
     timeoutMinutes: z.number().positive().optional(),
+    /** `false`: no slot of it is ever due; `loantape run` still runs it. */
     enabled: z.boolean().optional(),
     steps: z.array(stepSchema).min(1),
   })
