@@ -22,7 +22,7 @@ export function isOtherProcess(pid: number): boolean {
 }
 
 /** Ends the name of what this process is still writing. */
-export const WRITER_MARK: string = `@${hostname()}-${process.pid}`
+export const WRITER_MARK = `@${hostname()}-${process.pid}`
 
 /** What a process of another machine or container has not touched for this long, it does not write any more. */
 const FOREIGN_MS = 86_400_000

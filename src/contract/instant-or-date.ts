@@ -12,7 +12,7 @@ const FIRST = BigInt(Date.parse('0001-01-01')) * 1000n
 const BEYOND = BigInt(Date.parse('9999-12-31')) * 1000n + 86_400_000_000n
 
 /** An instant (UTC where it has no offset) of the years 0001 to 9999, or a date only, kept as that date. */
-export const instantOrDate: z.ZodType<Dated> = z.string().transform((text, context): Dated => {
+export const instantOrDate = z.string().transform((text, context): Dated => {
   const precision = isCalendarDate(text) ? 'date' : 'instant'
   const micros = parseInstant(precision === 'date' ? `${text}T00:00Z` : text) ?? parseInstant(`${text}Z`)
   if (micros !== null && micros >= FIRST && micros < BEYOND) return {micros, precision}

@@ -85,7 +85,7 @@ export function listMappingFields(): {field: string; about: string}[] {
 }
 
 /** What holds where there is no file: one receivable account for every program. */
-export const DEFAULT_MAPPING: AccountMapping = mappingShape.parse({
+export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
 })

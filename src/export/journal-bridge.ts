@@ -46,7 +46,7 @@ export function bridgeJournal(
 }
 
 /** Whether a line takes back what was issued before. */
-export const isReversal = ({issue_no}: IssuedLine): boolean => issue_no % 2 === 1
+export const isReversal = ({issue_no}: IssuedLine) => issue_no % 2 === 1
 
 function totalOf(lines: readonly JournalLine[]): EntryTotals {
   return {

@@ -121,7 +121,7 @@ export function fitMemo(memo: string, batchId: string, longest: number): string 
 }
 
 /** Printable ASCII and line ends: reads alike in every encoding an importer may assume. */
-export const PLAIN_TEXT: RegExp = /^[\x20-\x7e\n]*$/
+export const PLAIN_TEXT = /^[\x20-\x7e\n]*$/
 
 /** Printable Unicode and line ends. */
-export const PRINTABLE_TEXT: RegExp = /^[\P{C}\n]*$/u
+export const PRINTABLE_TEXT = /^[\P{C}\n]*$/u

@@ -2,35 +2,24 @@ import {z} from 'zod'
 import type {World} from '../types.ts'
 import type {Ledger} from './ledger.ts'
 
-/** A batch on its way to a target. */
-export interface Delivery {
-  /** What the target is called. */
-  target: string
-  /** Where it is: a target that is renamed is the same still, one that means another server is not. */
-  place: string
-  profile: string
-  batch_id: string
-}
-
 /** What the ledger knows of a batch's delivery to a target; instants are ISO 8601 of the real clock. */
-export interface DeliveryRecord extends Delivery {
-  attempts: number
-  started_at: string
-  /** Null while files are missing. */
-  delivered_at: string | null
-  error: string | null
-}
-
-const deliveryRow: z.ZodType<DeliveryRecord> = z.object({
+export type DeliveryRecord = z.output<typeof deliveryRow>
+const deliveryRow = z.object({
+  /** What the target is called. */
   target: z.string(),
+  /** Where it is: a target that is renamed is the same still, one that means another server is not. */
   place: z.string(),
   profile: z.string(),
   batch_id: z.string(),
   attempts: z.number(),
   started_at: z.string(),
+  /** Null while files are missing. */
   delivered_at: z.string().nullable(),
   error: z.string().nullable(),
 })
+
+/** A batch on its way to a target. */
+export type Delivery = Pick<DeliveryRecord, 'target' | 'place' | 'profile' | 'batch_id'>
 
 const WHERE = 'place = ? and profile = ? and batch_id = ?'
 const keyOf = ({place, profile, batch_id}: Delivery) => [place, profile, batch_id] as const

@@ -5,7 +5,7 @@ import {readSqlFile} from '../warehouse/sql-file.ts'
 import {createModelError} from './model-error.ts'
 
 /** The models, seeds and checks that loantape ships. */
-export const BUILT_IN_SQL: string = join(import.meta.dirname, '../../sql')
+export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
 
 /** Folders beside the models that hold something else. */
 const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks'])

@@ -247,4 +247,4 @@ function begin(
 }
 
 /** The body of a line as text. */
-export const textOf = ({body}: TapeLine): string => new TextDecoder().decode(body)
+export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)

@@ -54,7 +54,7 @@ const MEASURES: Record<string, string> = {
 const TABLE = 'mart.portfolio_summary'
 
 /** Whether what is to be traced is a figure, not a deal. */
-export const isFigure = (name: string): boolean => name.startsWith(`${TABLE}.`)
+export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
 
 /**
  * The deals behind a figure of the current release.

@@ -5,10 +5,10 @@ import type {World} from '../types.ts'
 import type {Session} from './session.ts'
 
 /** Marks what is ours: a schema without it is never touched. */
-export const MARK: string = 'loantape release'
+export const MARK = 'loantape release'
 
 /** Where `release` says what readers see now. */
-export const STATE: string = 'loantape'
+export const STATE = 'loantape'
 
 /** A row that is a name. */
 const nameRow = z.object({name: z.string()})

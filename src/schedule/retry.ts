@@ -3,7 +3,7 @@ import type {Job} from './job.ts'
 
 const MINUTE_MS = 60_000
 /** Between an attempt that failed and the next. */
-export const LONGEST_PAUSE_MS: number = 30 * MINUTE_MS
+export const LONGEST_PAUSE_MS = 30 * MINUTE_MS
 /** An attempt that kills its process each time is not repeated for ever. */
 const MOST_CRASHES = 3
 /** A slot that others hold up waits this long at least, whatever its grace. */

@@ -25,7 +25,7 @@ const answerRow = z.object({
 })
 
 /** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
-export const IDEMPOTENCY_KEY: RegExp = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
 
 /** The value of an Idempotency-Key header. @throws Refusal (400) */
 export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {

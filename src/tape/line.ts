@@ -25,7 +25,7 @@ export interface TapeLine {
 }
 
 /** What the first line's chain follows. */
-export const CHAIN_START: string = '0'.repeat(64)
+export const CHAIN_START = '0'.repeat(64)
 
 /** Ends what the chain covers. Inside the text of JSON its quotes would be escaped. */
 const MARK = ',"chain":"'

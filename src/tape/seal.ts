@@ -17,7 +17,7 @@ const HEADER = /^loantape tape 1 ([0-9a-f]{16})\n/
 /** Bytes of the number before a group that says how long it is. */
 export const LENGTH_BYTES = 4
 /** Bytes of a tape's first line. */
-export const HEADER_BYTES: number = 'loantape tape 1 '.length + 16 + 1
+export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1
 
 const compress = promisify(zstdCompress)
 

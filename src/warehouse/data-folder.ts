@@ -62,7 +62,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
 }
 
 /** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
-export const DEMO_PROCESS: string = `pid ${process.pid} since ${performance.timeOrigin}`
+export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 
 /**
  * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only

@@ -6,7 +6,7 @@ import {newError} from '../errors.ts'
 import {type Database, inTransaction} from './database.ts'
 
 /** The folder of the warehouse's own migrations. */
-export const MIGRATIONS_DIR: string = join(import.meta.dirname, '../../sql/migrations')
+export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
