@@ -17,21 +17,13 @@ export interface Config extends Settings {
 
 const configSchema = z.object(SETTINGS)
 
-/** One row of the settings table, for the generated documents. */
-export interface SettingDoc {
-  env: string
-  about: string
-  default: string | undefined
-  example: string | undefined
-}
-
 /** `pageSize` → `LOANTAPE_PAGE_SIZE`. */
 function envNameOf(key: string): string {
   return `LOANTAPE_${key.replace(/[A-Z]/g, (letter) => `_${letter}`).toUpperCase()}`
 }
 
-/** Every setting with its environment name, in the order they are documented. */
-export function listSettings(): SettingDoc[] {
+/** Every setting as the generated documents show it, in their order. */
+export function listSettings() {
   return Object.entries(configSchema.shape).map(([key, schema]) => {
     const {description = '', example} = schema.meta() ?? {}
     const fallback = schema.safeParse(undefined).data

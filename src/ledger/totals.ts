@@ -30,19 +30,14 @@ export function sumSyncs({db}: Ledger): SyncTotals {
   return syncRow.parse(row)
 }
 
-/** What runs of jobs came to. */
-export interface JobTotals {
-  /** How many of each state the ledger holds. */
-  runs: {job: string; state: string; runs: number}[]
-  /** How late the last run of each job began, and how many bytes of batches it wrote. */
-  last: {job: string; lag_seconds: number; bytes: number}[]
-}
-
+/** How many runs of a job the ledger holds in each state. */
 const runsRow = z.object({
   job: z.string(),
   state: z.string(),
   runs: z.number(),
 })
+
+/** How late the last run of a job began, and how many bytes of batches it wrote. */
 const lastRow = z.object({
   job: z.string(),
   lag_seconds: z.number(),
@@ -50,7 +45,7 @@ const lastRow = z.object({
 })
 
 /** Counts runs of jobs, and looks at the last of each. */
-export function sumJobRuns({db}: Ledger): JobTotals {
+export function sumJobRuns({db}: Ledger) {
   const runs = db.prepare('select job, state, count(*) as runs from job_run group by job, state').all()
   const last = db
     .prepare(
