@@ -3,6 +3,7 @@ import {type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
 import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
 const text = z.string().nullable()
+
 /** One due instant of a job and what became of it; `slot` is null for a run somebody asked for. */
 export type JobRun = z.output<typeof jobRunRow>
 const jobRunRow = z.object({
