@@ -2,12 +2,14 @@ import type {DuckDBTimestampValue} from '@duckdb/node-api'
 import type {Stream} from '../contract/stream.ts'
 import type {Database} from '../warehouse/database.ts'
 import {buildBridgeSql} from './bridge.ts'
+import {recordDrift} from './drift.ts'
 import {carryLate} from './head.ts'
 import {applyMapped} from './mapped-fields.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
 import {type Settle, settle} from './settle.ts'
 import {clearStage} from './stage.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
+import {insertWalk} from './walk-state.ts'
 
 /** Which rows of `change` replace the latest state. */
 const MOVES_HEAD = `not is_late and source <> 'gone'`
@@ -37,6 +39,10 @@ export function applyObservations(
 ): Promise<bigint> {
   const {head, confirmation} = tablesOf(stream)
   const store = async (recorded: DuckDBTimestampValue) => {
+    if (batch.walkId !== null) {
+      await insertWalk(db, stream, batch, {state: 'applied', how: 'complete'})
+      await recordDrift(db, stream, batch)
+    }
     await db.run(buildAppendSql(stream), [batch.walkId, batch.businessDate, recorded])
     if (confirmation !== null) {
       await db.run(buildConfirmSql(stream, confirmation), [batch.businessDate, recorded])
@@ -63,7 +69,7 @@ async function completeCertificate(
   {plan, details, recorded}: Pick<Application, 'plan' | 'details'> & {recorded: DuckDBTimestampValue},
 ): Promise<void> {
   await db.run(
-    `update warehouse.raw.walk set state = 'applied', recorded_at = $2, created = $3, updated = $4, missing = $5,
+    `update warehouse.raw.walk set recorded_at = $2, created = $3, updated = $4, missing = $5,
        vanished = $6, restored = $7, unchanged = $8, details_fetched = $9, details_failed = $10
      where walk_id = $1`,
     [

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {optionalColumnsOf, type Stream, type Vocabulary} from '../contract/stream.ts'
-import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {comparedSql, tablesOf} from './stream-tables.ts'
 
 /** Of each kind the most frequent are kept: a source that uses ids as field names floods no report. */
@@ -12,16 +12,10 @@ const MOST_FINDINGS = 100
  * a record's own page leaves out (`missing_field`), and values outside the vocabularies (`unknown_value`). List rows
  * are known to be shorter: they miss nothing.
  *
- * To be called while the walk is staged and not yet applied; again, it replaces what it stored.
+ * To be called while the walk is staged.
  */
-export async function recordDrift(db: Database, stream: Stream, walk: {walkId: string}): Promise<void> {
-  await inTransaction(db, async () => {
-    await db.run(
-      `delete from warehouse.raw.drift where walk_id = $1 and stream = ${quoteLiteral(stream.name)}`,
-      [walk.walkId],
-    )
-    await db.run(buildDriftSql(stream), [walk.walkId])
-  })
+export function recordDrift(db: Database, stream: Stream, {walkId}: {walkId: string}): Promise<void> {
+  return db.run(buildDriftSql(stream), [walkId])
 }
 
 /** One way in which records were not as the contract has them. */

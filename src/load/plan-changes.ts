@@ -5,7 +5,7 @@ import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {createIncoming, dropIncoming} from './incoming.ts'
 import {buildMovesSql, createLooked, type Movement, measureMovement} from './movement.ts'
 import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
-import {type OpenWalk, storeWalk} from './walk-state.ts'
+import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
 export interface ChangePlan {
@@ -22,14 +22,16 @@ export interface ChangePlan {
   moved: Movement
 }
 
-/** Staged observations that are applied together. */
-export interface Batch {
-  /** The walk that staged them; null for a replay, which proves nothing about what it does not hold. */
-  walkId: string | null
+/** Staged observations that are applied together: what a walk has read, or what was read beside walks. */
+export type Batch = OpenWalk | ReadBeside
+
+/** Looks and replays prove nothing about what they do not hold. */
+interface ReadBeside {
+  walkId: null
   /** `YYYY-MM-DD` */
   businessDate: string
-  /** Of what is read beside walks: one is under way, and what it has read must not supersede this when it is applied. */
-  isWalkOpen?: boolean
+  /** A walk is under way, and what it has read must not supersede this when it is applied. */
+  isWalkOpen: boolean
 }
 
 const count = z.coerce.number()
@@ -56,22 +58,16 @@ const planRow = z.object({
 export async function planChanges(
   db: Database,
   stream: Stream,
-  {walkId, isWalkOpen}: Batch,
+  batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
   await createIncoming(db, stream, staged)
   await createLooked(db, stream)
-  await db.run(`create or replace temp table change as ${buildChangeSql(stream, isWalkOpen ?? false)}`)
-  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, walkId)}`)
-  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, walkId))
+  await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
+  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
+  const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
   const moved = await measureMovement(db, stream)
   return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
-}
-
-/** Stores a certified walk to be settled, and compares what it staged as {@link planChanges} does. */
-export async function planWalk(db: Database, stream: Stream, walk: OpenWalk): Promise<ChangePlan> {
-  await storeWalk(db, stream, walk, {state: 'walking', how: 'complete'})
-  return planChanges(db, stream, walk)
 }
 
 /** Drops what {@link planChanges} left. */
@@ -93,7 +89,8 @@ function carry(stream: Stream, column: Column): string {
   return `case when ${keepsInstant} then h.${name} else i.${name} end`
 }
 
-function buildChangeSql(stream: Stream, isKept: boolean): string {
+function buildChangeSql(stream: Stream, batch: Batch): string {
+  const isKept = batch.walkId === null && batch.isWalkOpen
   const {idColumn} = stream
   const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
@@ -123,11 +120,16 @@ function buildChangeSql(stream: Stream, isKept: boolean): string {
           (name) => columnsNow.get(name) ?? '',
         )},
         exists (
-          from warehouse.raw.quarantine q
-          where q.stream = ${quoteLiteral(stream.name)}
-            and q.record_id = i.${idColumn}
-            and q.replayed_at is null
-            and q.observed_at > h.observed_at
+          from (
+            select record_id, observed_at
+            from warehouse.raw.quarantine
+            where stream = ${quoteLiteral(stream.name)} and replayed_at is null
+            union all
+            select record_id, observed_at
+            from temp.staged_quarantine
+            where walk_id = ${quoteLiteral(batch.walkId ?? '')}
+          ) q
+          where q.record_id = i.${idColumn} and q.observed_at > h.observed_at
         ) or ${isKept} as is_kept_anyway
       from incoming i
       left join ${head} h on h.${idColumn} = i.${idColumn}
@@ -167,12 +169,12 @@ function buildChangeSql(stream: Stream, isKept: boolean): string {
  * walk without a filter, of a child by a list of its parent that was read to its end; each id in it must have been
  * readable. Absent twice in a row is vanished; a child on two business dates, since a list may be asked for again at once.
  */
-function buildAbsenceSql(stream: Stream, walkId: string | null): string {
+function buildAbsenceSql(stream: Stream, batch: Batch): string {
   const {idColumn, name, parent} = stream
   const {head} = tablesOf(stream)
   const list = parent
     ? {
-        join: `left join warehouse.raw.listing on listing.walk_id = walk.walk_id
+        join: `left join temp.staged_listing as listing on listing.walk_id = walk.walk_id
             and listing.stream = ${quoteLiteral(name)} and listing.parent_id = h.${parent.column}
             and listing.outcome = 'listed'`,
         startedAt: 'listing.observed_at',
@@ -187,7 +189,7 @@ function buildAbsenceSql(stream: Stream, walkId: string | null): string {
       }
   return `
     with walk as (
-      from warehouse.raw.walk where walk_id = ${quoteLiteral(walkId ?? '')}
+      ${buildWalkSql(batch)}
     ),
     last_applied as (
       select arg_max(walk_id, recorded_at) as walk_id
@@ -219,14 +221,22 @@ function buildAbsenceSql(stream: Stream, walkId: string | null): string {
           and h.observed_at <= ${list.startedAt}
           and h.walk_id is distinct from walk.walk_id
           and not exists (
-            from warehouse.raw.quarantine q
+            from temp.staged_quarantine q
             where q.walk_id = walk.walk_id and q.record_id = h.${idColumn}
           )
         )
       )`
 }
 
-function buildPlanSql(stream: Stream, walkId: string | null): string {
+/** A row with what of a walk decides what it proves; none for what was read beside walks. */
+function buildWalkSql(batch: Batch): string {
+  if (batch.walkId === null) return 'from warehouse.raw.walk where false'
+  const {walkId, businessDate, startedAt, isComplete, filter, unreadableIds} = batch
+  return `select ${quoteLiteral(walkId)} as walk_id, date '${businessDate}' as business_date, make_timestamp(${startedAt}) as started_at,
+    ${isComplete} as is_complete, ${quoteLiteral(filter)} as filter, ${unreadableIds} as unreadable_ids`
+}
+
+function buildPlanSql(stream: Stream, {walkId}: Batch): string {
   const {head} = tablesOf(stream)
   return `
     with observed as (
@@ -249,7 +259,7 @@ function buildPlanSql(stream: Stream, walkId: string | null): string {
     ),
     known as (
       select count(*) as known from ${head}
-      where kind in ('seen', 'missing') and ${buildReachSql(stream, quoteLiteral(walkId ?? ''))}
+      where kind in ('seen', 'missing') and ${buildReachSql(stream, quoteLiteral(walkId ?? ''), 'temp.staged_listing')}
     )
     select
       observed.* replace (observed.appended + absent.absences as appended),

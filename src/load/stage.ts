@@ -1,6 +1,6 @@
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {type Database, inTransaction} from '../warehouse/database.ts'
+import type {Database} from '../warehouse/database.ts'
 import {createStaged, tablesOf} from './stream-tables.ts'
 
 /**
@@ -19,14 +19,4 @@ export async function clearStage(db: Database, stream: Stream, walkId: string): 
   await db.run(`delete from ${tablesOf(stream).staged}`)
   await db.run('delete from temp.staged_listing where walk_id = $1', [walkId])
   await db.run('delete from temp.staged_quarantine where walk_id = $1', [walkId])
-}
-
-/** Drops what the warehouse holds of walks whose runs died before they were settled. */
-export async function dropUnsettled(db: Database): Promise<void> {
-  const left = `walk_id in (select walk_id from warehouse.raw.walk where state = 'walking')`
-  await inTransaction(db, async () => {
-    for (const table of ['listing', 'quarantine', 'drift', 'walk']) {
-      await db.run(`delete from warehouse.raw.${table} where ${left}`)
-    }
-  })
 }

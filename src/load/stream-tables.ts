@@ -60,11 +60,15 @@ export function isSettledSql(stream: Stream, value?: string): string {
   return `${comparedSql(stream, settled.column, value)} in (${values})`
 }
 
-/** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it. */
-export function buildReachSql({name, parent}: Stream, walkId: string): string {
+/** SQL condition on a row of a stream's tables: a walk (`$1`, or a literal) could tell something about it by its lists. */
+export function buildReachSql(
+  {name, parent}: Stream,
+  walkId: string,
+  lists: string = 'warehouse.raw.listing',
+): string {
   if (!parent) return 'true'
   return `${parent.column} in (
-    select parent_id from warehouse.raw.listing
+    select parent_id from ${lists}
     where walk_id = ${walkId} and stream = ${quoteLiteral(name)} and outcome = 'listed'
   )`
 }

@@ -99,39 +99,38 @@ export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk)
   for await (const ids of rows) yield* ids.map(String)
 }
 
-/**
- * Stores a walk with what belongs to it, in place of what is stored of it: `walking` for it to be settled, its lists and
- * its rejected records with it; else it has ended and leaves the stage. The rejected records of a refused one stay as evidence.
- */
+/** Stores a walk that has ended without being applied; it leaves the stage. The rejected records of a refused one stay as evidence. */
 export function storeWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  {state, how}: {state: 'walking' | 'refused' | 'abandoned'; how: string},
+  end: {state: 'refused' | 'abandoned'; how: string},
 ): Promise<void> {
-  const {walkId} = walk
   return inTransaction(db, async () => {
-    for (const table of ['walk', 'listing', 'quarantine']) {
-      await db.run(`delete from warehouse.raw.${table} where walk_id = $1`, [walkId])
-    }
-    const row = {...describeWalk(walk), stream: stream.name, state, ended_how: how}
-    const names = Object.keys(row)
-    await db.run(
-      `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
-      Object.values(row),
-    )
-    const staged = [
-      ...(state === 'walking' ? ['listing'] : []),
-      ...(state === 'abandoned' ? [] : ['quarantine']),
-    ]
-    for (const table of staged) {
-      await db.run(
-        `insert into warehouse.raw.${table} by name from temp.staged_${table} where walk_id = $1`,
-        [walkId],
-      )
-    }
-    if (state !== 'walking') await clearStage(db, stream, walkId)
+    await insertWalk(db, stream, walk, end)
+    await clearStage(db, stream, walk.walkId)
   })
+}
+
+/** Stores a walk, of one that is applied its lists, and the rejected records of all but abandoned ones. To be called in a transaction. */
+export async function insertWalk(
+  db: Database,
+  stream: Stream,
+  walk: OpenWalk,
+  {state, how}: {state: 'applied' | 'refused' | 'abandoned'; how: string},
+): Promise<void> {
+  const row = {...describeWalk(walk), stream: stream.name, state, ended_how: how}
+  const names = Object.keys(row)
+  await db.run(
+    `insert into warehouse.raw.walk (${names.join(', ')}) values (${names.map((_, index) => `$${index + 1}`).join(', ')})`,
+    Object.values(row),
+  )
+  const tables = {applied: ['listing', 'quarantine'], refused: ['quarantine'], abandoned: []}
+  for (const table of tables[state]) {
+    await db.run(`insert into warehouse.raw.${table} by name from temp.staged_${table} where walk_id = $1`, [
+      walk.walkId,
+    ])
+  }
 }
 
 /** The columns of `raw.walk` that say how far a walk got. */
@@ -164,7 +163,7 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
   }
 }
 
-/** How a walk ended, where it has; `walking` while it is being settled. */
+/** How a walk ended, where it has. */
 export async function findWalkState(db: Database, walkId: string): Promise<string | undefined> {
   const row = await db.first(
     z.object({state: z.string()}),

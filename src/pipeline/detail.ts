@@ -1,7 +1,7 @@
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
-import {planWalk} from '../load/plan-changes.ts'
+import {planChanges} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
@@ -24,7 +24,7 @@ export async function fetchMissingDetails(
 ): Promise<{fetched: number; failed: number}> {
   const {db, stream, client, config, tapes} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
-  await planWalk(db, stream, walk)
+  await planChanges(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
   const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
   const candidates = await listDetailCandidates(db, stream, {

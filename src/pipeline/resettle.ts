@@ -5,10 +5,9 @@ import {parseJson} from '../json.ts'
 import type {TapeRow} from '../ledger/tapes.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
-import {recordDrift} from '../load/drift.ts'
 import {applyLooks} from '../load/looks.ts'
 import {readDealStream, readStreams} from '../load/mapped-fields.ts'
-import {planWalk} from '../load/plan-changes.ts'
+import {planChanges} from '../load/plan-changes.ts'
 import {findQuarantined} from '../load/quarantine.ts'
 import {appendRates} from '../load/rates.ts'
 import {applyReplay} from '../load/replay.ts'
@@ -94,9 +93,8 @@ async function resettleWalk(
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
     return storeWalk(db, stream, walk, {state, how})
   }
-  const plan = await planWalk(db, stream, walk)
+  const plan = await planChanges(db, stream, walk)
   await pinSource(db, stream, walk)
-  await recordDrift(db, stream, walk)
   await applyObservations(db, stream, walk, {plan, now, details, conclude: async () => unit.head})
 }
 

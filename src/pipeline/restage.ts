@@ -9,7 +9,7 @@ import {type StagedListing, stageListings} from '../load/listings.ts'
 import {readStreams} from '../load/mapped-fields.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findLastSettle} from '../load/settle.ts'
-import {clearStage, createStage, dropUnsettled} from '../load/stage.ts'
+import {clearStage, createStage} from '../load/stage.ts'
 import {
   findWalkState,
   type OpenWalk,
@@ -40,7 +40,6 @@ export async function restageWalks(
   {log}: Pick<World, 'log'>,
 ): Promise<OpenWalks> {
   await createStage(db)
-  await dropUnsettled(db)
   const streams = await readStreams(db)
   const walks: OpenWalks = new Map()
   for (const unit of tapes.listLeft()) {

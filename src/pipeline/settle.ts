@@ -1,9 +1,8 @@
 import type {Stream} from '../contract/stream.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
-import {recordDrift} from '../load/drift.ts'
 import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
-import {planWalk} from '../load/plan-changes.ts'
+import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
@@ -42,7 +41,7 @@ export async function settleWalk(
 ): Promise<ChangeCounts> {
   const {db, stream, folder, config, accepted, tapes, webhooks} = tools
   const now = BigInt(world.clock.now()) * 1000n
-  const plan = await planWalk(db, stream, walk)
+  const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
   try {
     await requireBoundedQuarantine(db, walk)
@@ -52,7 +51,6 @@ export async function settleWalk(
     throw refusal
   }
   await pinSource(db, stream, walk)
-  await recordDrift(db, stream, walk)
   await webhooks?.settle(db, walk.walkId)
   const conclude = (recordedAt: bigint) =>
     tapes.conclude(walk.walkId, {
@@ -110,7 +108,7 @@ export async function previewWalk(
   const {db, stream, config, accepted} = tools
   try {
     const certificate = await certifyWalk(db, stream, walk)
-    const plan = await planWalk(db, stream, walk)
+    const plan = await planChanges(db, stream, walk)
     await requireBoundedQuarantine(db, walk)
     guardChanges(plan, config, accepted, stream)
     return {certificate, changes: plan.counts}

@@ -1,5 +1,6 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
+import {findWalkState} from '../../src/load/walk-state.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
@@ -421,9 +422,9 @@ test('an apply that fails stores nothing of it', async () => {
   await walk(db, {at: DAY_1, pages: [[a()]]})
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
-  await db.run('drop table temp.staged_listing')
+  await db.run('drop table temp.looked')
   const application = {plan: staged.plan, now: micros(DAY_2), details: {fetched: 0, failed: 0}}
-  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('staged_listing')
+  await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('looked')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
-  expect(await readWalk(db, staged.walk.walkId)).toMatchObject({state: 'walking', recorded_at: null})
+  expect(await findWalkState(db, staged.walk.walkId)).toBeUndefined()
 })

@@ -131,7 +131,7 @@ test('a candidate carries what its list row said', async () => {
 
 test('a detail that cannot be read is quarantined under the id that was asked for', async () => {
   const bad = {id: 'a', at: DAY_1, record: record('b', {loan_amount: 'much'})}
-  await stageWalk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
+  await walk(db, {at: DAY_1, pages: [[record('a')]], details: [bad]})
   expect(await db.all(anyRow, 'select record_id, source, path from warehouse.raw.quarantine')).toEqual([
     {record_id: 'a', source: 'detail', path: 'loan_amount'},
   ])

@@ -1,12 +1,10 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {applyObservations} from '../../src/load/apply.ts'
-import {recordDrift} from '../../src/load/drift.ts'
 import type {WireRecord} from '../../src/types.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, stageWalk, stream, type WalkSpec} from '../support/walks.ts'
+import {type WalkSpec, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -32,13 +30,9 @@ const findings = (walkId: string) =>
     [walkId],
   )
 
-/** Walks, reports drift, applies; returns the report. */
+/** What the report of a walk says. */
 async function walkAndReport(spec: WalkSpec): Promise<Record<string, unknown>[]> {
-  const {walk, plan} = await stageWalk(db, spec)
-  await recordDrift(db, stream, walk)
-  const now = micros(spec.at)
-  await applyObservations(db, stream, walk, {plan, now, details: {fetched: 0, failed: 0}})
-  return findings(walk.walkId)
+  return findings((await walk(db, spec)).walk.walkId)
 }
 
 const record = (id: string, fields: WireRecord = {}) => aRecord({id, ...fields})
@@ -103,16 +97,6 @@ test('a program is reported in the walk that first shows it, once there were oth
     {kind: 'unknown_value', path: 'loan_program', value: 'fix_and_flip', records: '1'},
   ])
   expect(await walkWith(DAY_3, 'bridge', 'fix_and_flip')).toEqual([])
-})
-
-test('recording the drift of a walk again replaces it and leaves that of others', async () => {
-  const pages = [[record('a', {status: 'on_hold'})]]
-  await walkAndReport({at: DAY_1, pages})
-  const {walk} = await stageWalk(db, {at: DAY_2, pages})
-  await recordDrift(db, stream, walk)
-  await recordDrift(db, stream, walk)
-  expect(await findings(walk.walkId)).toHaveLength(1)
-  expect(await db.all(anyRow, 'from warehouse.raw.drift')).toHaveLength(2)
 })
 
 test('a source that uses ids as field names floods no report', async () => {

@@ -105,7 +105,7 @@ test('a group without pages changes nothing', async () => {
 })
 
 test('the later request wins when a record is seen twice, and the walk counts as shifted', async () => {
-  const {certificate, walk: walked} = await stageWalk(db, {
+  const {certificate, walk: walked} = await walk(db, {
     at: DAY_1,
     pages: [[a({loan_amount: 1}), b({loan_amount: 5})], [a({loan_amount: 2})]],
   })
@@ -119,7 +119,7 @@ test('a record twice on one page counts as its later place says', async () => {
 })
 
 test('an undisturbed walk is not shifted', async () => {
-  const {walk: walked} = await stageWalk(db, {at: DAY_1, pages: [[a()], [b()]]})
+  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a()], [b()]]})
   expect(await readWalk(db, walked.walkId)).toMatchObject({is_shifted: false, duplicates: '0'})
 })
 
@@ -142,13 +142,13 @@ test('the digest of the cursor chain depends on the cursors', async () => {
 })
 
 test('a record whose id cannot be read is counted in the certificate', async () => {
-  const {walk: walked} = await stageWalk(db, {at: DAY_1, pages: [[a(), 'no record', a({id: 5})]]})
+  const {walk: walked} = await walk(db, {at: DAY_1, pages: [[a(), 'no record', a({id: 5})]]})
   expect(await readWalk(db, walked.walkId)).toMatchObject({quarantined: '2', unreadable_ids: '2'})
 })
 
 test('of bad records it is kept where they stand on the tape, nothing of what they hold', async () => {
   const bad = a({loan_amount: 'much'})
-  await stageWalk(db, {at: DAY_1, pages: [[bad, bad], [bad]]})
+  await walk(db, {at: DAY_1, pages: [[bad, bad], [bad]]})
   const rows = await db.all(
     anyRow,
     'select quarantine_id, record_id, path, source, place, record, business_date, replayed_at from warehouse.raw.quarantine',
@@ -183,13 +183,6 @@ test('a refused walk leaves its bad records as evidence', async () => {
   const walked = await stageTwoPages()
   await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined'})
   expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '1'})
-})
-
-test('a walk that is stored twice to be settled is there once', async () => {
-  const walked = await stageTwoPages()
-  for (const how of ['first', 'second']) await storeWalk(db, stream, walked, {state: 'walking', how})
-  expect(await countRows()).toEqual({staged: '2', rejected: '1', quarantined: '1'})
-  expect(await readWalk(db, walked.walkId)).toMatchObject({state: 'walking', ended_how: 'second'})
 })
 
 test('the past is that of walks that were applied: one that was refused or abandoned leaves nothing to respect', async () => {

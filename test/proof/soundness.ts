@@ -44,9 +44,9 @@ const INVARIANTS: Record<string, string> = {
   'lists belong to a walk that was applied': `
     select walk_id from warehouse.raw.listing
     except
-    select walk_id from warehouse.raw.walk where state in ('applied', 'walking')`,
-  'of each stream one walk at most is being settled': `
-    select stream, count(*) from warehouse.raw.walk where state = 'walking' group by stream having count(*) > 1`,
+    select walk_id from warehouse.raw.walk where state = 'applied'`,
+  'a walk has ended': `
+    select walk_id from warehouse.raw.walk where state not in ('applied', 'refused', 'abandoned')`,
 }
 
 /** Fails when an invariant of the open warehouse does not hold. */

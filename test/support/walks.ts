@@ -5,7 +5,7 @@ import {applyObservations} from '../../src/load/apply.ts'
 import {certifyWalk} from '../../src/load/certify.ts'
 import {type StagedDetail, stageDetails} from '../../src/load/details.ts'
 import {createPageGroup, type PageGroup} from '../../src/load/page-group.ts'
-import {type ChangePlan, planWalk} from '../../src/load/plan-changes.ts'
+import {type ChangePlan, planChanges} from '../../src/load/plan-changes.ts'
 import {createStage} from '../../src/load/stage.ts'
 import {type OpenWalk, stagePages, startWalk} from '../../src/load/walk-state.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
@@ -117,7 +117,7 @@ export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWal
   await stagePages(db, walk, groupPages(walk, pagesOf(spec)), 0)
   const certificate = await certifyWalk(db, stream, walk)
   if (spec.details) await stageDetails(db, stream, walk, spec.details.map(toStagedDetail))
-  return {walk, certificate, plan: await planWalk(db, stream, walk)}
+  return {walk, certificate, plan: await planChanges(db, stream, walk)}
 }
 
 function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {
