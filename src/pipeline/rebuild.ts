@@ -2,24 +2,21 @@ import {existsSync, rmSync} from 'node:fs'
 import {z} from 'zod'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import type {KnownField, MappedField} from '../contract/mapped-field.ts'
-import {STREAMS} from '../contract/streams.ts'
+import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listTapes, type TapeRow} from '../ledger/tapes.ts'
-import {rebuildHead} from '../load/head.ts'
-import {listKnownFields, writeKnownFields} from '../load/mapped-fields.ts'
-import {tablesOf} from '../load/stream-tables.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
+import {type Database, openDatabase} from '../warehouse/database.ts'
 import {giveBackMemory} from '../warehouse/memory.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
 import {compareTables, requireEverySettle, type TableDifference} from './compare-warehouses.ts'
 import {readMappedFields} from './mapped-fields.ts'
+import {takeOver} from './rebuild-base.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
@@ -209,78 +206,6 @@ async function openBeside(
     throw error
   }
 }
-
-/**
- * Takes over what was stored before the first settle of the tapes.
- *
- * @throws UnexpectedError `REBUILD_BASE` where it cannot be read
- */
-async function takeOver(
-  db: Database,
-  {units, fields}: Pick<RebuildTools, 'units' | 'fields'>,
-  {since, isReadable}: {since: string | null; isReadable: boolean},
-): Promise<void> {
-  const isFromTheStart = units.some(({begin}) => begin.before === null)
-  if (!isReadable && !isFromTheStart)
-    throw newError(
-      'REBUILD_BASE',
-      `The warehouse cannot be read, and the tapes begin ${since === null ? 'nowhere' : `at ${since}`}: what was stored before is in no tape.`,
-    )
-  const known = isReadable ? await listKnownFields(db, 'present') : []
-  const mapped = await dateFields(db, fields ?? known, {known, since, isReadable})
-  await writeKnownFields(db, mapped)
-  if (!isReadable) return
-  const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
-  const names = units.map(({name}) => quoteLiteral(name)).join(', ') || `''`
-  const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
-  const kept: Record<string, string> = {
-    walk: `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`,
-    listing: isKept,
-    drift: isKept,
-    quarantine: `walk_id is null or ${isKept}`,
-    setting: 'true',
-    rate: before,
-    settle: before,
-  }
-  for (const stream of STREAMS) {
-    for (const table of [tablesOf(stream).version, tablesOf(stream).confirmation]) {
-      if (table !== null) kept[table.split('.').at(-1) ?? ''] = before
-    }
-  }
-  const same = mapped.filter((field) => known.some((other) => isSameField(field, other)))
-  kept.deal_extra = `${before} and name in (${same.map(({name}) => quoteLiteral(name)).join(', ') || 'null'})`
-  for (const [table, condition] of Object.entries(kept)) {
-    await db.run(`insert into warehouse.raw.${table} by name from present.raw.${table} where ${condition}`)
-  }
-  if (since !== null) {
-    await db.run(
-      `update warehouse.raw.quarantine set replayed_at = null where replayed_at >= ${quoteLiteral(since)}`,
-    )
-  }
-  for (const stream of STREAMS) await rebuildHead(db, stream)
-}
-
-/** What no tape tells of is known of a field where the warehouse there is knows it. */
-async function dateFields(
-  db: Database,
-  fields: readonly MappedField[],
-  {known, since, isReadable}: {known: readonly KnownField[]; since: string | null; isReadable: boolean},
-): Promise<KnownField[]> {
-  const {is_taken_over} = isReadable
-    ? await db.one(
-        z.object({is_taken_over: z.boolean()}),
-        'select exists (from present.raw.settle where $1::timestamp is null or recorded_at < $1::timestamp) as is_taken_over',
-        [since],
-      )
-    : {is_taken_over: false}
-  return fields.map((field) => {
-    const before = known.find((other) => isSameField(field, other))
-    return {...field, since: before ? before.since : is_taken_over ? since : null}
-  })
-}
-
-const isSameField = (a: MappedField, b: MappedField): boolean =>
-  a.name === b.name && a.type === b.type && a.path.join('\n') === b.path.join('\n')
 
 /** Takes down that a walk was taken back, so that every rebuild after this one leaves it out. */
 async function noteTakenBack(
