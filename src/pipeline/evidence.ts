@@ -17,7 +17,6 @@ import {sourceBridgeSchema} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
-import type {Database} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/settings.ts'
 import {readUnits, type TapeUnit} from './tape-units.ts'
@@ -62,14 +61,14 @@ export async function writeEvidence(
   const dir = requireNewFolder(folder, to, 'evidence')
   const subject = findSubject(folder, of)
   const key = requireReadKey(config, folder)
-  await using db = await openHistory(folder)
-  const {historyId, tapeHead} = await readHistoryId(db, subject.known_at.replace(/Z$/, ''))
-  if (subject.history_id !== historyId)
+  // Tapes are read while the warehouse is closed: nobody waits for that.
+  const {tapeHead, baseUrl} = await readOrigin(folder, subject, of)
+  const {tapes, before} = followBack(folder, key, tapeHead)
+  if (!tapes.some(({unit}) => unit === subject.source.walk_id))
     throw newError(
-      'EVIDENCE_HISTORY',
-      `'${of}' was made from another history than the one of this data folder.`,
+      'EVIDENCE_TAPES',
+      `The tape that '${of}' rests on is not kept, or sealed with another key.`,
     )
-  const {tapes, before} = followBack(folder, key, tapeHead, of)
   const isShown = (unit: TapeUnit) =>
     from === undefined
       ? unit.name === subject.source.walk_id
@@ -78,7 +77,6 @@ export async function writeEvidence(
   try {
     rmSync(temporary, {recursive: true, force: true})
     mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
-    const baseUrl = (await readSetting(db, 'source_base_url', 'history')) ?? ''
     const written = await writeTapes(temporary, tapes, {key, subject, isShown, baseUrl})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
@@ -90,7 +88,7 @@ export async function writeEvidence(
       tapes: tapes.map(nameOf),
       answers_of: written.shown,
     })
-    await writeJson(temporary, 'certificates.json', await listCertificates(db, tapes))
+    await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
     await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
     if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
     moveIntoPlace(temporary, dir)
@@ -141,6 +139,22 @@ function findBatch({exports}: DataFolder, id: string): string | undefined {
     .find((dir) => existsSync(join(dir, MANIFEST)))
 }
 
+/** Where the tape stood when what a subject knows was stored, and the source it is from. */
+async function readOrigin(
+  folder: DataFolder,
+  {known_at, history_id}: Subject,
+  of: string,
+): Promise<{tapeHead: string | null; baseUrl: string}> {
+  await using db = await openHistory(folder)
+  const {historyId, tapeHead} = await readHistoryId(db, known_at.replace(/Z$/, ''))
+  if (history_id === historyId)
+    return {tapeHead, baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? ''}
+  throw newError(
+    'EVIDENCE_HISTORY',
+    `'${of}' was made from another history than the one of this data folder.`,
+  )
+}
+
 /** A tape with so many of its lines as lead to the release. */
 interface ProvingTape {
   unit: string
@@ -154,7 +168,6 @@ function followBack(
   folder: DataFolder,
   key: TapeKey,
   head: string | null,
-  of: string,
 ): {tapes: ProvingTape[]; before: string | null} {
   using ledger = openLedger(folder.ledger)
   const kept = listTapes(ledger).filter(
@@ -173,11 +186,6 @@ function followBack(
     reached.push(unit)
     before = unit.before
   }
-  if (reached.length === 0)
-    throw newError(
-      'EVIDENCE_TAPES',
-      `The tape that '${of}' rests on is not kept, or sealed with another key.`,
-    )
   const tapes = [...Map.groupBy(reached.reverse(), ({path}) => path)].map(([path, ofTape]) => ({
     unit: ofTape[0]?.name ?? '',
     path,
@@ -204,7 +212,7 @@ async function writeTapes(
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
-  await archive.write(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
+  await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
   for (const tape of tapes) {
     const name = nameOf(tape)
     const shown = tape.units.filter((unit) => isShown(unit) && !isOfPeople(unit.begin))
@@ -214,9 +222,9 @@ async function writeTapes(
     for (const line of readLines(tape.path, key)) {
       number += 1
       if (number > tape.lines) break
-      await file.write(`${formatBare(line)}\n`)
+      await file.writeFile(`${formatBare(line)}\n`)
       if (shown.length === 0 || !line.body) continue
-      await archive.write(formatAnswer(describeAnswer(line, {place: `${name}:${number}`, baseUrl})))
+      await archive.writeFile(formatAnswer(describeAnswer(line, {place: `${name}:${number}`, baseUrl})))
       told.answers += 1
     }
     told.lines += Math.min(number, tape.lines)
@@ -247,9 +255,10 @@ function describeAnswer(
 }
 
 /** What the certificates of the walks say, and which records of their pages could not be read. */
-async function listCertificates(db: Database, tapes: readonly ProvingTape[]): Promise<unknown[]> {
+async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
+  await using db = await openHistory(folder)
   const walks = JSON.stringify(tapes.map(({unit}) => unit))
-  return db.all(
+  return await db.all(
     z.record(z.string(), z.unknown()),
     `select
        walk_id, stream, state, business_date, is_complete, recorded_at, pages, records, distinct_records as "distinct",
