@@ -15,6 +15,9 @@ import {listMonths, listTables} from './tables.ts'
 import {createTruth, type Truth} from './truth.ts'
 import {visitSource} from './visit.ts'
 
+/** What the source says beside the contract becomes a column. */
+const FIELDS = {note_rate: {path: 'terms.note_rate', type: 'decimal(9,6)'}}
+
 /** Plays a story to its end. Throws a {@link Finding} at the first thing that is not as it must be. */
 export async function play(story: Story, listener: Listener): Promise<void> {
   const root = mkdtempSync(join(tmpdir(), 'loantape-world-'))
@@ -49,6 +52,8 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     batchesSaved: 0,
   }
   mkdirSync(join(root, 'sql/seeds'), {recursive: true})
+  mkdirSync(data, {mode: 0o700})
+  writeFileSync(join(data, 'fields.json'), JSON.stringify(FIELDS))
   writeFileSync(env.LOANTAPE_ACCOUNTING_FILE, writeMapping({'*': '1200'}, story.booksEnded))
   try {
     for (const [place, event] of story.events.entries()) {
