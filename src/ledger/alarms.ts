@@ -36,10 +36,7 @@ const SENT_WITHIN_DAYS = 3
 
 /** The alarms that are raised, oldest first. */
 export function listAlarms(ledger: Ledger): Alarm[] {
-  return ledger.db
-    .prepare('select * from alarm order by since, name')
-    .all()
-    .map((row) => alarmRow.parse(row))
+  return ledger.all(alarmRow, 'select * from alarm order by since, name')
 }
 
 /**
@@ -65,25 +62,19 @@ export function settleAlarms(
     for (const condition of changed(raised)) {
       const {name, state} = condition
       const since = raised.find((alarm) => alarm.name === name)?.since ?? at
-      if (state === 'ok') ledger.db.prepare('delete from alarm where name = ?').run(name)
-      else ledger.db.prepare('insert or replace into alarm values (?, ?, ?)').run(name, state, since)
+      if (state === 'ok') ledger.run('delete from alarm where name = ?', [name])
+      else ledger.insert('alarm', {name, state, since}, 'or replace')
       const message = JSON.stringify(state === 'ok' ? describeRecovery(condition, since) : condition)
       for (const channel of channels) {
-        ledger.db
-          .prepare(
-            `insert into notice (channel, alarm, message, created_at, attempts, next_attempt_at)
-             values (?, ?, ?, ?, 0, ?)`,
-          )
-          .run(channel, name, message, at, now)
+        const untried = {attempts: 0, next_attempt_at: now}
+        ledger.insert('notice', {channel, alarm: name, message, created_at: at, ...untried})
       }
     }
     // What is watched no more, such as a job whose runs are forgotten, is no alarm.
-    ledger.db
-      .prepare('delete from alarm where name not in (select value from json_each(?))')
-      .run(JSON.stringify([...names]))
-    ledger.db
-      .prepare('delete from notice where created_at < ?')
-      .run(new Date(now - KEPT_DAYS * DAY_MS).toISOString())
+    ledger.run('delete from alarm where name not in (select value from json_each(?))', [
+      JSON.stringify([...names]),
+    ])
+    ledger.run('delete from notice where created_at < ?', [new Date(now - KEPT_DAYS * DAY_MS).toISOString()])
   })
 }
 
@@ -97,27 +88,30 @@ const LONGEST_PAUSE_MS = 3_600_000
 /** Takes the next notice that is due for sending; nobody else gets it before its next attempt is due. */
 export function claimNotice(ledger: Ledger, channels: readonly string[], now: number): Notice | undefined {
   return inLedgerTransaction(ledger, () => {
-    const row = ledger.db
-      .prepare(
-        `select notice_id, channel, message, attempts from notice
-         where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
-           and channel in (select value from json_each(?3))
-         order by notice_id limit 1`,
-      )
-      .get(now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels))
-    if (!row) return undefined
-    const notice = noticeRow.parse(row)
+    const notice = ledger.first(
+      noticeRow,
+      `select notice_id, channel, message, attempts from notice
+       where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
+         and channel in (select value from json_each(?3))
+       order by notice_id limit 1`,
+      [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
+    )
+    if (!notice) return undefined
     const pauseMs = Math.min(LEASE_MS * 2 ** notice.attempts, LONGEST_PAUSE_MS)
-    ledger.db
-      .prepare('update notice set attempts = attempts + 1, next_attempt_at = ? where notice_id = ?')
-      .run(now + pauseMs, notice.notice_id)
+    ledger.run('update notice set attempts = attempts + 1, next_attempt_at = ? where notice_id = ?', [
+      now + pauseMs,
+      notice.notice_id,
+    ])
     return notice
   })
 }
 
 /** Records how sending went; `error` null when it arrived. */
 export function recordSending(ledger: Ledger, notice: Notice, error: string | null, now: number): void {
-  ledger.db
-    .prepare('update notice set sent_at = ?, error = ? where notice_id = ?')
-    .run(error === null ? new Date(now).toISOString() : null, error, notice.notice_id)
+  const sentAt = error === null ? new Date(now).toISOString() : null
+  ledger.run('update notice set sent_at = ?, error = ? where notice_id = ?', [
+    sentAt,
+    error,
+    notice.notice_id,
+  ])
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Ledger} from './ledger.ts'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
 /** One time the checks of a release were run. */
 export interface Checking {
@@ -36,35 +36,33 @@ const failureRow = z.object({
  *
  * @param isPlain whether the release was to become the current one
  */
-export function storeChecking({db}: Ledger, checking: Checking, isPlain: boolean): void {
-  db.exec('begin immediate')
-  try {
-    const {lastInsertRowid} = db
-      .prepare('insert into checking (release_id, checked_at, checks, is_plain) values (?, ?, ?, ?)')
-      .run(checking.release_id, checking.checked_at, checking.checks, isPlain ? 1 : 0)
-    const insert = db.prepare(
-      'insert into check_failure (checking_id, name, severity, failures, ids) values (?, ?, ?, ?, ?)',
-    )
-    for (const {name, severity, failures, ids} of checking.failed) {
-      insert.run(lastInsertRowid, name, severity, failures, JSON.stringify(ids))
+export function storeChecking(ledger: Ledger, checking: Checking, isPlain: boolean): void {
+  const {release_id, checked_at, checks, failed} = checking
+  inLedgerTransaction(ledger, () => {
+    const is_plain = Number(isPlain)
+    const {lastInsertRowid} = ledger.insert('checking', {release_id, checked_at, checks, is_plain})
+    for (const {name, severity, failures, ids} of failed) {
+      const found = {name, severity, failures, ids: JSON.stringify(ids)}
+      ledger.insert('check_failure', {checking_id: lastInsertRowid, ...found})
     }
     const oldest = Number(lastInsertRowid) - KEPT
-    db.prepare('delete from check_failure where checking_id <= ?').run(oldest)
-    db.prepare('delete from checking where checking_id <= ?').run(oldest)
-    db.exec('commit')
-  } catch (error) {
-    db.exec('rollback')
-    throw error
-  }
+    ledger.run('delete from check_failure where checking_id <= ?', [oldest])
+    ledger.run('delete from checking where checking_id <= ?', [oldest])
+  })
 }
 
 /** The last time the checks of a release that was to become current were run. */
-export function findLastChecking({db}: Ledger): Checking | undefined {
-  const row = db.prepare('select * from checking where is_plain = 1 order by checking_id desc limit 1').get()
-  if (!row) return undefined
-  const {checking_id, ...checking} = checkingRow.parse(row)
-  const failed = db
-    .prepare('select * from check_failure where checking_id = ? order by severity, name')
-    .all(checking_id)
-  return {...checking, failed: failed.map((failure) => failureRow.parse(failure))}
+export function findLastChecking(ledger: Ledger): Checking | undefined {
+  const last = ledger.first(
+    checkingRow,
+    'select * from checking where is_plain = 1 order by checking_id desc limit 1',
+  )
+  if (!last) return undefined
+  const {checking_id, ...checking} = last
+  const failed = ledger.all(
+    failureRow,
+    'select * from check_failure where checking_id = ? order by severity, name',
+    [checking_id],
+  )
+  return {...checking, failed}
 }

@@ -27,13 +27,12 @@ const nowOf = (world: Pick<World, 'realClock'>) => new Date(world.realClock.now(
 
 /** Counts one more attempt. */
 export function startAttempt(ledger: Ledger, delivery: Delivery, world: Pick<World, 'realClock'>): void {
-  ledger.db
-    .prepare(
-      `insert into delivery (place, profile, batch_id, target, attempts, started_at) values (?, ?, ?, ?, 1, ?)
-       on conflict do update
-       set target = excluded.target, attempts = attempts + 1, error = null, delivered_at = null`,
-    )
-    .run(...keyOf(delivery), delivery.target, nowOf(world))
+  ledger.run(
+    `insert into delivery (place, profile, batch_id, target, attempts, started_at) values (?, ?, ?, ?, 1, ?)
+     on conflict do update
+     set target = excluded.target, attempts = attempts + 1, error = null, delivered_at = null`,
+    [...keyOf(delivery), delivery.target, nowOf(world)],
+  )
 }
 
 /** Notes how an attempt ended: with every file there, or with an error. */
@@ -43,42 +42,41 @@ export function endAttempt(
   error: string | null,
   world: Pick<World, 'realClock'>,
 ): void {
-  ledger.db
-    .prepare(`update delivery set delivered_at = ?, error = ? where ${WHERE}`)
-    .run(error === null ? nowOf(world) : null, error, ...keyOf(delivery))
+  const deliveredAt = error === null ? nowOf(world) : null
+  ledger.run(`update delivery set delivered_at = ?, error = ? where ${WHERE}`, [
+    deliveredAt,
+    error,
+    ...keyOf(delivery),
+  ])
 }
 
 /** Notes a file that the target has whole. */
 export function storeDeliveredFile(
   ledger: Ledger,
-  delivery: Delivery,
-  file: {name: string; sha256: string},
+  {place, profile, batch_id}: Delivery,
+  {name, sha256}: {name: string; sha256: string},
 ): void {
-  ledger.db
-    .prepare(
-      'insert or replace into delivered_file (place, profile, batch_id, name, sha256) values (?, ?, ?, ?, ?)',
-    )
-    .run(...keyOf(delivery), file.name, file.sha256)
+  ledger.insert('delivered_file', {place, profile, batch_id, name, sha256}, 'or replace')
 }
 
 /** The sha256 of every file that a target has, by name. */
 export function readDeliveredFiles(ledger: Ledger, delivery: Delivery): Map<string, string> {
-  const row = z.object({name: z.string(), sha256: z.string()})
-  const rows = ledger.db
-    .prepare(`select name, sha256 from delivered_file where ${WHERE}`)
-    .all(...keyOf(delivery))
-  return new Map(rows.map((values) => row.parse(values)).map(({name, sha256}) => [name, sha256]))
+  const files = ledger.all(
+    z.object({name: z.string(), sha256: z.string()}),
+    `select name, sha256 from delivered_file where ${WHERE}`,
+    keyOf(delivery),
+  )
+  return new Map(files.map(({name, sha256}) => [name, sha256]))
 }
 
 /** Forgets which files a target has, so that all of them are sent again. */
 export function forgetDeliveredFiles(ledger: Ledger, delivery: Delivery): void {
-  ledger.db.prepare(`delete from delivered_file where ${WHERE}`).run(...keyOf(delivery))
+  ledger.run(`delete from delivered_file where ${WHERE}`, keyOf(delivery))
 }
 
 /** Every delivery of a batch, by target. */
 export function listDeliveries(ledger: Ledger, batchId: string): DeliveryRecord[] {
-  const rows = ledger.db
-    .prepare('select * from delivery where batch_id = ? order by target, profile')
-    .all(batchId)
-  return rows.map((row) => deliveryRow.parse(row))
+  return ledger.all(deliveryRow, 'select * from delivery where batch_id = ? order by target, profile', [
+    batchId,
+  ])
 }

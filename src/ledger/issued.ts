@@ -9,8 +9,6 @@ export interface BatchContent {
   content: Uint8Array
 }
 
-const batchColumns = 'profile, batch_id, period, known_at, history_id'
-
 /** Whether files were handed out: those of a true-up that moved no balance were not. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
@@ -29,128 +27,91 @@ const batchRow = z.object({
 
 /** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */
 export function storeBatch(
-  {db}: Ledger,
+  ledger: Ledger,
   batch: IssuedBatch & {issued_at: string; lines: readonly IssuedLine[]; files: readonly BatchContent[]},
 ): void {
-  const {lastInsertRowid} = db
-    .prepare(
-      `insert into journal_batch (profile, batch_id, period, known_at, history_id, issued_at, is_handed_over)
-       values (?, ?, ?, ?, ?, ?, ?)`,
-    )
-    .run(
-      batch.profile,
-      batch.batch_id,
-      batch.period,
-      batch.known_at,
-      batch.history_id,
-      batch.issued_at,
-      Number(batch.files.length === 0),
-    )
-  const insertFile = db.prepare('insert into journal_file (batch_no, name, content) values (?, ?, ?)')
-  for (const {name, content} of batch.files) insertFile.run(lastInsertRowid, name, gzipSync(content))
-  const insertLine = db.prepare(
-    `insert into issued_line
-     (batch_no, journal_no, line_no, period, entry_id, issue_no, entry_date, event, account_code, account_name, debit, credit,
-      memo, deal_id, loan_program)
-     values (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
-  )
-  for (const line of batch.lines) {
-    insertLine.run(
-      lastInsertRowid,
-      line.journal_no,
-      line.line_no,
-      line.period,
-      line.entry_id,
-      line.issue_no,
-      line.entry_date,
-      line.event,
-      line.account_code,
-      line.account_name,
-      line.debit,
-      line.credit,
-      line.memo,
-      line.deal_id,
-      line.loan_program,
-    )
+  const {profile, batch_id, period, known_at, history_id, issued_at, lines, files} = batch
+  const {lastInsertRowid: batch_no} = ledger.insert('journal_batch', {
+    profile,
+    batch_id,
+    period,
+    known_at,
+    history_id,
+    issued_at,
+    is_handed_over: Number(files.length === 0),
+  })
+  for (const {name, content} of files) {
+    ledger.insert('journal_file', {batch_no, name, content: gzipSync(content)})
   }
+  // A reversal still bears the batch that it takes back: only what belongs to a line is stored.
+  for (const line of lines) ledger.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
 /** The batches of a profile for a period that were handed out, oldest first. */
-export function listBatches({db}: Ledger, profile: string, period: string): IssuedBatch[] {
-  return db
-    .prepare(
-      `select ${batchColumns} from journal_batch where profile = ? and period = ? and ${HAS_FILES} order by batch_no`,
-    )
-    .all(profile, period)
-    .map((row) => batchRow.parse(row))
+export function listBatches(ledger: Ledger, profile: string, period: string): IssuedBatch[] {
+  return selectBatches(ledger, `profile = ? and period = ? and ${HAS_FILES}`, [profile, period])
 }
 
 /** Every journal batch, oldest first. */
 export function listAllBatches(
-  {db}: Ledger,
+  ledger: Ledger,
   {withoutFiles = false}: {withoutFiles?: boolean} = {},
 ): IssuedBatch[] {
-  return db
-    .prepare(`select ${batchColumns} from journal_batch where ? or ${HAS_FILES} order by batch_no`)
-    .all(Number(withoutFiles))
-    .map((row) => batchRow.parse(row))
+  return selectBatches(ledger, `? or ${HAS_FILES}`, [Number(withoutFiles)])
 }
 
 /** When something was last issued of a period, whichever batch it was handed out in: the latest `known_at`, null when never. */
-export function findLastKnown({db}: Ledger, profile: string, period: string): string | null {
-  const row = db
-    .prepare(
-      `select max(known_at) as known_at from journal_batch
-       where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
-    )
-    .get(profile, period)
-  return z.object({known_at: z.string().nullable()}).parse(row).known_at
+export function findLastKnown(ledger: Ledger, profile: string, period: string): string | null {
+  const {known_at} = ledger.one(
+    z.object({known_at: z.string().nullable()}),
+    `select max(known_at) as known_at from journal_batch
+     where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
+    [profile, period],
+  )
+  return known_at
 }
 
 /** The batches that a run which died stored and did not hand over, oldest first. */
-export function listUndelivered({db}: Ledger, profile: string): IssuedBatch[] {
-  return db
-    .prepare(
-      `select ${batchColumns} from journal_batch where profile = ? and is_handed_over = 0 order by batch_no`,
-    )
-    .all(profile)
-    .map((row) => batchRow.parse(row))
+export function listUndelivered(ledger: Ledger, profile: string): IssuedBatch[] {
+  return selectBatches(ledger, 'profile = ? and is_handed_over = 0', [profile])
 }
 
 /** The batches of this id: one, unless two profiles share it. */
-export function findBatches({db}: Ledger, batchId: string): IssuedBatch[] {
-  return db
-    .prepare(
-      `select ${batchColumns} from journal_batch where batch_id = ? and ${HAS_FILES} order by batch_no`,
-    )
-    .all(batchId)
-    .map((row) => batchRow.parse(row))
+export function findBatches(ledger: Ledger, batchId: string): IssuedBatch[] {
+  return selectBatches(ledger, `batch_id = ? and ${HAS_FILES}`, [batchId])
 }
 
-/** Notes whether a batch's files are in their place. */
-export function markHandedOver({db}: Ledger, {profile, batch_id}: IssuedBatch, isHandedOver: boolean): void {
-  db.prepare('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?').run(
-    Number(isHandedOver),
-    profile,
-    batch_id,
+function selectBatches(ledger: Ledger, where: string, values: readonly (string | number)[]): IssuedBatch[] {
+  return ledger.all(
+    batchRow,
+    `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
+    values,
   )
 }
 
-const fileRow = z.object({name: z.string(), content: z.instanceof(Uint8Array)})
-
-/** The files of a batch as they were handed out, by name. */
-export function readBatchContent({db}: Ledger, {profile, batch_id}: IssuedBatch): BatchContent[] {
-  return db
-    .prepare(
-      `select name, content from journal_file join journal_batch using (batch_no)
-       where profile = ? and batch_id = ? order by name`,
-    )
-    .all(profile, batch_id)
-    .map((row) => fileRow.parse(row))
-    .map(({name, content}) => ({name, content: gunzipSync(content)}))
+/** Notes whether a batch's files are in their place. */
+export function markHandedOver(
+  ledger: Ledger,
+  {profile, batch_id}: IssuedBatch,
+  isHandedOver: boolean,
+): void {
+  ledger.run('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?', [
+    Number(isHandedOver),
+    profile,
+    batch_id,
+  ])
 }
 
-const issuedRow = issuedLineSchema.extend({batch_id: z.string()})
+/** The files of a batch as they were handed out, by name. */
+export function readBatchContent(ledger: Ledger, {profile, batch_id}: IssuedBatch): BatchContent[] {
+  const files = ledger.all(
+    z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
+    `select name, content from journal_file join journal_batch using (batch_no)
+     where profile = ? and batch_id = ? order by name`,
+    [profile, batch_id],
+  )
+  return files.map(({name, content}) => ({name, content: gunzipSync(content)}))
+}
 
 /** Which of the lines issued to a profile; all of them where nothing is said. */
 export interface LineFilter {
@@ -161,38 +122,35 @@ export interface LineFilter {
 
 /** The lines issued to a profile in the order of issue, each with its batch. */
 export function listIssuedLines(
-  {db}: Ledger,
+  ledger: Ledger,
   profile: string,
   {period, deals}: LineFilter = {},
 ): (IssuedLine & {batch_id: string})[] {
-  return db
-    .prepare(
-      `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
-       where profile = ?1 and (?2 is null or issued_line.period = ?2)
-         and (?3 is null or deal_id in (select value from json_each(?3)))
-       order by batch_no, journal_no, line_no`,
-    )
-    .all(profile, period ?? null, deals === undefined ? null : JSON.stringify([...deals]))
-    .map((row) => issuedRow.parse(row))
+  return ledger.all(
+    issuedLineSchema.extend({batch_id: z.string()}),
+    `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
+     where profile = ?1 and (?2 is null or issued_line.period = ?2)
+       and (?3 is null or deal_id in (select value from json_each(?3)))
+     order by batch_no, journal_no, line_no`,
+    [profile, period ?? null, deals === undefined ? null : JSON.stringify([...deals])],
+  )
 }
 
 /** The months of which something was issued to a profile. */
-export function listIssuedPeriods({db}: Ledger, profile: string): string[] {
-  return db
-    .prepare(
-      `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
-       where profile = ? order by issued_line.period`,
-    )
-    .all(profile)
-    .map((row) => z.object({period: z.string()}).parse(row).period)
+export function listIssuedPeriods(ledger: Ledger, profile: string): string[] {
+  const rows = ledger.all(
+    z.object({period: z.string()}),
+    `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
+     where profile = ? order by issued_line.period`,
+    [profile],
+  )
+  return rows.map(({period}) => period)
 }
 
 /** The profiles that something was ever issued to. */
-export function listIssuedProfiles({db}: Ledger): string[] {
-  return db
-    .prepare('select distinct profile from journal_batch order by profile')
-    .all()
-    .map((row) => z.object({profile: z.string()}).parse(row).profile)
+export function listIssuedProfiles(ledger: Ledger): string[] {
+  const sql = 'select distinct profile from journal_batch order by profile'
+  return ledger.all(z.object({profile: z.string()}), sql).map(({profile}) => profile)
 }
 
 /** An entry that was issued and not taken back. */
@@ -205,15 +163,14 @@ const standingRow = z.object({
 })
 
 /** The entries that stand issued to a profile. */
-export function listStandingEntries({db}: Ledger, profile: string): StandingEntry[] {
-  return db
-    .prepare(
-      `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
-       from issued_line join journal_batch using (batch_no)
-       where profile = ?
-       group by entry_id
-       having max(issue_no) % 2 = 0`,
-    )
-    .all(profile)
-    .map((row) => standingRow.parse(row))
+export function listStandingEntries(ledger: Ledger, profile: string): StandingEntry[] {
+  return ledger.all(
+    standingRow,
+    `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
+     from issued_line join journal_batch using (batch_no)
+     where profile = ?
+     group by entry_id
+     having max(issue_no) % 2 = 0`,
+    [profile],
+  )
 }

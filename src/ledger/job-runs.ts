@@ -37,35 +37,24 @@ export function recordSlot(
   slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
   now: number,
 ): void {
-  ledger.db
-    .prepare(
-      `insert or ignore into job_run (job, slot, state, reason, attempt, not_before, ended_at)
-       values (?, ?, ?, ?, 0, ?, ?)`,
-    )
-    .run(
-      slot.job,
-      isoOf(slot.instant),
-      slot.state,
-      slot.reason,
-      slot.instant,
-      slot.state === 'skipped' ? isoOf(now) : null,
-    )
+  const {job, instant, state, reason} = slot
+  const ended_at = state === 'skipped' ? isoOf(now) : null
+  const row = {job, slot: isoOf(instant), state, reason, attempt: 0, not_before: instant, ended_at}
+  ledger.insert('job_run', row, 'or ignore')
 }
 
 /** Gives a queued run up: one that was never started is skipped, one that was has failed. */
 export function dropRun(ledger: Ledger, run: JobRun, reason: string, now: number): void {
-  ledger.db
-    .prepare(
-      `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
-       where job_run_id = ? and state = 'queued'`,
-    )
-    .run(reason, isoOf(now), run.job_run_id)
+  ledger.run(
+    `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
+     where job_run_id = ? and state = 'queued'`,
+    [reason, isoOf(now), run.job_run_id],
+  )
 }
 
 /** Runs of these states, oldest slot first. */
 export function listJobRuns(ledger: Ledger, state: 'queued' | 'running'): JobRun[] {
-  const rows = ledger.db.prepare('select * from job_run where state = ? order by slot, job_run_id').all(state)
-  return rows.map((row) => jobRunRow.parse(row))
+  return ledger.all(jobRunRow, 'select * from job_run where state = ? order by slot, job_run_id', [state])
 }
 
 /**
@@ -73,34 +62,28 @@ export function listJobRuns(ledger: Ledger, state: 'queued' | 'running'): JobRun
  * that is due all the time does not keep others from theirs.
  */
 export function listTurns(ledger: Ledger, now: number): JobRun[] {
-  const rows = ledger.db
-    .prepare(
-      `select * from job_run as waiting
-       where state = 'queued' and not_before <= ?
-       order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id`,
-    )
-    .all(now)
-  return rows.map((row) => jobRunRow.parse(row))
+  return ledger.all(
+    jobRunRow,
+    `select * from job_run as waiting
+     where state = 'queued' and not_before <= ?
+     order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id`,
+    [now],
+  )
 }
 
 /** The latest runs that were started or skipped, newest first. */
 export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
-  const rows = ledger.db
-    .prepare(
-      `select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?`,
-    )
-    .all(limit)
-  return rows.map((row) => jobRunRow.parse(row))
+  return ledger.all(
+    jobRunRow,
+    'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
+    [limit],
+  )
 }
 
 /** The run of this number. */
 function findJobRun(ledger: Ledger, jobRunId: number): JobRun | undefined {
-  const row = ledger.db.prepare('select * from job_run where job_run_id = ?').get(jobRunId)
-  return row && jobRunRow.parse(row)
+  return ledger.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
 }
-
-const MARKED = `state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
-  heartbeat_at = ?, started_at = ?`
 
 /**
  * Takes the first of `candidates` that may start now, unless a run is under way: one at a time in a data folder, however
@@ -114,26 +97,29 @@ export function claimRun(ledger: Ledger, candidates: readonly JobRun[], now: num
     const slotsUnderWay = listJobRuns(ledger, 'running').filter(({slot}) => slot !== null)
     if (slotsUnderWay.length > 0) return undefined
     const {pid, host, process_started, heartbeat_at} = markHolder(now)
-    const claim = ledger.db.prepare(
-      `update job_run set ${MARKED} where job_run_id = ? and state = 'queued' and not_before <= ?`,
-    )
-    const claimed = candidates.find(
-      ({job_run_id}) =>
-        claim.run(pid, host, process_started, heartbeat_at, isoOf(now), job_run_id, now).changes === 1,
-    )
+    const claimed = candidates.find(({job_run_id}) => {
+      const {changes} = ledger.run(
+        `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
+           heartbeat_at = ?, started_at = ?
+         where job_run_id = ? and state = 'queued' and not_before <= ?`,
+        [pid, host, process_started, heartbeat_at, isoOf(now), job_run_id, now],
+      )
+      return changes === 1
+    })
     return claimed && findJobRun(ledger, claimed.job_run_id)
   })
 }
 
 /** Records a run that somebody asked for, begun by this process. */
 export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
-  const {pid, host, process_started, heartbeat_at} = markHolder(now)
-  const {lastInsertRowid} = ledger.db
-    .prepare(
-      `insert into job_run (job, slot, state, attempt, not_before, pid, host, process_started, heartbeat_at, started_at)
-       values (?, null, 'running', 1, ?, ?, ?, ?, ?, ?)`,
-    )
-    .run(job, now, pid, host, process_started, heartbeat_at, isoOf(now))
+  const {lastInsertRowid} = ledger.insert('job_run', {
+    job,
+    state: 'running',
+    attempt: 1,
+    not_before: now,
+    ...markHolder(now),
+    started_at: isoOf(now),
+  })
   const run = findJobRun(ledger, Number(lastInsertRowid))
   if (!run) throw new Error('a run that was recorded is not there')
   return run
@@ -151,20 +137,20 @@ export function adoptRun(
   now: number,
 ): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now, asked.pid)
-  const {changes} = ledger.db
-    .prepare(
-      `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
-       where job_run_id = ? and attempt = ? and state = 'running'`,
-    )
-    .run(pid, host, process_started, heartbeat_at, asked.jobRunId, asked.attempt)
+  const {changes} = ledger.run(
+    `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
+     where job_run_id = ? and attempt = ? and state = 'running'`,
+    [pid, host, process_started, heartbeat_at, asked.jobRunId, asked.attempt],
+  )
   return changes === 1 ? findJobRun(ledger, asked.jobRunId) : undefined
 }
 
 /** Shows processes on other machines that a run goes on. */
 export function beatRun(ledger: Ledger, run: JobRun, now: number): void {
-  ledger.db
-    .prepare(`update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`)
-    .run(now, run.job_run_id, run.attempt)
+  ledger.run(
+    `update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`,
+    [now, run.job_run_id, run.attempt],
+  )
 }
 
 /** How an attempt ended; `retryAt`, ms since the epoch, queues it once more. */
@@ -179,13 +165,11 @@ export interface AttemptEnd {
 /** Records how an attempt ended, unless that was recorded before. */
 export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number): void {
   const final = end.exitCode === 0 ? 'done' : 'failed'
-  ledger.db
-    .prepare(
-      `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
-         error = ?, summary = ?
-       where job_run_id = ? and attempt = ? and state = 'running'`,
-    )
-    .run(
+  ledger.run(
+    `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
+       error = ?, summary = ?
+     where job_run_id = ? and attempt = ? and state = 'running'`,
+    [
       end.retryAt === null ? final : 'queued',
       end.retryAt === null ? null : 'tried again',
       end.retryAt ?? run.not_before,
@@ -196,13 +180,15 @@ export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number
       end.summary,
       run.job_run_id,
       run.attempt,
-    )
+    ],
+  )
 }
+
+const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
 
 /** Runs under way, and the process that carries each out. */
 export function listRunning(ledger: Ledger): {run: JobRun; holder: Holder}[] {
-  const rows = ledger.db.prepare(`select * from job_run where state = 'running'`).all()
-  return rows.map((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
+  return ledger.all(runningRow, `select * from job_run where state = 'running'`)
 }
 
 /** Runs whose process is gone without a word: a killed process, a machine that went down. */
@@ -217,31 +203,29 @@ export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
  * stopped, nor one that found that it was not its day.
  */
 export function listLastAttempts(ledger: Ledger): JobRun[] {
-  const rows = ledger.db
-    .prepare(
-      `select job_run.* from (select distinct job from job_run) as known
-       join job_run on job_run_id = (
-         select job_run_id from job_run as attempt
-         where attempt.job = known.job and attempt > 0 and state in ('done', 'failed', 'queued')
-           and ended_at is not null and (exit_code is not null or error_code is not null)
-           and exit_code is not 4 and error_code is not 'INTERRUPTED'
-           and summary ->> '$.outcome' is not 'not_due'
-         order by ended_at desc, job_run_id desc
-         limit 1
-       )
-       order by job_run.job`,
-    )
-    .all()
-  return rows.map((row) => jobRunRow.parse(row))
+  return ledger.all(
+    jobRunRow,
+    `select job_run.* from (select distinct job from job_run) as known
+     join job_run on job_run_id = (
+       select job_run_id from job_run as attempt
+       where attempt.job = known.job and attempt > 0 and state in ('done', 'failed', 'queued')
+         and ended_at is not null and (exit_code is not null or error_code is not null)
+         and exit_code is not 4 and error_code is not 'INTERRUPTED'
+         and summary ->> '$.outcome' is not 'not_due'
+       order by ended_at desc, job_run_id desc
+       limit 1
+     )
+     order by job_run.job`,
+  )
 }
 
 /** Runs are kept this long; no slot older than the last look is ever looked for again. */
 export const KEPT_DAYS = 90
 
 /** Forgets what became of a job's slots long ago. */
-export function pruneRuns({db}: Ledger, job: string, now: number): void {
-  db.prepare(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`).run(
+export function pruneRuns(ledger: Ledger, job: string, now: number): void {
+  ledger.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
     isoOf(now - KEPT_DAYS * 86_400_000),
-  )
+  ])
 }

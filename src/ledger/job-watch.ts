@@ -26,25 +26,20 @@ const watchRow = z
 
 /** What is known of a job; undefined when it was never scheduled. */
 export function findWatch(ledger: Ledger, job: string): JobWatch | undefined {
-  const row = ledger.db.prepare('select * from job_watch where job = ?').get(job)
-  return row && watchRow.parse(row)
+  return ledger.first(watchRow, 'select * from job_watch where job = ?', [job])
 }
 
 /** Keeps until when a job's slots have been looked for. */
 export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
-  ledger.db
-    .prepare(
-      `insert or replace into job_watch (job, schedule, time_zone, watched_from, seen_until, seen_before)
-       values (?, ?, ?, ?, ?, ?)`,
-    )
-    .run(
-      job,
-      watch.schedule,
-      watch.timeZone,
-      new Date(watch.watchedFrom).toISOString(),
-      new Date(watch.seenUntil).toISOString(),
-      watch.seenBefore === null ? null : new Date(watch.seenBefore).toISOString(),
-    )
+  const row = {
+    job,
+    schedule: watch.schedule,
+    time_zone: watch.timeZone,
+    watched_from: new Date(watch.watchedFrom).toISOString(),
+    seen_until: new Date(watch.seenUntil).toISOString(),
+    seen_before: watch.seenBefore === null ? null : new Date(watch.seenBefore).toISOString(),
+  }
+  ledger.insert('job_watch', row, 'or replace')
 }
 
 /**
@@ -54,31 +49,28 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
  * @returns until when slots had been looked for, ms since the epoch; null where the clock was not ahead
  */
 export function takeBackLooks(ledger: Ledger, now: number): number | null {
-  const row = ledger.db.prepare('select max(seen_until) as latest from job_watch').get()
-  const {latest} = z.object({latest: z.string().nullable()}).parse(row)
-  if (latest === null || Date.parse(latest) - now <= JUMP_MS) return null
+  const latest = findInstant(ledger, 'select max(seen_until) as instant from job_watch')
+  if (latest === undefined || latest - now <= JUMP_MS) return null
   const at = new Date(now).toISOString()
   inLedgerTransaction(ledger, () => {
-    ledger.db
-      .prepare(
-        `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
-           seen_before = null
-         where seen_until > ?1`,
-      )
-      .run(at)
-    ledger.db
-      .prepare(
-        `delete from job_run
-         where state not in ('running', 'done')
-           and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)
-           and (slot > ?1 or attempt = 0)`,
-      )
-      .run(at)
+    ledger.run(
+      `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
+         seen_before = null
+       where seen_until > ?1`,
+      [at],
+    )
+    ledger.run(
+      `delete from job_run
+       where state not in ('running', 'done')
+         and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)
+         and (slot > ?1 or attempt = 0)`,
+      [at],
+    )
     for (const [table, column] of STAMPS) {
-      ledger.db.prepare(`update ${table} set ${column} = ?1 where ${column} > ?1`).run(at)
+      ledger.run(`update ${table} set ${column} = ?1 where ${column} > ?1`, [at])
     }
   })
-  return Date.parse(latest)
+  return latest
 }
 
 /** Real instants from which something is counted. */
@@ -92,7 +84,10 @@ const STAMPS = [
 
 /** Since when anything has been scheduled here, ms since the epoch. */
 export function findFirstWatch(ledger: Ledger): number | undefined {
-  const row = ledger.db.prepare('select min(watched_from) as first from job_watch').get()
-  const first = z.object({first: z.string().nullable()}).parse(row).first
-  return first === null ? undefined : Date.parse(first)
+  return findInstant(ledger, 'select min(watched_from) as instant from job_watch')
+}
+
+function findInstant(ledger: Ledger, sql: string): number | undefined {
+  const {instant} = ledger.one(z.object({instant: z.string().nullable()}), sql)
+  return instant === null ? undefined : Date.parse(instant)
 }

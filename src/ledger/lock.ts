@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {holderRow, isHolderAlive, markHolder} from './holder.ts'
-import type {Ledger} from './ledger.ts'
+import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
 const HEARTBEAT_MS = 5_000
 
@@ -31,8 +31,7 @@ export function findLockHolder(
   world: World,
   name: string = WAREHOUSE,
 ): LockHolder | undefined {
-  const row = ledger.db.prepare('select * from lock where name = ?').get(name)
-  const holder = row && lockRow.parse(row)
+  const holder = ledger.first(lockRow, 'select * from lock where name = ?', [name])
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
@@ -46,10 +45,8 @@ export function acquireLock(
   run: {runId: string; command: string; name?: string},
   world: World,
 ): Lock {
-  const {db} = ledger
   const {name = WAREHOUSE} = run
-  db.exec('begin immediate')
-  try {
+  inLedgerTransaction(ledger, () => {
     const holder = findLockHolder(ledger, world, name)
     if (holder)
       throw newError(
@@ -57,30 +54,18 @@ export function acquireLock(
         `Another run holds the ${name}: ${holder.command}, pid ${holder.pid} on ${holder.host}, started ${holder.started_at}, ${holder.progress}.`,
       )
     const mark = markHolder(world.realClock.now())
-    db.prepare(
-      `insert or replace into lock
-       (name, run_id, command, pid, host, process_started, started_at, heartbeat_at, progress)
-       values (?, ?, ?, ?, ?, ?, ?, ?, 'starting')`,
-    ).run(
-      name,
-      run.runId,
-      run.command,
-      mark.pid,
-      mark.host,
-      mark.process_started,
-      new Date(mark.heartbeat_at).toISOString(),
-      mark.heartbeat_at,
-    )
-    db.exec('commit')
-  } catch (error) {
-    db.exec('rollback')
-    throw error
-  }
-  const update = db.prepare('update lock set progress = ?, heartbeat_at = ? where run_id = ?')
+    const started_at = new Date(mark.heartbeat_at).toISOString()
+    const row = {name, run_id: run.runId, command: run.command, ...mark, started_at, progress: 'starting'}
+    ledger.insert('lock', row, 'or replace')
+  })
   let progress = 'starting'
   function beat(): void {
     try {
-      update.run(progress, world.realClock.now(), run.runId)
+      ledger.run('update lock set progress = ?, heartbeat_at = ? where run_id = ?', [
+        progress,
+        world.realClock.now(),
+        run.runId,
+      ])
     } catch (error) {
       // Thrown from a timer it would end the process; a full disk is the business of the run's own writes.
       world.log.warn({err: error}, 'the heartbeat could not be written')
@@ -95,7 +80,7 @@ export function acquireLock(
     },
     [Symbol.dispose]() {
       clearInterval(heartbeat)
-      db.prepare('delete from lock where run_id = ?').run(run.runId)
+      ledger.run('delete from lock where run_id = ?', [run.runId])
     },
   }
 }

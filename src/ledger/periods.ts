@@ -31,14 +31,12 @@ export interface ClosedPeriod {
 const periodRow = z.object({period: z.string()})
 
 /** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */
-export function listClosedPeriods({db}: Ledger): string[] {
-  return db
-    .prepare('select period from closed_period order by period')
-    .all()
-    .map((row) => periodRow.parse(row).period)
+export function listClosedPeriods(ledger: Ledger): string[] {
+  return ledger.all(periodRow, 'select period from closed_period order by period').map(({period}) => period)
 }
 
 const closedRow = z.object({
+  period: z.string(),
   release: z.string(),
   mapping: z.string(),
   lines: z.instanceof(Uint8Array),
@@ -47,76 +45,64 @@ const closedRow = z.object({
 })
 
 /** What was kept of a closed period; undefined when it is open. */
-export function findClosedPeriod({db}: Ledger, period: string): ClosedPeriod | undefined {
-  const found = db.prepare('select * from closed_period where period = ?').get(period)
-  if (!found) return undefined
-  const row = closedRow.parse(found)
-  return {
-    period,
-    release: releaseManifestSchema.parse(JSON.parse(row.release)),
-    mapping: readMapping(period, row.mapping),
-    lines: z.array(journalLineSchema).parse(unpack(row.lines)),
-    register: z.array(registeredLoanSchema).parse(unpack(row.register)),
-    historyId: row.history_id,
-  }
-}
-
-/** Keeps a period as it is now. */
-export function storeClosedPeriod({db}: Ledger, closed: ClosedPeriod): void {
-  db.prepare(
-    'insert into closed_period (period, release, mapping, lines, register, history_id) values (?, ?, ?, ?, ?, ?)',
-  ).run(
-    closed.period,
-    JSON.stringify(closed.release),
-    JSON.stringify(closed.mapping),
-    pack(closed.lines),
-    pack(closed.register),
-    closed.historyId,
+export function findClosedPeriod(ledger: Ledger, period: string): ClosedPeriod | undefined {
+  const row = ledger.first(closedRow, 'select * from closed_period where period = ?', [period])
+  return (
+    row && {
+      period,
+      release: releaseManifestSchema.parse(JSON.parse(row.release)),
+      mapping: readMapping(period, row.mapping),
+      lines: z.array(journalLineSchema).parse(unpack(row.lines)),
+      register: z.array(registeredLoanSchema).parse(unpack(row.register)),
+      historyId: row.history_id,
+    }
   )
 }
 
-const standRow = z.object({period: z.string(), history_id: z.string().nullable()})
+/** Keeps a period as it is now. */
+export function storeClosedPeriod(ledger: Ledger, closed: ClosedPeriod): void {
+  ledger.insert('closed_period', {
+    period: closed.period,
+    release: JSON.stringify(closed.release),
+    mapping: JSON.stringify(closed.mapping),
+    lines: pack(closed.lines),
+    register: pack(closed.register),
+    history_id: closed.historyId,
+  })
+}
 
 /** The history each closed period stands on. */
-export function listClosedStands({db}: Ledger): {period: string; history_id: string | null}[] {
-  return db
-    .prepare('select period, history_id from closed_period order by period')
-    .all()
-    .map((row) => standRow.parse(row))
+export function listClosedStands(ledger: Ledger): {period: string; history_id: string | null}[] {
+  const row = closedRow.pick({period: true, history_id: true})
+  return ledger.all(row, 'select period, history_id from closed_period order by period')
 }
 
 /** Lets everything issued and closed stand on this history. To be called within a transaction. */
-export function moveStands({db}: Ledger, historyId: string): void {
+export function moveStands(ledger: Ledger, historyId: string): void {
   for (const table of ['journal_batch', 'closed_period']) {
-    db.prepare(`update ${table} set history_id = ?`).run(historyId)
+    ledger.run(`update ${table} set history_id = ?`, [historyId])
   }
 }
 
 /** Forgets what was kept of a period: it is open again. */
-export function dropClosedPeriod({db}: Ledger, period: string): void {
-  db.prepare('delete from closed_period where period = ?').run(period)
+export function dropClosedPeriod(ledger: Ledger, period: string): void {
+  ledger.run('delete from closed_period where period = ?', [period])
 }
 
 /** Notes that balances are moved to the mapping that holds from this period on. */
-export function storeRemap({db}: Ledger, period: string): void {
-  db.prepare('insert or ignore into remapped_period (period) values (?)').run(period)
+export function storeRemap(ledger: Ledger, period: string): void {
+  ledger.insert('remapped_period', {period}, 'or ignore')
 }
 
 /** Lets a move of balances begin a period earlier: where the mapping does, when that period is reopened. */
 export function advanceRemap(ledger: Ledger, period: string): void {
-  const {changes} = ledger.db.prepare('delete from remapped_period where period = ?').run(nextPeriod(period))
+  const {changes} = ledger.run('delete from remapped_period where period = ?', [nextPeriod(period)])
   if (changes > 0) storeRemap(ledger, period)
 }
 
 /** Notes what was done to a period; notes are never changed. */
-export function recordPeriodEvent({db}: Ledger, event: PeriodEvent): void {
-  db.prepare('insert into period_event (period, action, at, who, why) values (?, ?, ?, ?, ?)').run(
-    event.period,
-    event.action,
-    event.at,
-    event.who,
-    event.why,
-  )
+export function recordPeriodEvent(ledger: Ledger, event: PeriodEvent): void {
+  ledger.insert('period_event', event)
 }
 
 /** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
@@ -130,14 +116,9 @@ const eventRow = z.object({
 })
 
 /** Everything that was done to periods, oldest first. */
-export function listPeriodEvents({db}: Ledger): PeriodEvent[] {
-  return db
-    .prepare('select * from period_event order by event_id')
-    .all()
-    .map((row) => eventRow.parse(row))
+export function listPeriodEvents(ledger: Ledger): PeriodEvent[] {
+  return ledger.all(eventRow, 'select * from period_event order by event_id')
 }
-
-const mappingRow = z.object({period: z.string(), mapping: z.string()})
 
 /**
  * Which mapping holds when: closed periods keep theirs, `current` holds from the first open period on.
@@ -149,17 +130,12 @@ export function listMappingVersions(
   current: AccountMapping,
   until: string,
 ): MappingVersion[] {
-  const {db} = ledger
-  const closed = db
-    .prepare('select period, mapping from closed_period order by period')
-    .all()
-    .map((row) => mappingRow.parse(row))
-  const remapped = new Set(
-    db
-      .prepare('select period from remapped_period')
-      .all()
-      .map((row) => periodRow.parse(row).period),
+  const closed = ledger.all(
+    closedRow.pick({period: true, mapping: true}),
+    'select period, mapping from closed_period order by period',
   )
+  const moves = ledger.all(periodRow, 'select period from remapped_period')
+  const remapped = new Set(moves.map(({period}) => period))
   const all = [
     ...closed.map(({period, mapping}) => ({since: period, mapping: readMapping(period, mapping)})),
     {since: findFirstOpen(ledger) ?? FIRST_PERIOD, mapping: current},

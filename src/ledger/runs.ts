@@ -68,33 +68,30 @@ export async function withRun<T extends {outcome: string}>(
   const runId = createRunId(world)
   using lock = acquireLock(ledger, {runId, command}, world)
   const now = () => new Date(world.realClock.now()).toISOString()
-  ledger.db
-    .prepare('insert into run (run_id, command, pid, started_at) values (?, ?, ?, ?)')
-    .run(runId, command, process.pid, now())
-  const finish = ledger.db.prepare(
-    'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
-  )
+  ledger.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
+  const finish = (...how: (string | number | null)[]) =>
+    ledger.run(
+      'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
+      [now(), ...how, runId],
+    )
   try {
     const result = await work({runId, ledger, watch: (watched) => watch(lock, watched)})
-    finish.run(now(), 0, result.outcome, null, null, JSON.stringify(result), runId)
+    finish(0, result.outcome, null, null, JSON.stringify(result))
     return result
   } catch (error) {
     const {code, exitCode, message} = explainError(error)
-    finish.run(now(), exitCode, 'failed', code, scrubSecrets(message), null, runId)
+    finish(exitCode, 'failed', code, scrubSecrets(message), null)
     throw error
   }
 }
 
 /** The latest runs, newest first. */
 export function listRuns(ledger: Ledger, limit: number): Run[] {
-  const rows = ledger.db.prepare('select * from run order by started_at desc, run_id desc limit ?').all(limit)
-  return rows.map((row) => runRow.parse(row))
+  return ledger.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
 }
 
 /** The latest run of `command` that ended well. */
 export function findLastSuccess(ledger: Ledger, command: string): Run | undefined {
-  const row = ledger.db
-    .prepare('select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1')
-    .get(command)
-  return row && runRow.parse(row)
+  const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
+  return ledger.first(runRow, sql, [command])
 }

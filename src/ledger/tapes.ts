@@ -26,32 +26,34 @@ const tapeRow = z.object({
 
 /** Notes that a tape is begun or continued. */
 export function noteTapeBegun(
-  {db}: Ledger,
+  ledger: Ledger,
   {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,
 ): void {
-  db.prepare(
+  ledger.run(
     `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
      on conflict (unit) do update set ended_at = null`,
-  ).run(unit, path, fingerprint, begun_at)
+    [unit, path, fingerprint, begun_at],
+  )
 }
 
 /** Notes that the first lines of a tape are stored. */
-export function noteTapeStored({db}: Ledger, unit: string, bytes: number): void {
-  db.prepare('update tape set bytes = ? where unit = ?').run(bytes, unit)
+export function noteTapeStored(ledger: Ledger, unit: string, bytes: number): void {
+  ledger.run('update tape set bytes = ? where unit = ?', [bytes, unit])
 }
 
 /** Forgets a tape of which nothing was ever stored. */
-export function forgetTape({db}: Ledger, unit: string): void {
-  db.prepare('delete from tape where unit = ? and bytes is null').run(unit)
+export function forgetTape(ledger: Ledger, unit: string): void {
+  ledger.run('delete from tape where unit = ? and bytes is null', [unit])
 }
 
 /** Notes that a tape is whole. */
-export function noteTapeEnded({db}: Ledger, unit: string, ended: EndedTape): void {
-  db.prepare(
+export function noteTapeEnded(ledger: Ledger, unit: string, ended: EndedTape): void {
+  ledger.run(
     `update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?,
        ended_no = (select coalesce(max(ended_no), 0) + 1 from tape)
      where unit = ?`,
-  ).run(ended.ended_at, ended.outcome, ended.head, ended.bytes, ended.sha256, unit)
+    [ended.ended_at, ended.outcome, ended.head, ended.bytes, ended.sha256, unit],
+  )
 }
 
 /** What is known of a tape that nobody writes any more. */
@@ -64,44 +66,36 @@ export interface EndedTape {
 }
 
 /** Notes that the file of a tape was removed, as its age asks. */
-export function noteTapeRemoved({db}: Ledger, unit: string, removedAt: string): void {
-  db.prepare('update tape set removed_at = ? where unit = ?').run(removedAt, unit)
+export function noteTapeRemoved(ledger: Ledger, unit: string, removedAt: string): void {
+  ledger.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
 }
 
 /** Every tape, oldest first, those whose files were removed among them. */
-export function listTapes({db}: Ledger): TapeRow[] {
-  return db
-    .prepare('select * from tape order by tape_no')
-    .all()
-    .map((row) => tapeRow.parse(row))
+export function listTapes(ledger: Ledger): TapeRow[] {
+  return ledger.all(tapeRow, 'select * from tape order by tape_no')
 }
 
 /** The chain that the tape ended last ends with; null before the first. */
-export function findLastHead({db}: Ledger): string | null {
-  const row = db.prepare(`select head from tape where head <> '' order by ended_no desc limit 1`).get()
-  return row ? z.object({head: z.string()}).parse(row).head : null
+export function findLastHead(ledger: Ledger): string | null {
+  const sql = `select head from tape where head <> '' order by ended_no desc limit 1`
+  return ledger.first(z.object({head: z.string()}), sql)?.head ?? null
 }
 
 /** The tape of a walk or a day. */
-export function findTape({db}: Ledger, unit: string): TapeRow | undefined {
-  const row = db.prepare('select * from tape where unit = ?').get(unit)
-  return row && tapeRow.parse(row)
+export function findTape(ledger: Ledger, unit: string): TapeRow | undefined {
+  return ledger.first(tapeRow, 'select * from tape where unit = ?', [unit])
 }
 
 /** The fingerprint of the key that tapes are sealed with now; undefined before the first. */
-export function findTapeKey({db}: Ledger): string | undefined {
-  const row = db.prepare('select fingerprint from tape_key order by since desc, rowid desc limit 1').get()
-  return row && z.object({fingerprint: z.string()}).parse(row).fingerprint
+export function findTapeKey(ledger: Ledger): string | undefined {
+  const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
+  return ledger.first(z.object({fingerprint: z.string()}), sql)?.fingerprint
 }
 
 /** Notes the key that tapes are sealed with from now on. */
 export function noteTapeKey(
-  {db}: Ledger,
+  ledger: Ledger,
   key: {fingerprint: string; since: string; why: string | null},
 ): void {
-  db.prepare('insert into tape_key (fingerprint, since, why) values (?, ?, ?)').run(
-    key.fingerprint,
-    key.since,
-    key.why,
-  )
+  ledger.insert('tape_key', key)
 }

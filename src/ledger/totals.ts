@@ -13,21 +13,19 @@ const syncRow = z.object({
 })
 
 /** Sums the figures of all syncs that ended well. */
-export function sumSyncs({db}: Ledger): SyncTotals {
+export function sumSyncs(ledger: Ledger): SyncTotals {
   const change = (kind: string) => `coalesce(summary ->> '$.changes.${kind}', 0)`
-  const row = db
-    .prepare(
-      `select
-         count(*) as syncs,
-         coalesce(sum(summary ->> '$.walk.pages'), 0) as pages,
-         coalesce(sum(summary ->> '$.walk.records'), 0) as records,
-         coalesce(sum(summary ->> '$.walk.quarantined'), 0) as quarantined,
-         coalesce(sum(${['created', 'updated', 'missing', 'vanished', 'restored'].map(change).join(' + ')}), 0) as changes
-       from run
-       where command = 'sync' and exit_code = 0`,
-    )
-    .get()
-  return syncRow.parse(row)
+  return ledger.one(
+    syncRow,
+    `select
+       count(*) as syncs,
+       coalesce(sum(summary ->> '$.walk.pages'), 0) as pages,
+       coalesce(sum(summary ->> '$.walk.records'), 0) as records,
+       coalesce(sum(summary ->> '$.walk.quarantined'), 0) as quarantined,
+       coalesce(sum(${['created', 'updated', 'missing', 'vanished', 'restored'].map(change).join(' + ')}), 0) as changes
+     from run
+     where command = 'sync' and exit_code = 0`,
+  )
 }
 
 /** How many runs of a job the ledger holds in each state. */
@@ -45,26 +43,25 @@ const lastRow = z.object({
 })
 
 /** Counts runs of jobs, and looks at the last of each. */
-export function sumJobRuns({db}: Ledger) {
-  const runs = db.prepare('select job, state, count(*) as runs from job_run group by job, state').all()
-  const last = db
-    .prepare(
-      `select
-         run.job,
-         (julianday(run.started_at) - julianday(run.slot)) * 86400.0 as lag_seconds,
-         (
-           select coalesce(sum(batch.value ->> '$.bytes'), 0)
-           from json_each(run.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
-           where step.value ->> '$.do' = 'export'
-         ) as bytes
-       from (select distinct job from job_run) as known
-       join job_run as run on run.job_run_id = (
-         select job_run_id from job_run
-         where job = known.job and started_at is not null and slot is not null
-         order by started_at desc
-         limit 1
-       )`,
-    )
-    .all()
-  return {runs: runs.map((row) => runsRow.parse(row)), last: last.map((row) => lastRow.parse(row))}
+export function sumJobRuns(ledger: Ledger) {
+  const runs = ledger.all(runsRow, 'select job, state, count(*) as runs from job_run group by job, state')
+  const last = ledger.all(
+    lastRow,
+    `select
+       run.job,
+       (julianday(run.started_at) - julianday(run.slot)) * 86400.0 as lag_seconds,
+       (
+         select coalesce(sum(batch.value ->> '$.bytes'), 0)
+         from json_each(run.summary, '$.steps') as step, json_each(step.value, '$.result') as batch
+         where step.value ->> '$.do' = 'export'
+       ) as bytes
+     from (select distinct job from job_run) as known
+     join job_run as run on run.job_run_id = (
+       select job_run_id from job_run
+       where job = known.job and started_at is not null and slot is not null
+       order by started_at desc
+       limit 1
+     )`,
+  )
+  return {runs, last}
 }

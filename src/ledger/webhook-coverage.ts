@@ -12,25 +12,28 @@ const coverageRow = z.object({
   /** Those of them that no event since the begin of the walk before had named. */
   missed: z.number(),
 })
-const dealRow = z.object({deal_id: z.string()})
 
 const isoOf = (now: number) => new Date(now).toISOString()
 
 /** Notes that a walk begins: what is received from now on may be of deals it has read already. */
-export function noteWalkBegun({db}: Ledger, walkId: string, now: number): void {
-  db.prepare('insert into webhook_coverage (walk_id, began_at) values (?, ?)').run(walkId, isoOf(now))
+export function noteWalkBegun(ledger: Ledger, walkId: string, now: number): void {
+  ledger.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
 }
 
 /** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
-export function findDealsToldSince({db}: Ledger, walkId: string): Set<string> | undefined {
-  const began = db
-    .prepare('select began_at from webhook_coverage where walk_id = ? and settled_at is not null')
-    .get(walkId)
+export function findDealsToldSince(ledger: Ledger, walkId: string): Set<string> | undefined {
+  const began = ledger.first(
+    z.object({began_at: z.string()}),
+    'select began_at from webhook_coverage where walk_id = ? and settled_at is not null',
+    [walkId],
+  )
   if (!began) return undefined
-  const rows = db
-    .prepare('select distinct deal_id from webhook_event where received_at >= ?')
-    .all(String(began.began_at))
-  return new Set(rows.map((row) => dealRow.parse(row).deal_id))
+  const rows = ledger.all(
+    z.object({deal_id: z.string()}),
+    'select distinct deal_id from webhook_event where received_at >= ?',
+    [began.began_at],
+  )
+  return new Set(rows.map(({deal_id}) => deal_id))
 }
 
 /**
@@ -39,27 +42,27 @@ export function findDealsToldSince({db}: Ledger, walkId: string): Set<string> | 
  * @param found null where there is nothing to compare with
  */
 export function settleWalkCoverage(
-  {db}: Ledger,
+  ledger: Ledger,
   walkId: string,
   found: {changes: number; missed: number} | null,
   now: number,
 ): void {
-  db.prepare('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?').run(
+  const {changes, missed} = found ?? {changes: null, missed: null}
+  ledger.run('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?', [
     isoOf(now),
-    found?.changes ?? null,
-    found?.missed ?? null,
+    changes,
+    missed,
     walkId,
-  )
-  db.prepare('delete from webhook_coverage where settled_at is null').run()
+  ])
+  ledger.run('delete from webhook_coverage where settled_at is null')
 }
 
 /** What webhooks had told of the last walk; undefined where it could not be compared. */
-export function findLastCoverage({db}: Ledger): WebhookCoverage | undefined {
-  const row = db
-    .prepare(
-      `select walk_id, settled_at, changes, missed from webhook_coverage
-       where settled_at is not null order by settled_at desc, rowid desc limit 1`,
-    )
-    .get()
-  return row && row.missed !== null ? coverageRow.parse(row) : undefined
+export function findLastCoverage(ledger: Ledger): WebhookCoverage | undefined {
+  const last = ledger.first(
+    z.object({...coverageRow.shape, changes: z.number().nullable(), missed: z.number().nullable()}),
+    `select walk_id, settled_at, changes, missed from webhook_coverage
+     where settled_at is not null order by settled_at desc, rowid desc limit 1`,
+  )
+  return last && last.missed !== null ? coverageRow.parse(last) : undefined
 }

@@ -21,30 +21,30 @@ const KEPT_DAYS = 4
  * @returns false when it was there already
  */
 export function storeEvent(
-  {db}: Ledger,
+  ledger: Ledger,
   event: {eventId: string; type: string; dealId: string | null},
   now: number,
 ): boolean {
   const {eventId, type, dealId} = event
   const at = new Date(now).toISOString()
-  const {changes} = db
-    .prepare(
-      `insert or ignore into webhook_event (event_id, received_at, type, deal_id, settled_at, outcome)
-       values (?, ?, ?, ?, ?, ?)`,
-    )
-    .run(eventId, at, type, dealId ?? '', ...(dealId === null ? [at, 'noted'] : [null, null]))
-  return changes === 1
+  const row = {
+    event_id: eventId,
+    received_at: at,
+    type,
+    deal_id: dealId ?? '',
+    settled_at: dealId === null ? at : null,
+    outcome: dealId === null ? 'noted' : null,
+  }
+  return ledger.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
 /** Events not yet settled, oldest first. */
-export function listWaitingEvents({db}: Ledger): WaitingEvent[] {
-  return db
-    .prepare(
-      `select event_id, received_at, type, deal_id from webhook_event
-       where settled_at is null order by received_at, event_id limit 10000`,
-    )
-    .all()
-    .map((row) => eventRow.parse(row))
+export function listWaitingEvents(ledger: Ledger): WaitingEvent[] {
+  return ledger.all(
+    eventRow,
+    `select event_id, received_at, type, deal_id from webhook_event
+     where settled_at is null order by received_at, event_id limit 10000`,
+  )
 }
 
 /** A deal that events have named, and when the last of them was received: ISO 8601, real clock. */
@@ -52,13 +52,11 @@ export type NamedDeal = z.output<typeof namedRow>
 const namedRow = z.object({deal_id: z.string(), received_at: z.string()})
 
 /** The deals named by the events that are still known, settled or not. */
-export function listNamedDeals({db}: Ledger): NamedDeal[] {
-  return db
-    .prepare(
-      "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
-    )
-    .all()
-    .map((row) => namedRow.parse(row))
+export function listNamedDeals(ledger: Ledger): NamedDeal[] {
+  return ledger.all(
+    namedRow,
+    "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
+  )
 }
 
 /** Notes what became of events, and forgets those that are settled and old. */
@@ -68,19 +66,17 @@ export function settleEvents(
   now: number,
 ): void {
   inLedgerTransaction(ledger, () => {
-    ledger.db
-      .prepare(
-        `update webhook_event set settled_at = ?, outcome = ?
-         where event_id in (select value from json_each(?)) and settled_at is null`,
-      )
-      .run(new Date(now).toISOString(), outcome, JSON.stringify(eventIds))
-    ledger.db
-      .prepare(
-        `delete from webhook_event
-         where settled_at is not null and received_at < min(
-           ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)
-         )`,
-      )
-      .run(new Date(now - KEPT_DAYS * 86_400_000).toISOString())
+    ledger.run(
+      `update webhook_event set settled_at = ?, outcome = ?
+       where event_id in (select value from json_each(?)) and settled_at is null`,
+      [new Date(now).toISOString(), outcome, JSON.stringify(eventIds)],
+    )
+    ledger.run(
+      `delete from webhook_event
+       where settled_at is not null and received_at < min(
+         ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)
+       )`,
+      [new Date(now - KEPT_DAYS * 86_400_000).toISOString()],
+    )
   })
 }
