@@ -1,19 +1,7 @@
-import {type LoantapeError, newError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
 import type {PageBody} from './envelope.ts'
 import type {SeenIds} from './seen-ids.ts'
-
-/** What is known of a list that is read page by page. */
-interface ListBegun {
-  /** For words in errors: `GET /deals`. */
-  name: string
-  /** The cursors met so far; null stands for the first page. */
-  cursors: Iterable<string | null>
-  /** The ids of the records met so far; those of the pages are added. */
-  seenIds: SeenIds
-  /** The field of a record that holds its id. */
-  idField: string
-}
 
 /** Makes sure that a list leads on. */
 export interface ListProgress {
@@ -28,8 +16,25 @@ export interface ListProgress {
 /** Pages in a row without a record that is new. */
 const MOST_STALE_PAGES = 3
 
-/** Follows a list from where it has been read to. */
-export function createListProgress({name, cursors, seenIds, idField}: ListBegun): ListProgress {
+/**
+ * Follows a list from where it has been read to.
+ *
+ * @param name for words in errors: `GET /deals`
+ * @param cursors those met so far; null stands for the first page
+ * @param seenIds the ids of the records met so far; those of the pages are added
+ * @param idField the field of a record that holds its id
+ */
+export function createListProgress({
+  name,
+  cursors,
+  seenIds,
+  idField,
+}: {
+  name: string
+  cursors: Iterable<string | null>
+  seenIds: SeenIds
+  idField: string
+}): ListProgress {
   const seen = new Set(cursors)
   seen.delete(null)
   let stalePages = 0
@@ -43,7 +48,13 @@ export function createListProgress({name, cursors, seenIds, idField}: ListBegun)
           'SOURCE_CURSOR_LOOP',
           `Next cursor of ${name} was met before among the ${seen.size} of this walk: expected one that leads on.`,
         )
-      if (stalePages === MOST_STALE_PAGES) throw createStale(name, records.length === 0)
+      if (stalePages === MOST_STALE_PAGES) {
+        const isEmpty = records.length === 0
+        throw newError(
+          isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
+          `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
+        )
+      }
       seen.add(nextCursor)
     },
   }
@@ -53,11 +64,4 @@ export function createListProgress({name, cursors, seenIds, idField}: ListBegun)
 function idOf(record: unknown, idField: string): string {
   const id = typeof record === 'object' && record !== null && (record as WireRecord)[idField]
   return typeof id === 'string' ? id : JSON.stringify(record)
-}
-
-function createStale(name: string, isEmpty: boolean): LoantapeError {
-  return newError(
-    isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
-    `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
-  )
 }

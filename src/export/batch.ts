@@ -3,7 +3,6 @@ import {statSync} from 'node:fs'
 import {writeFile} from 'node:fs/promises'
 import {dirname, join} from 'node:path'
 import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
-import {GENERATOR} from '../version.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
@@ -12,7 +11,7 @@ import {type ColumnContract, requireContract, storeContract} from './column-cont
 import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
 import {JOURNAL_NAMES} from './journal-profiles.ts'
-import {type BatchFile, type BatchManifest, isWholeBatch, readBatchFiles} from './manifest.ts'
+import {type BatchFile, formatManifest, isWholeBatch, readBatchFiles} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
@@ -111,10 +110,17 @@ export async function writeBatch(
     requireExports(folder, profile)
     using batch = beginBatch(final)
     const written = await writeTables(source, {...request, options, tables, published, parent}, batch.dir)
-    await writeManifest(
-      batch.dir,
-      describeBatch(source, {profile, batchId, ...written, period: request.period}),
-    )
+    const {period: asked} = request
+    const path = join(batch.dir, 'manifest.json')
+    const manifest = formatManifest(source.manifest, {
+      batch_id: batchId,
+      profile,
+      period: asked?.period ?? null,
+      period_complete: asked?.isComplete ?? null,
+      ...written,
+    })
+    await writeFile(path, manifest)
+    syncToDisk(path)
     if (hasContract) storeContract(parent, written.contract, published)
     batch.finish(() => isWholeBatch(final))
   }
@@ -150,18 +156,12 @@ function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
 }
 
-interface Written {
-  files: BatchFile[]
-  neutralised?: NeutralisedCell[]
-  contract: ColumnContract
-}
-
 async function writeTables(
   source: ExportSource,
   request: Required<Pick<BatchRequest, 'profile' | 'tables' | 'options'>> &
     BatchRequest & {published: readonly string[]; parent: string},
   dir: string,
-): Promise<Written> {
+): Promise<{files: BatchFile[]; neutralised?: NeutralisedCell[]; contract: ColumnContract}> {
   const {profile, tables, published, parent} = request
   await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
   const contract: ColumnContract = {}
@@ -181,42 +181,6 @@ async function writeTables(
     files.push({...file, bytes: statSync(path).size, sha256: await digestFile(path)})
   }
   return {...written, files, contract}
-}
-
-function describeBatch(
-  {manifest}: ExportSource,
-  batch: {
-    profile: string
-    batchId: string
-    files: BatchFile[]
-    neutralised?: NeutralisedCell[]
-    period: PeriodMark | undefined
-  },
-): BatchManifest {
-  return {
-    schema_version: 1,
-    generator: GENERATOR,
-    batch_id: batch.batchId,
-    profile: batch.profile,
-    release_id: manifest.release_id,
-    as_of: manifest.as_of,
-    period: batch.period?.period ?? null,
-    period_complete: batch.period?.isComplete ?? null,
-    known_at: manifest.known_at,
-    history_id: manifest.history_id,
-    currency: manifest.currency,
-    time_zone: manifest.time_zone,
-    files: batch.files,
-    source: manifest.source,
-    supersedes: [],
-    ...(batch.neutralised && {neutralised: batch.neutralised}),
-  }
-}
-
-async function writeManifest(dir: string, manifest: BatchManifest): Promise<void> {
-  const path = join(dir, 'manifest.json')
-  await writeFile(path, `${JSON.stringify(manifest, null, 2)}\n`)
-  syncToDisk(path)
 }
 
 function unknownName(code: ErrorCode, kind: string, name: string, known: readonly string[]): LoantapeError {

@@ -17,7 +17,12 @@ const DESCRIPTION = 80
 const MEMO = 500
 
 /** What names an entry: on its first line, and on no other. */
-const ENTRY_COLUMNS = ['JOURNAL', 'DATE', 'DESCRIPTION', 'REFERENCE_NO']
+const ENTRY_COLUMNS: JournalProfile['columns'] = {
+  JOURNAL: ({index, mapping}) => (index === 0 ? mapping.journal : ''),
+  DATE: ({index, entry}) => (index === 0 ? formatUsDate(entry.date) : ''),
+  DESCRIPTION: ({index, entry}) => (index === 0 ? fitText(entry.memo, DESCRIPTION) : ''),
+  REFERENCE_NO: ({index, entry}) => (index === 0 ? entry.number : ''),
+}
 
 const limits: JournalLimits = {
   cells: {
@@ -35,40 +40,23 @@ const limits: JournalLimits = {
 export const intacct: JournalProfile = {
   name: 'intacct',
   looksUpBy: 'code',
-  columns: [
-    'JOURNAL',
-    'DATE',
-    'DESCRIPTION',
-    'REFERENCE_NO',
-    'LINE_NO',
-    'ACCT_NO',
-    'LOCATION_ID',
-    'DEPT_ID',
-    'DOCUMENT',
-    'MEMO',
-    'DEBIT',
-    'CREDIT',
-  ],
+  columns: {
+    ...ENTRY_COLUMNS,
+    LINE_NO: ({index}) => String(index + 1),
+    ACCT_NO: ({line}) => line.account_code,
+    LOCATION_ID: ({mapping}) => mapping.location,
+    DEPT_ID: ({mapping}) => mapping.department,
+    DOCUMENT: ({batchId}) => batchId,
+    MEMO: ({entry}) => fitText(entry.memo, MEMO),
+    DEBIT: ({line}) => line.debit ?? '',
+    CREDIT: ({line}) => line.credit ?? '',
+  },
   limits,
-  writeEntry: ({number, date, memo, lines}, {batchId, mapping}) =>
-    lines.map(({account_code, debit, credit}, index) => [
-      ...(index === 0
-        ? [mapping.journal, formatUsDate(date), fitText(memo, DESCRIPTION), number]
-        : ['', '', '', '']),
-      String(index + 1),
-      account_code,
-      mapping.location,
-      mapping.department,
-      batchId,
-      fitText(memo, MEMO),
-      debit ?? '',
-      credit ?? '',
-    ]),
   readRow: (row, before) => {
     const isFirst = row.REFERENCE_NO !== ''
     const lineNo = isFirst ? '1' : String(Number(before?.note ?? 0) + 1)
     if (row.LINE_NO !== lineNo) throw new Error(`LINE_NO '${row.LINE_NO}': expected ${lineNo}`)
-    for (const column of ENTRY_COLUMNS) {
+    for (const column of Object.keys(ENTRY_COLUMNS)) {
       if ((row[column] !== '') !== isFirst) throw new Error(`${column} on line ${lineNo} of an entry`)
     }
     return {

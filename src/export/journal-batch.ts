@@ -13,13 +13,12 @@ import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import type {IssuedLine, JournalLine, World} from '../types.ts'
-import {GENERATOR} from '../version.ts'
 import type {JournalEntry, JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import type {BatchFile, BatchManifest, BatchSource} from './manifest.ts'
+import {type BatchFile, type BatchSource, formatManifest} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -163,9 +162,17 @@ export function writeBatch(batch: {
   if (entries.length === 0) return {...named, lines, files: []}
   const files = writeJournalFiles(profile, entries, {batchId: named.batch_id, mapping: target.mapping})
   proveJournalFiles(profile, files)
-  const manifest = writeManifest({...batch, batchId: named.batch_id, files})
-  const contents = files.map(({name, text}) => ({name, content: Buffer.from(text)}))
-  return {...named, lines, files: [...contents, manifest]}
+  const manifest = formatManifest(target.source, {
+    batch_id: named.batch_id,
+    profile: profile.name,
+    period: target.period,
+    period_complete: target.isComplete,
+    files: files.map((file) => describeFile(profile, file)),
+    supersedes: batch.supersedes,
+    bridge: batch.bridge,
+  })
+  const texts = [...files, {name: 'manifest.json', text: manifest}]
+  return {...named, lines, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
 }
 
 function requireSameState(ledger: Ledger, {period, closedPeriods}: JournalTarget): void {
@@ -220,36 +227,6 @@ export function listSuperseded(
   return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
 }
 
-function writeManifest(batch: {
-  profile: JournalProfile
-  target: Pick<JournalTarget, 'period' | 'isComplete' | 'source'>
-  batchId: string
-  files: readonly JournalFile[]
-  bridge: JournalBridge
-  supersedes: string[]
-}): BatchContent {
-  const {profile, target, files} = batch
-  const manifest: BatchManifest = {
-    schema_version: 1,
-    generator: GENERATOR,
-    batch_id: batch.batchId,
-    profile: profile.name,
-    release_id: target.source.release_id,
-    as_of: target.source.as_of,
-    period: target.period,
-    period_complete: target.isComplete,
-    known_at: target.source.known_at,
-    history_id: target.source.history_id,
-    currency: target.source.currency,
-    time_zone: target.source.time_zone,
-    files: files.map((file) => describeFile(profile, file)),
-    source: target.source.source,
-    supersedes: batch.supersedes,
-    bridge: batch.bridge,
-  }
-  return {name: 'manifest.json', content: Buffer.from(`${JSON.stringify(manifest, null, 2)}\n`)}
-}
-
 function describeFile({columns}: JournalProfile, {name, text, entries}: JournalFile): BatchFile {
   const lines = entries.flatMap((entry) => entry.lines)
   const content = Buffer.from(text)
@@ -258,7 +235,7 @@ function describeFile({columns}: JournalProfile, {name, text, entries}: JournalF
     bytes: content.length,
     sha256: hash('sha256', content),
     rows: lines.length,
-    columns: [...columns],
+    columns: Object.keys(columns),
     sum_amount: null,
     sum_debit: addAmounts(lines.map(({debit}) => debit)),
     sum_credit: addAmounts(lines.map(({credit}) => credit)),

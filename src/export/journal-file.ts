@@ -1,6 +1,6 @@
 import {stringify} from 'csv-stringify/sync'
 import type {IssuedLine} from '../types.ts'
-import type {JournalContext, JournalEntry, JournalProfile} from './journal.ts'
+import type {JournalCell, JournalEntry, JournalProfile} from './journal.ts'
 
 /** A file of a journal batch. */
 export interface JournalFile {
@@ -28,12 +28,15 @@ export function groupEntries(lines: readonly IssuedLine[]): JournalEntry[] {
 export function writeJournalFiles(
   profile: JournalProfile,
   entries: readonly JournalEntry[],
-  context: JournalContext,
+  context: Pick<JournalCell, 'batchId' | 'mapping'>,
 ): JournalFile[] {
-  const header = stringify([profile.columns])
+  const header = stringify([Object.keys(profile.columns)])
+  const cells = Object.values(profile.columns)
   const parts: Part[] = []
   for (const entry of entries) {
-    const text = stringify(profile.writeEntry(entry, context))
+    const text = stringify(
+      entry.lines.map((line, index) => cells.map((write) => write({entry, line, index, ...context}))),
+    )
     const added = {rows: entry.lines.length, bytes: Buffer.byteLength(text)}
     let part = parts.at(-1)
     if (!part || !fits(profile, part, added)) {

@@ -36,8 +36,9 @@ export function proveJournalFiles(profile: JournalProfile, files: readonly Journ
 }
 
 function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
-  const {limits, columns} = profile
-  const [header, ...body] = parseCsv(file)
+  const {limits} = profile
+  const columns = Object.keys(profile.columns)
+  const [header, ...body] = attempt(file, (): string[][] => parse(file.text))
   if (JSON.stringify(header) !== JSON.stringify(columns)) {
     throw proofError(file, `columns ${header?.join(', ')}: expected ${columns.join(', ')}`, 1)
   }
@@ -53,7 +54,8 @@ function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
       prove(cell === cell.trim(), `spaces around '${cell}' in ${column}`)
       prove(cell.length <= max, `${cell.length} characters in ${column}: expected at most ${max}`)
     }
-    const line = tryRead(profile, file, {cells, row, before: lines.at(-1)})
+    const byColumn = Object.fromEntries(columns.map((column, index) => [column, cells[index] ?? '']))
+    const line = attempt(file, () => profile.readRow(byColumn, lines.at(-1)), row)
     const {number, account} = line
     prove(/^LT\d{4}-[0-9a-f]{12}$/.test(number), `number '${number}' of an entry`)
     prove(account !== '', 'no account')
@@ -70,24 +72,9 @@ function readLines(profile: JournalProfile, file: JournalFile): ReadLine[] {
   return lines
 }
 
-function parseCsv(file: JournalFile): string[][] {
+function attempt<T>(file: JournalFile, read: () => T, row?: number): T {
   try {
-    return parse(file.text)
-  } catch (error) {
-    throw proofError(file, messageOf(error))
-  }
-}
-
-function tryRead(
-  profile: JournalProfile,
-  file: JournalFile,
-  {cells, row, before}: {cells: string[]; row: number; before: ReadLine | undefined},
-): ReadLine {
-  try {
-    return profile.readRow(
-      Object.fromEntries(profile.columns.map((column, index) => [column, cells[index] ?? ''])),
-      before,
-    )
+    return read()
   } catch (error) {
     throw proofError(file, messageOf(error), row)
   }

@@ -30,8 +30,12 @@ export interface JournalLimits {
   characters: {pattern: RegExp; source: string}
 }
 
-/** What the entries of a batch have in common. */
-export interface JournalContext {
+/** What a cell is written from. */
+export interface JournalCell {
+  entry: JournalEntry
+  line: IssuedLine
+  /** Of the line in its entry, from 0. */
+  index: number
   batchId: string
   mapping: AccountMapping
 }
@@ -49,25 +53,22 @@ export interface ReadLine {
   note?: string
 }
 
-/** One row of a file by column. */
-export type JournalRow = Readonly<Record<string, string>>
-
-/** A way to write the canonical journal: a thin writer, and a reader that proves what was written. */
+/** A way to write the canonical journal: what stands in each column, and a reader that proves what was written. */
 export interface JournalProfile {
   name: string
   /** What the importer knows accounts by. */
   looksUpBy: 'code' | 'name'
-  columns: readonly string[]
+  /** What the cells of each column hold, in the order of the columns. */
+  columns: Readonly<Record<string, (cell: JournalCell) => string>>
   limits: JournalLimits
-  /** The rows of one entry, values in the order of the columns. */
-  writeEntry(entry: JournalEntry, context: JournalContext): string[][]
   /**
    * The line a row stands for.
    *
+   * @param row the cells by column
    * @param before the line of the row above: some formats name an entry on its first line only
    * @throws Error when the row is not of the format
    */
-  readRow(row: JournalRow, before: ReadLine | undefined): ReadLine
+  readRow(row: Readonly<Record<string, string>>, before: ReadLine | undefined): ReadLine
 }
 
 /** `2026-02-03` as `02/03/2026`. */

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
+import {GENERATOR} from '../version.ts'
 import {digestFileNow} from '../warehouse/atomic-file.ts'
 import type {JournalBridge} from './journal-bridge.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
@@ -45,6 +46,34 @@ export type BatchSource = Pick<
   ReleaseManifest,
   'release_id' | 'as_of' | 'known_at' | 'history_id' | 'currency' | 'time_zone' | 'source'
 >
+
+/** The text of a batch's manifest. */
+export function formatManifest(
+  source: BatchSource,
+  batch: Pick<BatchManifest, 'batch_id' | 'profile' | 'period' | 'period_complete' | 'files'> &
+    Partial<Pick<BatchManifest, 'supersedes' | 'bridge' | 'neutralised'>>,
+): string {
+  const manifest: BatchManifest = {
+    schema_version: 1,
+    generator: GENERATOR,
+    batch_id: batch.batch_id,
+    profile: batch.profile,
+    release_id: source.release_id,
+    as_of: source.as_of,
+    period: batch.period,
+    period_complete: batch.period_complete,
+    known_at: source.known_at,
+    history_id: source.history_id,
+    currency: source.currency,
+    time_zone: source.time_zone,
+    files: batch.files,
+    source: source.source,
+    supersedes: batch.supersedes ?? [],
+    ...(batch.bridge && {bridge: batch.bridge}),
+    ...(batch.neutralised && {neutralised: batch.neutralised}),
+  }
+  return `${JSON.stringify(manifest, null, 2)}\n`
+}
 
 const writtenManifest = z
   .string()

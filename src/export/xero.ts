@@ -35,32 +35,19 @@ function parseDate(text: string): string {
 export const xero: JournalProfile = {
   name: 'xero',
   looksUpBy: 'code',
-  columns: [
-    '*Narration',
-    '*Date',
-    'Description',
-    '*AccountCode',
-    '*TaxRate',
-    '*Amount',
-    'TrackingName1',
-    'TrackingOption1',
-    'TrackingName2',
-    'TrackingOption2',
-  ],
+  columns: {
+    '*Narration': ({entry}) => fitText(`${entry.number} ${entry.memo}`, MEMO),
+    '*Date': ({entry}) => formatDate(entry.date),
+    Description: ({entry, batchId}) => fitMemo(entry.memo, batchId, MEMO),
+    '*AccountCode': ({line}) => line.account_code,
+    '*TaxRate': ({mapping}) => mapping.tax_rate,
+    '*Amount': ({line}) => line.debit ?? `-${line.credit}`,
+    TrackingName1: ({mapping}) => mapping.tracking[0]?.name ?? '',
+    TrackingOption1: ({mapping}) => mapping.tracking[0]?.option ?? '',
+    TrackingName2: ({mapping}) => mapping.tracking[1]?.name ?? '',
+    TrackingOption2: ({mapping}) => mapping.tracking[1]?.option ?? '',
+  },
   limits,
-  writeEntry: ({number, date, memo, lines}, {batchId, mapping}) =>
-    lines.map(({account_code, debit, credit}) => [
-      fitText(`${number} ${memo}`, MEMO),
-      formatDate(date),
-      fitMemo(memo, batchId, MEMO),
-      account_code,
-      mapping.tax_rate,
-      debit ?? `-${credit}`,
-      mapping.tracking[0]?.name ?? '',
-      mapping.tracking[0]?.option ?? '',
-      mapping.tracking[1]?.name ?? '',
-      mapping.tracking[1]?.option ?? '',
-    ]),
   readRow: (row, before) => {
     const amount = row['*Amount'] ?? ''
     const narration = row['*Narration'] ?? ''

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {quotePrograms} from '../contract/mapping.ts'
-import {type LoantapeError, newError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type RegisteredLoan, registeredLoanSchema} from '../ledger/periods.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
@@ -44,26 +44,17 @@ export async function readJournal(
     if (account_code === null || account_name === null) unmapped.add(line.loan_program)
     else lines.push({...line, account_code, account_name})
   }
-  if (unmapped.size > 0) throw describeUnmapped([...unmapped].sort(), periods.join(', '), isClosed)
-  return lines
-}
-
-function describeUnmapped(
-  programs: readonly (string | null)[],
-  period: string,
-  isClosed: boolean,
-): LoantapeError {
-  const problem = `Programs without an account in the journal of ${period}: ${quotePrograms(programs)}.`
-  if (isClosed) {
-    return newError(
-      'ACCOUNT_UNMAPPED',
-      `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
-      {
-        next: `Reopen it with \`loantape period reopen ${period} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
-      },
-    )
-  }
-  return newError('ACCOUNT_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
+  if (unmapped.size === 0) return lines
+  const months = periods.join(', ')
+  const problem = `Programs without an account in the journal of ${months}: ${quotePrograms([...unmapped].sort())}.`
+  if (!isClosed) throw newError('ACCOUNT_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
+  throw newError(
+    'ACCOUNT_UNMAPPED',
+    `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
+    {
+      next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
+    },
+  )
 }
 
 /** The funded loans of a release. */

@@ -1,7 +1,7 @@
 import {userInfo} from 'node:os'
 import type {Config} from '../config.ts'
 import {hasSameReceivables} from '../contract/mapping.ts'
-import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {requireSameHistory} from '../export/journal-origin.ts'
 import {findMovedDeals, splitOpening} from '../export/journal-plan.ts'
 import {listAllBatches, listIssuedLines} from '../ledger/issued.ts'
@@ -50,10 +50,9 @@ export async function closePeriod(
   using ledger = openLedger(folder.ledger)
   requireNext(ledger, period, first)
   if (!span.isComplete) {
-    throw periodError(
+    throw newError(
       'PERIOD_UNFINISHED',
       `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
-      'Close it when the month is over and a sync has seen its last day.',
     )
   }
   await requireSameHistory(ledger, folder)
@@ -95,28 +94,26 @@ function requireHeld(ledger: Ledger, period: string, journal: readonly JournalLi
     const issued = listIssuedLines(ledger, profile, {period})
     const moved = findMovedDeals(splitOpening(journal, issued, false).wanted, issued)
     if (moved.size === 0) continue
-    throw periodError(
+    throw newError(
       'PERIOD_ISSUED',
       `Batches of ${period} for ${profile} book ${moved.size} deals otherwise than its journal does now: ${[...moved].slice(0, 5).join(', ')}${moved.size > 5 ? ', …' : ''}.`,
-      `Run \`loantape export ${profile} --period ${period}\`, which hands out the difference, then close it.`,
+      {
+        next: `Run \`loantape export ${profile} --period ${period}\`, which hands out the difference, then close it.`,
+      },
     )
   }
 }
 
 function requireNext(ledger: Ledger, period: string, first: string): void {
   if (listClosedPeriods(ledger).includes(period)) {
-    throw periodError(
-      'PERIOD_CLOSED',
-      `Period '${period}' is closed already.`,
-      '`loantape period list` shows all.',
-    )
+    throw newError('PERIOD_CLOSED', `Period '${period}' is closed already.`)
   }
   const next = findFirstOpen(ledger) ?? first
   if (period === next) return
-  throw periodError(
+  throw newError(
     'PERIOD_ORDER',
     `Period '${period}' cannot be closed yet: expected ${next}, the first open one.`,
-    `Close ${next} first: periods are closed one after the other.`,
+    {next: `Close ${next} first: periods are closed one after the other.`},
   )
 }
 
@@ -134,25 +131,19 @@ export function reopenPeriod(
   requireWritable(folder)
   requirePeriodName(period)
   if (why.trim() === '') {
-    throw periodError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.", 'Give one.')
+    throw newError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.")
   }
   using ledger = openLedger(folder.ledger)
   inLedgerTransaction(ledger, () => {
     const closed = listClosedPeriods(ledger)
     if (!closed.includes(period)) {
-      throw periodError(
-        'PERIOD_OPEN',
-        `Period '${period}' is not closed.`,
-        '`loantape period list` shows all.',
-      )
+      throw newError('PERIOD_OPEN', `Period '${period}' is not closed.`)
     }
     const last = closed.at(-1) ?? period
     if (period !== last) {
-      throw periodError(
-        'PERIOD_ORDER',
-        `Period '${period}' cannot be reopened while ${last} is closed.`,
-        `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
-      )
+      throw newError('PERIOD_ORDER', `Period '${period}' cannot be reopened while ${last} is closed.`, {
+        next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
+      })
     }
     dropClosedPeriod(ledger, period)
     advanceRemap(ledger, period)
@@ -175,11 +166,9 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   return inLedgerTransaction(ledger, () => {
     const last = listClosedPeriods(ledger).at(-1)
     if (last === undefined) {
-      throw periodError(
-        'REMAP_NOTHING',
-        'No period is closed: the mapping holds for every period already.',
-        'Export again: the difference to what was issued is booked.',
-      )
+      throw newError('REMAP_NOTHING', 'No period is closed: the mapping holds for every period already.', {
+        next: 'Export again: the difference to what was issued is booked.',
+      })
     }
     const period = nextPeriod(last)
     const versions = listMappingVersions(ledger, mapping, period)
@@ -187,10 +176,10 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
     if (versions[moved]?.since === period) return {outcome: 'unchanged', period}
     const standing = versions.slice(Math.max(0, moved))
     if (standing.every((version) => hasSameReceivables(version.mapping, mapping))) {
-      throw periodError(
+      throw newError(
         'REMAP_NOTHING',
         `The receivable accounts of accounting.json are those that everything up to ${last} was booked to: nothing to move.`,
-        'Change accounting.json first.',
+        {next: 'Change accounting.json first.'},
       )
     }
     storeRemap(ledger, period)
@@ -211,8 +200,4 @@ function nameOfUser(): string {
   } catch {
     return `uid ${process.getuid?.() ?? 'unknown'}`
   }
-}
-
-function periodError(code: ErrorCode, problem: string, next: string): LoantapeError {
-  return newError(code, problem, {next})
 }

@@ -1,7 +1,7 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {type LoantapeError, newError} from '../errors.ts'
+import {newError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, writeBatch} from '../export/batch.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -39,19 +39,16 @@ export async function exportTables(
     try {
       batches.push(await writeBatch(folder, release, {profile, ...how}))
     } catch (error) {
-      throw existsSync(release.dir) ? error : describePruned(release, error)
+      if (existsSync(release.dir)) throw error
+      // Exports take no lock: a sync or `prune` may remove an old release while it is read.
+      throw newError(
+        'RELEASE_PRUNED',
+        `Release '${release.manifest.release_id}' was removed by retention while it was exported.`,
+        {cause: error},
+      )
     }
   }
   return batches
-}
-
-/** Exports take no lock: a sync or `prune` may remove an old release while it is read. */
-function describePruned({manifest: {release_id}}: Release, cause: unknown): LoantapeError {
-  return newError(
-    'RELEASE_PRUNED',
-    `Release '${release_id}' was removed by retention while it was exported.`,
-    {cause},
-  )
 }
 
 /** A closed period is read from the release it was closed with; where that was lost, as it was known then. */
