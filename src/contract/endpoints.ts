@@ -13,7 +13,7 @@ import {
   newDocumentSchema,
 } from './document.ts'
 import {type Endpoint, noBodySchema} from './endpoint.ts'
-import type {Operations} from './operations.ts'
+import type {OperationId, Operations} from './operations.ts'
 import {noQuerySchema, pageQuerySchema} from './page.ts'
 import {newRateSchema, rateQuerySchema, rateSchema} from './rate.ts'
 import {portfolioReportSchema} from './report.ts'
@@ -26,9 +26,9 @@ import {
   webhookEndpointSchema,
 } from './webhook.ts'
 
-const get = {method: 'GET', query: noQuerySchema, body: noBodySchema, status: 200} as const
+const get = {method: 'GET', query: noQuerySchema, body: noBodySchema, status: 200, problems: []} as const
 const list = {...get, query: pageQuerySchema, isList: true} as const
-const post = {method: 'POST', query: noQuerySchema, status: 201} as const
+const post = {method: 'POST', query: noQuerySchema, status: 201, problems: []} as const
 const patch = {method: 'PATCH', query: noQuerySchema, status: 200} as const
 const remove = {
   method: 'DELETE',
@@ -38,8 +38,8 @@ const remove = {
   record: null,
 } as const
 
-/** Every endpoint of the API. */
-export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
+/** Every endpoint, as exactly as it is described: the types of {@link Operations} come from here. */
+export const DESCRIBED = {
   listDeals: {
     ...list,
     path: '/deals',
@@ -47,7 +47,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     summary: 'List deals, oldest first',
     query: dealQuerySchema,
     record: listedDealSchema,
-    problems: [],
   },
   createDeal: {
     ...post,
@@ -57,7 +56,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     body: newDealSchema,
     record: dealRecordSchema,
     hasEtag: true,
-    problems: [],
   },
   getDeal: {
     ...get,
@@ -196,7 +194,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     summary: 'Push a pricing update',
     body: newRateSchema,
     record: rateSchema,
-    problems: [],
   },
   listRates: {
     ...list,
@@ -205,7 +202,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     summary: 'List pricing updates, oldest first: the whole history, or the rates in force',
     query: rateQuerySchema,
     record: rateSchema,
-    problems: [],
   },
   getPortfolioReport: {
     ...get,
@@ -213,7 +209,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     tag: 'Reports',
     summary: 'Total the portfolio by status',
     record: portfolioReportSchema,
-    problems: [],
   },
   createWebhookEndpoint: {
     ...post,
@@ -222,7 +217,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     summary: 'Register an endpoint for notifications; the answer alone shows its secret',
     body: newWebhookEndpointSchema,
     record: createdWebhookEndpointSchema,
-    problems: [],
   },
   listWebhookEndpoints: {
     ...list,
@@ -230,7 +224,6 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     tag: 'Webhooks',
     summary: 'List the registered endpoints',
     record: webhookEndpointSchema,
-    problems: [],
   },
   getWebhookEndpoint: {
     ...get,
@@ -274,4 +267,7 @@ export const ENDPOINTS: {[Id in keyof Operations]: Endpoint<Operations[Id]>} = {
     record: webhookDeliverySchema,
     problems: ['webhook_endpoint_not_found', 'webhook_delivery_not_found'],
   },
-}
+} satisfies Record<string, Endpoint>
+
+/** Every endpoint of the API. */
+export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = DESCRIBED

@@ -1,19 +1,8 @@
 import type {Readable} from 'node:stream'
-import type {Borrower, NewBorrower} from './borrower.ts'
-
-import type {Deal, DealChanges, DealQuery, ListedDeal, NewDeal} from './deal-record.ts'
-import type {DealDocument, DocumentGeneration, NewDocument, NewDocumentGeneration} from './document.ts'
-import type {ListBody, PageQuery} from './page.ts'
-import type {NewRate, Rate, RateQuery} from './rate.ts'
-import type {PortfolioReport} from './report.ts'
-import type {NewTask, Task} from './task.ts'
-import type {
-  CreatedWebhookEndpoint,
-  NewWebhookEndpoint,
-  WebhookDelivery,
-  WebhookEndpoint,
-  WebhookEndpointChanges,
-} from './webhook.ts'
+import type {z} from 'zod'
+import type {Endpoint} from './endpoint.ts'
+import type {DESCRIBED} from './endpoints.ts'
+import type {ListBody} from './page.ts'
 
 /** What one operation takes and answers with, after parsing. */
 export interface Operation {
@@ -22,59 +11,24 @@ export interface Operation {
   answer: unknown
 }
 
-interface Get<Answer> extends Operation {
-  query: object
-  body: undefined
-  answer: Answer
-}
+/** A record stands in `data`, alone or as a list; without one there is no body, or a file. */
+type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.ZodType}
+  ? E extends {isList: true}
+    ? ListBody<z.output<Schema>>
+    : {data: z.output<Schema>}
+  : E extends {status: 204}
+    ? undefined
+    : Readable
 
-interface List<Item, Query = PageQuery> extends Operation {
-  query: Query & PageQuery
-  body: undefined
-  answer: ListBody<Item>
-}
-
-interface Send<Body, Answer> extends Operation {
-  query: object
-  body: Body
-  answer: Answer
-}
-
-/** The envelope of one record. */
-export interface One<T> {
-  data: T
+/** What an endpoint takes and answers with, after parsing. */
+interface OperationOf<E extends Endpoint> extends Operation {
+  query: z.output<E['query']>
+  body: z.output<E['body']>
+  answer: AnswerOf<E>
 }
 
 /** Every operation of the API by its id. */
-export interface Operations {
-  listDeals: List<ListedDeal, DealQuery>
-  createDeal: Send<NewDeal, One<Deal>>
-  getDeal: Get<One<Deal>>
-  updateDeal: Send<DealChanges, One<Deal>>
-  deleteDeal: Send<undefined, undefined>
-  linkBorrower: Send<NewBorrower, One<Borrower>>
-  listBorrowers: List<Borrower>
-  uploadDocument: Send<NewDocument, One<DealDocument>>
-  listDocuments: List<DealDocument>
-  getDocument: Get<One<DealDocument>>
-  downloadDocument: Get<Readable>
-  createTask: Send<NewTask, One<Task>>
-  listTasks: List<Task>
-  completeTask: Send<undefined, One<Task>>
-  requestDocumentGeneration: Send<NewDocumentGeneration, One<DocumentGeneration>>
-  listDocumentGenerations: List<DocumentGeneration>
-  getDocumentGeneration: Get<One<DocumentGeneration>>
-  pushRate: Send<NewRate, One<Rate>>
-  listRates: List<Rate, RateQuery>
-  getPortfolioReport: Get<One<PortfolioReport>>
-  createWebhookEndpoint: Send<NewWebhookEndpoint, One<CreatedWebhookEndpoint>>
-  listWebhookEndpoints: List<WebhookEndpoint>
-  getWebhookEndpoint: Get<One<WebhookEndpoint>>
-  updateWebhookEndpoint: Send<WebhookEndpointChanges, One<WebhookEndpoint>>
-  deleteWebhookEndpoint: Send<undefined, undefined>
-  listWebhookDeliveries: List<WebhookDelivery>
-  redeliverWebhook: Send<undefined, One<WebhookDelivery>>
-}
+export type Operations = {[Id in OperationId]: OperationOf<(typeof DESCRIBED)[Id]>}
 
 /** The id of an operation. */
-export type OperationId = keyof Operations
+export type OperationId = keyof typeof DESCRIBED
