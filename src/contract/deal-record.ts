@@ -43,7 +43,6 @@ export const dealChangesSchema = z
   .meta({id: 'DealChanges', minProperties: 1})
 
 /** The query of `GET /deals`. */
-export type DealQuery = z.output<typeof dealQuerySchema>
 export const dealQuerySchema = z.strictObject({
   ...pageFields,
   status: statusField.optional(),

@@ -19,7 +19,6 @@ const isReceivedFile = (value: unknown): boolean =>
   typeof value === 'object' && value !== null && 'sha256' in value
 
 /** The parts of `POST /deals/{id}/documents`, after the file has been received. */
-export type NewDocument = z.output<typeof newDocumentSchema>
 export const newDocumentSchema = z
   .strictObject({
     file: z

@@ -38,8 +38,7 @@ const remove = {
   record: null,
 } as const
 
-/** Every endpoint, as exactly as it is described: the types of {@link Operations} come from here. */
-export const DESCRIBED = {
+const described = {
   listDeals: {
     ...list,
     path: '/deals',
@@ -269,5 +268,8 @@ export const DESCRIBED = {
   },
 } satisfies Record<string, Endpoint>
 
+/** Every endpoint, as exactly as it is described: what each operation takes and answers with comes from here. */
+export type Described = typeof described
+
 /** Every endpoint of the API. */
-export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = DESCRIBED
+export const ENDPOINTS: {[Id in OperationId]: Endpoint<Operations[Id]>} = described

@@ -1,7 +1,7 @@
 import type {Readable} from 'node:stream'
 import type {z} from 'zod'
 import type {Endpoint} from './endpoint.ts'
-import type {DESCRIBED} from './endpoints.ts'
+import type {Described} from './endpoints.ts'
 import type {ListBody} from './page.ts'
 
 /** What one operation takes and answers with, after parsing. */
@@ -28,7 +28,7 @@ interface OperationOf<E extends Endpoint> extends Operation {
 }
 
 /** Every operation of the API by its id. */
-export type Operations = {[Id in OperationId]: OperationOf<(typeof DESCRIBED)[Id]>}
+export type Operations = {[Id in OperationId]: OperationOf<Described[Id]>}
 
 /** The id of an operation. */
-export type OperationId = keyof typeof DESCRIBED
+export type OperationId = keyof Described

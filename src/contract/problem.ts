@@ -14,42 +14,8 @@ export const problemSchema = z
   })
   .meta({id: 'Problem', description: 'Problem details, RFC 9457.'})
 
-/** A stable code of a problem. */
-export type ProblemCode =
-  | 'malformed_json'
-  | 'malformed_body'
-  | 'malformed_url'
-  | 'bad_request'
-  | 'invalid_body'
-  | 'invalid_parameter'
-  | 'invalid_cursor'
-  | 'invalid_idempotency_key'
-  | 'unauthorized'
-  | 'invalid_token'
-  | 'insufficient_scope'
-  | 'not_found'
-  | 'deal_not_found'
-  | 'document_not_found'
-  | 'task_not_found'
-  | 'document_generation_not_found'
-  | 'webhook_endpoint_not_found'
-  | 'webhook_delivery_not_found'
-  | 'method_not_allowed'
-  | 'invalid_transition'
-  | 'incomplete_deal'
-  | 'deal_funded'
-  | 'too_many_documents'
-  | 'precondition_failed'
-  | 'body_too_large'
-  | 'url_too_long'
-  | 'unsupported_media_type'
-  | 'unsupported_file_type'
-  | 'idempotency_key_reused'
-  | 'rate_limited'
-  | 'internal'
-
 /** The status of every code, and what it means. */
-export const PROBLEMS: Record<ProblemCode, {status: number; meaning: string}> = {
+export const PROBLEMS = {
   malformed_json: {status: 400, meaning: 'The body is not JSON.'},
   malformed_body: {status: 400, meaning: 'The body ended early, or its parts cannot be read.'},
   malformed_url: {status: 400, meaning: 'The URL cannot be decoded.'},
@@ -84,4 +50,7 @@ export const PROBLEMS: Record<ProblemCode, {status: number; meaning: string}> = 
   idempotency_key_reused: {status: 422, meaning: 'The Idempotency-Key was used for another request.'},
   rate_limited: {status: 429, meaning: 'Too many requests; see Retry-After.'},
   internal: {status: 500, meaning: 'The service failed; the request may be sent again.'},
-}
+} satisfies Record<string, {status: number; meaning: string}>
+
+/** A stable code of a problem. */
+export type ProblemCode = keyof typeof PROBLEMS

@@ -40,7 +40,6 @@ export const rateSchema = z
   .meta({id: 'Rate'})
 
 /** The query of `GET /rates`. */
-export type RateQuery = z.output<typeof rateQuerySchema>
 export const rateQuerySchema = z.strictObject({
   ...pageFields,
   provider: wordField.optional(),

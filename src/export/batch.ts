@@ -11,7 +11,7 @@ import {type ColumnContract, requireContract, storeContract} from './column-cont
 import {readColumns} from './columns.ts'
 import {writeCsv} from './csv.ts'
 import {JOURNAL_NAMES} from './journal-profiles.ts'
-import {type BatchFile, formatManifest, isWholeBatch, readBatchFiles} from './manifest.ts'
+import {type BatchFile, formatManifest, isWholeBatch, readBatchManifest} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
@@ -124,7 +124,7 @@ export async function writeBatch(
     if (hasContract) storeContract(parent, written.contract, published)
     batch.finish(() => isWholeBatch(final))
   }
-  const files = readBatchFiles(final) ?? []
+  const files = readBatchManifest(final)?.files ?? []
   return {
     profile,
     batch_id: batchId,

@@ -34,13 +34,11 @@ export async function readControlTotals(db: Database, table: string, where = 'tr
   return {...totals, columns}
 }
 
-const commentRow = z.object({comment: z.string().nullable()})
-
 /** What a published table says of itself; empty where it says nothing. */
 export async function readTableComment(db: Database, table: string): Promise<string> {
   const [schema = '', name = ''] = table.split('.')
   const {comment} = await db.one(
-    commentRow,
+    z.object({comment: z.string().nullable()}),
     `select comment from duckdb_tables()
      where database_name = 'release' and schema_name = $1 and table_name = $2`,
     [schema, name],

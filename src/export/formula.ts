@@ -31,8 +31,6 @@ export function buildSafeValue(column: ExportColumn): string {
   return `case when ${buildFormulaTest(column.name)} then '''' || ${name} else ${name} end`
 }
 
-const cellRow = z.object({row: z.coerce.number(), column: z.string()})
-
 /** The cells of a table that {@link buildSafeValue} changes, in the order of the file. */
 export async function listFormulas(
   db: Database,
@@ -46,13 +44,11 @@ export async function listFormulas(
     return `select row, ${cell} from numbered where ${buildFormulaTest(name)}`
   })
   return await db.all(
-    cellRow,
+    z.object({row: z.coerce.number(), column: z.string()}),
     `with numbered as (select *, row_number() over () as row from release.${table})
      select row, "column" from (${hits.join(' union all ')}) order by row, place`,
   )
 }
-
-const countRow = z.object({cells: z.coerce.number()})
 
 /**
  * Makes sure that nothing would have to be put in front of an id, where an importer could no longer find it, and that
@@ -71,7 +67,10 @@ export async function requireSafeColumns(
     const test = isText
       ? buildFormulaTest(name)
       : `${quoteName(name)} is not null and not isfinite(${quoteName(name)})`
-    const {cells} = await db.one(countRow, `select count(*) as cells from release.${table} where ${test}`)
+    const {cells} = await db.one(
+      z.object({cells: z.coerce.number()}),
+      `select count(*) as cells from release.${table} where ${test}`,
+    )
     if (cells === 0) continue
     throw newError(
       isText ? 'EXPORT_UNSAFE_ID' : 'EXPORT_NOT_A_NUMBER',

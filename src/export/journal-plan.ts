@@ -1,24 +1,19 @@
 import {hash} from 'node:crypto'
 import type {IssuedLine, JournalLine} from '../types.ts'
 
-/** What a plan needs to know of the periods. */
-export interface EntryDates {
-  /** The date an entry, or the reversal of one, gets. */
-  dateOf: (date: string) => string
-}
-
 /**
  * What has to be issued so that what was issued adds up to a journal: the entries that are new, and reversals of those
  * that no longer hold. An entry is the same as another when its `entry_id` is.
  *
  * @param journal the journal as it is now, any order
  * @param issued everything issued before, in the order of issue
+ * @param dateOf the date an entry, or the reversal of one, gets
  * @returns lines by date, deal and number; empty when nothing has changed
  */
 export function planIssue(
   journal: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  {dateOf}: EntryDates,
+  {dateOf}: {dateOf: (date: string) => string},
 ): IssuedLine[] {
   const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
   const standing = findStanding(issued)

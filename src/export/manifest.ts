@@ -2,6 +2,7 @@ import {existsSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
+import {parseJson} from '../json.ts'
 import type {ReleaseManifest, SourceBridge} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFileNow} from '../warehouse/atomic-file.ts'
@@ -75,41 +76,22 @@ export function formatManifest(
   return `${JSON.stringify(manifest, null, 2)}\n`
 }
 
-const writtenManifest = z
-  .string()
-  .transform((text, context) => {
-    try {
-      return JSON.parse(text) as unknown
-    } catch {
-      context.addIssue({code: 'custom', message: 'expected JSON'})
-      return z.NEVER
-    }
-  })
-  .pipe(
-    z.object({
-      batch_id: z.string(),
-      files: z.array(z.object({name: z.string(), bytes: z.number(), sha256: z.string()})),
-    }),
-  )
-
 /** A file of a batch as its manifest names it. */
-type NamedFile = Pick<BatchFile, 'name' | 'bytes' | 'sha256'>
+type NamedFile = z.output<typeof namedFile>
+const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
 
-/** The files a batch's manifest names; undefined when there is none that can be read. */
-export function readBatchFiles(dir: string): NamedFile[] | undefined {
-  return readBatchManifest(dir)?.files
-}
+const writtenManifest = z.object({batch_id: z.string(), files: z.array(namedFile)})
 
 /** What a batch's manifest says of its id and its files; undefined when there is none that can be read. */
 export function readBatchManifest(dir: string): {batch_id: string; files: NamedFile[]} | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
-  return writtenManifest.safeParse(readFileSync(path, 'utf8')).data
+  return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
 }
 
 /** Whether a folder holds a batch, every file of it there and byte for byte what the manifest says. */
 export function isWholeBatch(dir: string): boolean {
-  return readBatchFiles(dir)?.every((file) => isAsWritten(dir, file)) ?? false
+  return readBatchManifest(dir)?.files.every((file) => isAsWritten(dir, file)) ?? false
 }
 
 /** Another process may take the file away in this very moment. */

@@ -50,8 +50,6 @@ function choosePathKey(columns: readonly ExportColumn[]): string {
   return key
 }
 
-const monthRow = z.object({month: z.string().nullable()})
-
 async function writeMonths(
   db: Database,
   source: ExportSource,
@@ -60,7 +58,7 @@ async function writeMonths(
 ): Promise<WrittenFile[]> {
   const monthOf = `strftime(${quoteName(date)}, '%Y-%m')`
   const months = await db.all(
-    monthRow,
+    z.object({month: z.string().nullable()}),
     `select distinct ${monthOf} as month from release.${table} order by month nulls last`,
   )
   const files: WrittenFile[] = []

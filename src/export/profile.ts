@@ -45,22 +45,10 @@ export interface NeutralisedCell {
   column: string
 }
 
-/** What a profile wrote. */
-export interface WrittenFiles {
-  files: WrittenFile[]
-  neutralised?: NeutralisedCell[]
-}
-
-/** What a profile is to write. */
-export interface WriteRequest {
-  tables: readonly string[]
-  options: ExportOptions
-}
-
 /** Writes tables into a folder. */
 export type ProfileWriter = (
   db: Database,
   source: ExportSource,
-  request: WriteRequest,
+  request: {tables: readonly string[]; options: ExportOptions},
   dir: string,
-) => Promise<WrittenFiles>
+) => Promise<{files: WrittenFile[]; neutralised?: NeutralisedCell[]}>

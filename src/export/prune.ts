@@ -1,6 +1,7 @@
 import {existsSync, readdirSync, readFileSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {parseJson} from '../json.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
 const manifestSchema = z.object({release_id: z.string(), period: z.string().nullish()})
@@ -26,15 +27,7 @@ export function listSurplusBatches(folder: DataFolder, kept: number, needed: Rea
 }
 
 function isExpendable(path: string, needed: ReadonlySet<string>): boolean {
-  const manifest = parseManifest(readFileSync(path, 'utf8'))
+  // What a torn one belongs to is not known, so it stays.
+  const manifest = manifestSchema.safeParse(parseJson(readFileSync(path, 'utf8'))).data
   return manifest !== undefined && (manifest.period ?? null) === null && !needed.has(manifest.release_id)
-}
-
-function parseManifest(text: string): z.infer<typeof manifestSchema> | undefined {
-  try {
-    return manifestSchema.safeParse(JSON.parse(text)).data
-  } catch {
-    // Torn: what it belongs to is not known, so it stays.
-    return undefined
-  }
 }

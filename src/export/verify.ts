@@ -4,7 +4,7 @@ import type {Failure} from '../errors.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {findJournalProfile} from './journal-profiles.ts'
-import {readBatchFiles} from './manifest.ts'
+import {readBatchManifest} from './manifest.ts'
 
 /** The files of every batch that are not there or have another sha256 than their manifest says. */
 export async function verifyBatches(
@@ -19,7 +19,7 @@ export async function verifyBatches(
     const dir = join(folder.exports, batch)
     const [profile = '', id = ''] = batch.split('/')
     const next = describeRepair(profile, id)
-    const files = readBatchFiles(dir)
+    const files = readBatchManifest(dir)?.files
     if (!files) {
       const problem = `Batch '${batch}' has no manifest that can be read.`
       faults.push({code: 'BATCH_MANIFEST', problem, next})

@@ -24,7 +24,14 @@ import {readPrograms} from './journal-read.ts'
 export function readAccountMapping({accountingFile, dataDir}: Config): AccountMapping {
   const file = mappingFileOf({accountingFile, dataDir})
   if (accountingFile === undefined && !existsSync(file)) return DEFAULT_MAPPING
-  return parseMapping(readText(file), file)
+  let text: string
+  try {
+    text = readFileSync(file, 'utf8')
+  } catch (cause) {
+    const problem = `Account mapping '${file}' cannot be read (${codeOf(cause)}).`
+    throw newError('ACCOUNTING_MAPPING', problem, {cause})
+  }
+  return parseMapping(text, file)
 }
 
 function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' | 'dataDir'>): string {
@@ -68,16 +75,6 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
     throw newError('ACCOUNTING_EXISTS', `Account mapping '${file}' is there already.`, {cause})
   }
   return {file, programs}
-}
-
-function readText(file: string): string {
-  try {
-    return readFileSync(file, 'utf8')
-  } catch (cause) {
-    throw newError('ACCOUNTING_MAPPING', `Account mapping '${file}' cannot be read (${codeOf(cause)}).`, {
-      cause,
-    })
-  }
 }
 
 /**

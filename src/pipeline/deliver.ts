@@ -3,10 +3,10 @@ import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {type DeliverableBatch, type DeliveryResult, deliverBatch} from '../delivery/deliver.ts'
 import {type NamedTarget, placeOf, readTargets} from '../delivery/target.ts'
-import {explainError, type LoantapeError, newError} from '../errors.ts'
+import {explainError, newError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {requireHandedOver} from '../export/journal-handover.ts'
-import {readBatchFiles} from '../export/manifest.ts'
+import {readBatchManifest} from '../export/manifest.ts'
 import {describeRepair} from '../export/verify.ts'
 import {listDeliveries} from '../ledger/deliveries.ts'
 import {findBatches, listBatches} from '../ledger/issued.ts'
@@ -125,20 +125,19 @@ function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): Na
     const there = known.filter(({target}) => placeOf(target) === place)
     const target = there.find((candidate) => candidate.name === name) ?? there[0]
     if (target) return target
-    throw noReceiver(`Batch '${batchId}' was sent to '${name}' (${place}), where no target is now.`)
+    throw newError(
+      'DELIVERY_UNKNOWN',
+      `Batch '${batchId}' was sent to '${name}' (${place}), where no target is now.`,
+    )
   })
-  if (found.length === 0) throw noReceiver(`Batch '${batchId}' was sent to nobody yet.`)
+  if (found.length === 0) throw newError('DELIVERY_UNKNOWN', `Batch '${batchId}' was sent to nobody yet.`)
   return [...new Set(found)]
-}
-
-function noReceiver(problem: string): LoantapeError {
-  return newError('DELIVERY_UNKNOWN', problem)
 }
 
 async function readBatch({profile, batch_id, dir}: NamedBatch): Promise<DeliverableBatch> {
   const path = join(dir, 'manifest.json')
   const repair = describeRepair(profile, batch_id)
-  const files = readBatchFiles(dir)
+  const files = readBatchManifest(dir)?.files
   if (!files) {
     throw newError('BATCH_DAMAGED', `Batch '${batch_id}' in '${dir}' has no manifest that can be read.`, {
       next: repair,

@@ -118,22 +118,11 @@ interface Books {
 }
 
 async function readBooks(
-  {
-    folder,
-    ledger,
-    config,
-    range,
-    period,
-  }: {
-    folder: DataFolder
-    ledger: Ledger
-    config: Config
-    range: PeriodRange
-    period: string
-  },
+  books: {folder: DataFolder; ledger: Ledger; config: Config; range: PeriodRange; period: string},
   world: World,
 ): Promise<Books> {
-  const {first, last, observedUntil} = range
+  const {folder, ledger, config, period} = books
+  const {first, last, observedUntil} = books.range
   const built = await buildRelease(config, {asOf: observedUntil}, world)
   const release = requireRelease(folder, built.release_id)
   const months: string[] = []

@@ -64,17 +64,13 @@ export async function copyTable(
   const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
   await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
-    throw explainValue(error, source)
+    const code = codeOf(error)
+    // What PostgreSQL says of a value (class 22, data exceptions) repeats it.
+    if (!code.startsWith('22')) throw error
+    throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
   })
   await requireWhole(session, db, {source, target, columns, rows: table.rows})
   await session.run(await buildComments(db, table, target, columns))
-}
-
-/** What PostgreSQL says of a value (class 22, data exceptions) repeats it. */
-function explainValue(error: unknown, source: string): unknown {
-  const code = codeOf(error)
-  if (!code.startsWith('22')) return error
-  return newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
 }
 
 /** The rows of a table as PostgreSQL reads them. */
@@ -151,8 +147,6 @@ async function requireWhole(
   )
 }
 
-const commentRow = z.object({comment: z.string().nullable()})
-
 async function buildComments(
   db: Database,
   table: PublishedTable,
@@ -160,7 +154,7 @@ async function buildComments(
   columns: readonly Column[],
 ): Promise<string> {
   const {comment} = await db.one(
-    commentRow,
+    z.object({comment: z.string().nullable()}),
     `select comment from duckdb_tables()
      where database_name = 'release' and schema_name = ${quoteLiteral(table.schema)} and table_name = ${quoteLiteral(table.name)}`,
   )

@@ -1,7 +1,7 @@
 import type {Config} from '../config.ts'
 import {explainError, newError} from '../errors.ts'
 import {type AttemptEnd, adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {openLedger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -30,16 +30,19 @@ export async function executeRun<T>(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   using ledger = openLedger(folder.ledger)
-  const run = claim ? requireClaim(ledger, claim, world) : beginRun(ledger, job.name, world.realClock.now())
+  const begunAt = world.realClock.now()
+  const run = claim ? adoptRun(ledger, claim, begunAt) : beginRun(ledger, job.name, begunAt)
+  if (!run) {
+    throw newError(
+      'RUN_TAKEN',
+      `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: it is no longer this process's to carry out.`,
+    )
+  }
   try {
     const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
     const summary = JSON.stringify(result)
-    endRun(
-      ledger,
-      run,
-      {exitCode: 0, errorCode: null, error: null, summary, retryAt: null},
-      world.realClock.now(),
-    )
+    const end = {exitCode: 0, errorCode: null, error: null, summary, retryAt: null}
+    endRun(ledger, run, end, world.realClock.now())
     return result
   } catch (error) {
     const now = world.realClock.now()
@@ -53,13 +56,4 @@ function describeFailure(error: unknown, {job, run, now}: {job: Job; run: JobRun
   const {code, exitCode, message} = explainError(error)
   const retryAt = decideRetry(job, run, {exitCode, errorCode: code}, now)
   return {exitCode, errorCode: code, error: scrubSecrets(message), summary: null, retryAt}
-}
-
-function requireClaim(ledger: Ledger, claim: Claim, world: World): JobRun {
-  const run = adoptRun(ledger, claim, world.realClock.now())
-  if (run) return run
-  throw newError(
-    'RUN_TAKEN',
-    `Run '${claim.jobRunId}', attempt ${claim.attempt}: it is no longer this process's to carry out.`,
-  )
 }
