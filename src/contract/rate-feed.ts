@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
+import {parseJson} from '../json.ts'
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
@@ -89,13 +90,9 @@ const feedsSchema = z.strictObject({
  * @throws ConfigError `RATES_FILE` naming file and field
  */
 export function parseRateFeeds(content: string, file: string): RateFeed[] {
-  let json: unknown
-  try {
-    json = JSON.parse(content)
-  } catch {
-    // The parser's own message quotes the file.
-    throw createFeedsError(file, 'expected JSON')
-  }
+  const json = parseJson(content)
+  // The parser's own message quotes the file.
+  if (json === undefined) throw createFeedsError(file, 'expected JSON')
   const parsed = feedsSchema.safeParse(json)
   if (parsed.success) return parsed.data.feeds
   // zod never repeats a value, which could be a secret in the wrong place.

@@ -50,8 +50,3 @@ export function refused(where: string, what: string, cause?: unknown): LoantapeE
 export function unauthorised(where: string, what: string, cause?: unknown): LoantapeError {
   return newError('TARGET_AUTH', `Target ${where} refused the credentials: ${what}.`, {cause})
 }
-
-/** A server that is not the one that was pinned. */
-export function strange(where: string, found: string, pinned: string): LoantapeError {
-  return newError('TARGET_HOST_KEY', `Target ${where} showed the host key ${found}: expected ${pinned}.`)
-}

@@ -2,9 +2,9 @@ import {hash} from 'node:crypto'
 import {connect} from 'node:net'
 import {posix} from 'node:path'
 import SftpClient from 'ssh2-sftp-client'
-import {codeOf, LoantapeError, messageOf} from '../errors.ts'
+import {codeOf, LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {type Carrier, failed, refused, strange, unauthorised} from './carrier.ts'
+import {type Carrier, failed, refused, unauthorised} from './carrier.ts'
 import {readSecret, type SftpTarget} from './target.ts'
 
 const CONNECT_MS = 20_000
@@ -49,7 +49,10 @@ export async function openSftp(
     })
   } catch (error) {
     hangUp()
-    if (shown !== '' && shown !== target.host_key) throw strange(where, shown, target.host_key)
+    if (shown !== '' && shown !== target.host_key) {
+      const problem = `Target ${where} showed the host key ${shown}: expected ${target.host_key}.`
+      throw newError('TARGET_HOST_KEY', problem)
+    }
     throw explain(error, where, 'cannot be reached')
   }
   const dirs = new Set<string>()

@@ -59,13 +59,6 @@ export interface NamedTarget {
   secret: string | undefined
 }
 
-/** Which targets there are. */
-export interface TargetSettings {
-  targetsFile?: string | undefined
-  /** For the one target that names no file for its secret. */
-  targetSecret?: string | undefined
-}
-
 /** Where a target is, whatever it is called. */
 export function placeOf(target: Target): string {
   if (target.kind === 'folder') return resolve(target.path)
@@ -87,12 +80,14 @@ const targetsSchema = z.record(
 /**
  * Reads targets: those of these names, or all.
  *
+ * @param settings `targetSecret` is for the one target that names no file for its secret
  * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
  */
 export function readTargets(
-  {targetsFile: path, targetSecret}: TargetSettings,
+  settings: {targetsFile?: string | undefined; targetSecret?: string | undefined},
   names?: readonly string[],
 ): NamedTarget[] {
+  const {targetsFile: path, targetSecret} = settings
   if (path === undefined) {
     throw newError('TARGETS_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.')
   }

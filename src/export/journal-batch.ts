@@ -95,9 +95,13 @@ function prepareBatch(
   ledger: Ledger,
   {profile, target}: {profile: JournalProfile; target: JournalTarget},
 ): PreparedBatch | undefined {
-  requireSameState(ledger, target)
+  const {period, closedPeriods, batchIds, source} = target
+  const isStale = JSON.stringify(listClosedPeriods(ledger)) !== JSON.stringify(closedPeriods)
+  if (isStale) throw describeStale(period)
   requireOwnNames(profile, target)
-  requireLatest(listBatches(ledger, profile.name, target.period), target)
+  // Another process may have issued meanwhile from what is known later.
+  const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
+  if (listBatches(ledger, profile.name, period).some(isLater)) throw describeStale(period)
   const {wanted, leftOut, lines: own, before} = planMonth(ledger, profile, target)
   const other = planElsewhere(ledger, profile, target, own)
   const lines = sortLines([...own, ...other.lines])
@@ -175,10 +179,6 @@ export function writeBatch(batch: {
   return {...named, lines, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
 }
 
-function requireSameState(ledger: Ledger, {period, closedPeriods}: JournalTarget): void {
-  if (JSON.stringify(listClosedPeriods(ledger)) !== JSON.stringify(closedPeriods)) throw describeStale(period)
-}
-
 /** Somebody else was faster. */
 export function describeStale(period: string): LoantapeError {
   return newError(
@@ -199,12 +199,6 @@ export function requireOwnNames(
     `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
     {next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`},
   )
-}
-
-/** Whether another process has issued meanwhile from what is known later. */
-function requireLatest(batches: readonly IssuedBatch[], {period, source, batchIds}: JournalTarget): void {
-  const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
-  if (batches.some(isLater)) throw describeStale(period)
 }
 
 function describeBatch(

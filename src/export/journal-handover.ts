@@ -21,7 +21,8 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
  */
 export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
-  const files = readBatchContent(ledger, batch).sort(manifestLast)
+  const isManifest = ({name}: BatchContent) => name === 'manifest.json'
+  const files = readBatchContent(ledger, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
   markHandedOver(ledger, batch, false)
   using written = beginBatch(final)
   for (const {name, content} of files) {
@@ -58,8 +59,4 @@ function isInPlace(dir: string, files: readonly BatchContent[]): boolean {
     const path = join(dir, name)
     return existsSync(path) && readFileSync(path).equals(content)
   })
-}
-
-function manifestLast(a: BatchContent, b: BatchContent): number {
-  return Number(a.name === 'manifest.json') - Number(b.name === 'manifest.json')
 }

@@ -28,7 +28,13 @@ export function planIssue(
 
 /** Lines by date, deal and number. */
 export function sortLines(lines: readonly IssuedLine[]): IssuedLine[] {
-  return [...lines].sort(compareLines)
+  return [...lines].sort(
+    (a, b) =>
+      compare(a.entry_date, b.entry_date) ||
+      compare(a.deal_id, b.deal_id) ||
+      compare(a.journal_no, b.journal_no) ||
+      a.line_no - b.line_no,
+  )
 }
 
 /**
@@ -139,15 +145,6 @@ function reverseEntry(
 function numberOf(entryId: string, issueNo: number): string {
   if (issueNo === 0) return entryId
   return `${entryId.slice(0, -12)}${hash('sha256', `${entryId} ${issueNo}`).slice(0, 12)}`
-}
-
-function compareLines(a: IssuedLine, b: IssuedLine): number {
-  return (
-    compare(a.entry_date, b.entry_date) ||
-    compare(a.deal_id, b.deal_id) ||
-    compare(a.journal_no, b.journal_no) ||
-    a.line_no - b.line_no
-  )
 }
 
 function compare(a: string, b: string): number {

@@ -12,12 +12,6 @@ const COUNT = '#,##0'
 /** Named in every style of ours: without it LibreOffice takes a serif. */
 export const FONT = {name: 'Calibri', family: 2, size: 11} as const
 
-/** A text that leads to a sheet of the workbook. */
-interface SheetLink {
-  text: string
-  hyperlink: string
-}
-
 /** The place of the column that says what a sheet holds. */
 const ABOUT = 5
 
@@ -34,7 +28,7 @@ export function writeSummarySheet(
   })
   sheet.columns = [{width: 42}, {width: 12}, ...Array(3).fill({width: 20}), {width: 90}]
   const add = (
-    values: (CellValue | SheetLink)[],
+    values: (CellValue | {text: string; hyperlink: string})[],
     look: {isBold?: boolean; isRule?: boolean; size?: number} = {},
   ) => {
     const row = sheet.addRow(values.map((value) => (typeof value === 'string' ? readText(value) : value)))

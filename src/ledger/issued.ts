@@ -113,18 +113,11 @@ export function readBatchContent(ledger: Ledger, {profile, batch_id}: IssuedBatc
   return files.map(({name, content}) => ({name, content: gunzipSync(content)}))
 }
 
-/** Which of the lines issued to a profile; all of them where nothing is said. */
-export interface LineFilter {
-  /** Lines that belong to this month. */
-  period?: string
-  deals?: Iterable<string>
-}
-
-/** The lines issued to a profile in the order of issue, each with its batch. */
+/** The lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
 export function listIssuedLines(
   ledger: Ledger,
   profile: string,
-  {period, deals}: LineFilter = {},
+  {period, deals}: {period?: string; deals?: Iterable<string>} = {},
 ): (IssuedLine & {batch_id: string})[] {
   return ledger.all(
     issuedLineSchema.extend({batch_id: z.string()}),
@@ -153,19 +146,10 @@ export function listIssuedProfiles(ledger: Ledger): string[] {
   return ledger.all(z.object({profile: z.string()}), sql).map(({profile}) => profile)
 }
 
-/** An entry that was issued and not taken back. */
-export type StandingEntry = z.output<typeof standingRow>
-const standingRow = z.object({
-  entry_id: z.string(),
-  period: z.string(),
-  event: z.string(),
-  amount: z.string(),
-})
-
-/** The entries that stand issued to a profile. */
-export function listStandingEntries(ledger: Ledger, profile: string): StandingEntry[] {
+/** The entries that stand issued to a profile, not taken back. */
+export function listStandingEntries(ledger: Ledger, profile: string) {
   return ledger.all(
-    standingRow,
+    z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),
     `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
      from issued_line join journal_batch using (batch_no)
      where profile = ?

@@ -47,22 +47,17 @@ export function forgetTape(ledger: Ledger, unit: string): void {
 }
 
 /** Notes that a tape is whole. */
-export function noteTapeEnded(ledger: Ledger, unit: string, ended: EndedTape): void {
+export function noteTapeEnded(
+  ledger: Ledger,
+  unit: string,
+  ended: {ended_at: string; outcome: string; head: string; bytes: number; sha256: string},
+): void {
   ledger.run(
     `update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?,
        ended_no = (select coalesce(max(ended_no), 0) + 1 from tape)
      where unit = ?`,
     [ended.ended_at, ended.outcome, ended.head, ended.bytes, ended.sha256, unit],
   )
-}
-
-/** What is known of a tape that nobody writes any more. */
-export interface EndedTape {
-  ended_at: string
-  outcome: string
-  head: string
-  bytes: number
-  sha256: string
 }
 
 /** Notes that the file of a tape was removed, as its age asks. */

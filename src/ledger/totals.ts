@@ -1,8 +1,6 @@
 import {z} from 'zod'
 import type {Ledger} from './ledger.ts'
 
-/** What all syncs that ended well came to, together. */
-export type SyncTotals = z.output<typeof syncRow>
 const syncRow = z.object({
   syncs: z.number(),
   pages: z.number(),
@@ -13,7 +11,7 @@ const syncRow = z.object({
 })
 
 /** Sums the figures of all syncs that ended well. */
-export function sumSyncs(ledger: Ledger): SyncTotals {
+export function sumSyncs(ledger: Ledger) {
   const change = (kind: string) => `coalesce(summary ->> '$.changes.${kind}', 0)`
   return ledger.one(
     syncRow,
@@ -28,25 +26,14 @@ export function sumSyncs(ledger: Ledger): SyncTotals {
   )
 }
 
-/** How many runs of a job the ledger holds in each state. */
-const runsRow = z.object({
-  job: z.string(),
-  state: z.string(),
-  runs: z.number(),
-})
-
-/** How late the last run of a job began, and how many bytes of batches it wrote. */
-const lastRow = z.object({
-  job: z.string(),
-  lag_seconds: z.number(),
-  bytes: z.number(),
-})
-
-/** Counts runs of jobs, and looks at the last of each. */
+/** Counts the runs of each job by state, and looks at the last: how late it began, what bytes of batches it wrote. */
 export function sumJobRuns(ledger: Ledger) {
-  const runs = ledger.all(runsRow, 'select job, state, count(*) as runs from job_run group by job, state')
+  const runs = ledger.all(
+    z.object({job: z.string(), state: z.string(), runs: z.number()}),
+    'select job, state, count(*) as runs from job_run group by job, state',
+  )
   const last = ledger.all(
-    lastRow,
+    z.object({job: z.string(), lag_seconds: z.number(), bytes: z.number()}),
     `select
        run.job,
        (julianday(run.started_at) - julianday(run.slot)) * 86400.0 as lag_seconds,

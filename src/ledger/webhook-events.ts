@@ -1,16 +1,6 @@
 import {z} from 'zod'
 import {inLedgerTransaction, type Ledger} from './ledger.ts'
 
-/** An event that waits: the deal it is about is to be looked at again. */
-export type WaitingEvent = z.output<typeof eventRow>
-const eventRow = z.object({
-  event_id: z.string(),
-  /** ISO 8601, real clock. */
-  received_at: z.string(),
-  type: z.string(),
-  deal_id: z.string(),
-})
-
 /** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
 const KEPT_DAYS = 4
 
@@ -38,23 +28,25 @@ export function storeEvent(
   return ledger.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
-/** Events not yet settled, oldest first. */
-export function listWaitingEvents(ledger: Ledger): WaitingEvent[] {
+/**
+ * Events not yet settled, oldest first: the deals they are about are to be looked at again. `received_at` is ISO 8601 of the
+ * real clock.
+ */
+export function listWaitingEvents(ledger: Ledger) {
   return ledger.all(
-    eventRow,
+    z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
     `select event_id, received_at, type, deal_id from webhook_event
      where settled_at is null order by received_at, event_id limit 10000`,
   )
 }
 
-/** A deal that events have named, and when the last of them was received: ISO 8601, real clock. */
-export type NamedDeal = z.output<typeof namedRow>
-const namedRow = z.object({deal_id: z.string(), received_at: z.string()})
-
-/** The deals named by the events that are still known, settled or not. */
-export function listNamedDeals(ledger: Ledger): NamedDeal[] {
+/**
+ * The deals named by the events that are still known, settled or not, and when the last of each was received: ISO 8601, real
+ * clock.
+ */
+export function listNamedDeals(ledger: Ledger) {
   return ledger.all(
-    namedRow,
+    z.object({deal_id: z.string(), received_at: z.string()}),
     "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
   )
 }

@@ -1,11 +1,18 @@
+import {existsSync} from 'node:fs'
+import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
-import {type BatchResult, requireProfile} from '../export/batch.ts'
+import {type BatchResult, type PeriodMark, requireProfile, writeBatch} from '../export/batch.ts'
 import {findJournalProfile} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {findClosedPeriod} from '../ledger/periods.ts'
+import {type Release, readRelease, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
+import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {buildRelease} from './build.ts'
 import {exportJournal} from './journal-export.ts'
-import {exportTables} from './table-export.ts'
+import {readPeriodSpan} from './period-span.ts'
 
 /** Which batches to write. */
 export interface ExportRequest {
@@ -54,4 +61,50 @@ function requireMonth(profile: string, period: string | undefined): string {
     'EXPORT_PERIOD',
     `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
   )
+}
+
+/** Writes the tables of a release, one batch per profile. */
+async function exportTables(config: Config, request: ExportRequest, world: World): Promise<BatchResult[]> {
+  const folder = dataFolderAt(config.dataDir)
+  const {release, period} = await findSource(folder, config, request, world)
+  const batches: BatchResult[] = []
+  const {tables, options, acceptsColumns = false} = request
+  const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
+  for (const profile of request.profiles) {
+    try {
+      batches.push(await writeBatch(folder, release, {profile, ...how}))
+    } catch (error) {
+      if (existsSync(release.dir)) throw error
+      // Exports take no lock: a sync or `prune` may remove an old release while it is read.
+      throw newError(
+        'RELEASE_PRUNED',
+        `Release '${release.manifest.release_id}' was removed by retention while it was exported.`,
+        {cause: error},
+      )
+    }
+  }
+  return batches
+}
+
+/** A closed period is read from the release it was closed with; where that was lost, as it was known then. */
+async function findSource(
+  folder: DataFolder,
+  config: Config,
+  {releaseId, asOf, period}: ExportRequest,
+  world: World,
+): Promise<{release: Release; period?: PeriodMark}> {
+  if (period !== undefined) {
+    const span = await readPeriodSpan(folder, config, period, world)
+    using ledger = openLedger(folder.ledger)
+    const closed = findClosedPeriod(ledger, period)?.release
+    const kept = closed && readRelease(join(folder.releases, closed.release_id))
+    const mark = {period, isComplete: span.isComplete}
+    if (kept) return {release: kept, period: mark}
+    const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
+    const built = await buildRelease(config, {asOf: span.asOf, knownAt}, world)
+    return {release: requireRelease(folder, built.release_id), period: mark}
+  }
+  if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
+  const built = await buildRelease(config, {asOf}, world)
+  return {release: requireRelease(folder, built.release_id)}
 }

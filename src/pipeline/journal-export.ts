@@ -166,24 +166,22 @@ export function deliver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, 
   return {...measure(ledger, batch), dir, outcome: 'written'}
 }
 
-function measure(ledger: Ledger, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
-  const files = readBatchContent(ledger, batch).filter(({name}) => name !== 'manifest.json')
-  return {
-    profile: batch.profile,
-    period: batch.period,
-    batch_id: batch.batch_id,
-    files: files.length,
-    rows: countRows(ledger, batch),
-    bytes: files.reduce((sum, {content}) => sum + content.length, 0),
-  }
-}
-
 const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
-function countRows(ledger: Ledger, batch: IssuedBatch): number {
-  const manifest = readBatchContent(ledger, batch).find(({name}) => name === 'manifest.json')
-  const {files} = rowsOfFiles.parse(JSON.parse(Buffer.from(manifest?.content ?? '{}').toString()))
-  return files.reduce((sum, {rows}) => sum + rows, 0)
+function measure(ledger: Ledger, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
+  const {profile, period, batch_id} = batch
+  const written = readBatchContent(ledger, batch)
+  const files = written.filter(({name}) => name !== 'manifest.json')
+  const manifest = written.find(({name}) => name === 'manifest.json')
+  const counted = rowsOfFiles.parse(JSON.parse(Buffer.from(manifest?.content ?? '{}').toString()))
+  return {
+    profile,
+    period,
+    batch_id,
+    files: files.length,
+    rows: counted.files.reduce((sum, {rows}) => sum + rows, 0),
+    bytes: files.reduce((sum, {content}) => sum + content.length, 0),
+  }
 }
 
 /** What there is where nothing is new: the last batch, or that there is nothing to book. */

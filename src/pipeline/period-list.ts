@@ -31,15 +31,8 @@ export interface PeriodState {
   not_issued: Omit<NotIssued, 'period'>[]
 }
 
-/** What `period list` shows. */
-export interface PeriodList {
-  periods: PeriodState[]
-  /** Everything that was done to periods, oldest first. */
-  events: PeriodEvent[]
-}
-
 /**
- * Every month from the first walk to the last.
+ * Every month from the first walk to the last, and everything that was done to them, oldest first.
  *
  * @param exported the profiles that jobs export
  */
@@ -47,7 +40,7 @@ export async function listPeriods(
   config: Config,
   world: World,
   exported: readonly string[] = [],
-): Promise<PeriodList> {
+): Promise<{periods: PeriodState[]; events: PeriodEvent[]}> {
   const folder = dataFolderAt(config.dataDir)
   const {first, last} = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
   using ledger = openLedger(folder.ledger)

@@ -1,6 +1,6 @@
 import type {Config} from '../config.ts'
 import {explainError, newError} from '../errors.ts'
-import {type AttemptEnd, adoptRun, beginRun, endRun, type JobRun} from '../ledger/job-runs.ts'
+import {adoptRun, beginRun, endRun} from '../ledger/job-runs.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
@@ -47,13 +47,10 @@ export async function executeRun<T>(
   } catch (error) {
     const now = world.realClock.now()
     const wasEnded = world.signal.aborted && isOverdue(job, run, now)
-    endRun(ledger, run, wasEnded ? describeTimeout(job) : describeFailure(error, {job, run, now}), now)
+    const {code: errorCode, exitCode, message} = explainError(error)
+    const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
+    const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
+    endRun(ledger, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
   }
-}
-
-function describeFailure(error: unknown, {job, run, now}: {job: Job; run: JobRun; now: number}): AttemptEnd {
-  const {code, exitCode, message} = explainError(error)
-  const retryAt = decideRetry(job, run, {exitCode, errorCode: code}, now)
-  return {exitCode, errorCode: code, error: scrubSecrets(message), summary: null, retryAt}
 }

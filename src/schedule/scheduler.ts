@@ -14,16 +14,6 @@ export interface ProcessEnd {
   signal: string | null
 }
 
-/** Carries out a claimed run; resolves when its process has ended. */
-export type StartRun = (run: JobRun) => Promise<ProcessEnd>
-
-/** What the scheduler works with. */
-export interface SchedulerTools {
-  ledger: Ledger
-  jobs: readonly Job[]
-  startRun: StartRun
-}
-
 /** Finds due slots and has them run, one at a time. */
 export interface Scheduler {
   /** Looks once what is due, and starts the next run when none is under way. */
@@ -34,13 +24,21 @@ export interface Scheduler {
   idle(): Promise<void>
 }
 
-/** Creates a scheduler. Its state is in the ledger alone: several of them, or one that is killed, share the slots. */
-export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world: World): Scheduler {
+/**
+ * Creates a scheduler. Its state is in the ledger alone: several of them, or one that is killed, share the slots.
+ *
+ * @param tools `startRun` carries out a claimed run and resolves when its process has ended
+ */
+export function createScheduler(
+  tools: {ledger: Ledger; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
+  world: World,
+): Scheduler {
+  const {ledger, jobs, startRun} = tools
   let current: JobRun | undefined
   let underWay: Promise<void> = Promise.resolve()
   /** Records how the run under way ended; there until the ledger has taken it. */
   let recordEnd: (() => void) | undefined
-  const limit = createTimeLimit({ledger, jobs}, world)
+  const enforceLimit = createTimeLimit({ledger, jobs}, world)
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
@@ -85,7 +83,7 @@ export function createScheduler({ledger, jobs, startRun}: SchedulerTools, world:
       planSlots(ledger, jobs, now, world)
       planEvents(ledger, now)
       recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
-      limit.enforce(now)
+      enforceLimit(now)
       if (current) {
         beatRun(ledger, current, now)
         return

@@ -32,20 +32,15 @@ export function describeTimeout(job: Job): AttemptEnd {
   return {exitCode: null, errorCode: 'JOB_TIMEOUT', error, summary: null, retryAt: null}
 }
 
-/** Ends runs that take too long. */
-export interface TimeLimit {
-  /** Looks once: asks the process of a run that is overdue to stop, and kills one that was asked long enough ago. */
-  enforce(now: number): void
-}
-
 /**
- * Creates the limit of one server. It looks at every process that carries out a slot on this machine, also one that a
+ * Creates the limit of one server, to be called each time it looks: it asks the process of a run that is overdue to stop,
+ * and kills one that was asked long enough ago. It looks at every process that carries out a slot on this machine, also one that a
  * killed server has left behind.
  */
 export function createTimeLimit(
   {ledger, jobs}: {ledger: Ledger; jobs: readonly Job[]},
   {log}: Pick<World, 'log'>,
-): TimeLimit {
+): (now: number) => void {
   /** When each attempt was asked; a second SIGTERM would end it without a word. */
   const asked = new Map<string, number>()
 
@@ -65,14 +60,12 @@ export function createTimeLimit(
     }
   }
 
-  return {
-    enforce(now) {
-      for (const {run, holder} of listRunning(ledger)) {
-        // As long as a run is only claimed it is the server's own.
-        if (holder.pid === process.pid || holder.host !== hostname() || !isHolderAlive(holder, now)) continue
-        enforceOn(run, holder.pid, now)
-      }
-    },
+  return (now) => {
+    for (const {run, holder} of listRunning(ledger)) {
+      // As long as a run is only claimed it is the server's own.
+      if (holder.pid === process.pid || holder.host !== hostname() || !isHolderAlive(holder, now)) continue
+      enforceOn(run, holder.pid, now)
+    }
   }
 }
 

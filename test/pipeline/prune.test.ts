@@ -3,8 +3,8 @@ import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
 import {openLedger} from '../../src/ledger/ledger.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
-import {exportTables} from '../../src/pipeline/table-export.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
@@ -93,7 +93,7 @@ test('batches of accounting periods stay, however many there are', async () => {
 
 test('a release that goes while it is exported is named, and no batch is left', async () => {
   const {dir} = await publishTables(lab.folder, {release_id: 'r_5'})
-  const exporting = exportTables(lab.config, {profiles: ['parquet']}, lab.createWorld())
+  const exporting = exportRelease(lab.config, {profiles: ['parquet']}, lab.createWorld())
   rmSync(dir, {recursive: true})
   const failure = await failureOf(exporting)
   expect(failure).toMatchObject({code: 'RELEASE_PRUNED', exitCode: 6})
