@@ -2,7 +2,7 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {listAllBatches} from '../ledger/issued.ts'
+import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {listClosedStands} from '../ledger/periods.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -45,13 +45,6 @@ export type Standing =
   /** It began later: nothing earlier holds in it. */
   | 'another'
 
-/** Something issued or closed, in words, with what it stands on. */
-interface Stand {
-  what: string
-  history_id: string | null
-  known_at: string | null
-}
-
 /**
  * Whether the history is the one that everything issued and closed was made from, or goes on from it. Batches of earlier
  * versions do not say what they were made from: of them the latest is held against when the history begins and ends.
@@ -61,16 +54,10 @@ export async function readStanding(
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]; isCertain: boolean}> {
   const batches = listAllBatches(ledger, {withoutFiles: true})
-  const stands: Stand[] = [
-    ...batches.map(({profile, batch_id, ...batch}) => ({
-      ...batch,
-      what: `batch '${batch_id}' of ${profile}`,
-    })),
-    ...listClosedStands(ledger).map(({period, history_id}) => ({
-      what: `closed month ${period}`,
-      history_id,
-      known_at: null,
-    })),
+  const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
+  const stands = [
+    ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
+    ...listClosedStands(ledger).map(({period, history_id}) => ({what: `closed month ${period}`, history_id})),
   ]
   const isCertain = stands.every(({history_id}) => history_id !== null)
   if (stands.length === 0) return {standing: 'whole', lost: [], isCertain}
@@ -85,16 +72,15 @@ export async function readStanding(
   const rows = await db.all(z.object({history_id: z.string()}), 'select history_id from history.raw.settle')
   const held = new Set(rows.map(({history_id}) => history_id))
   const latest = batches.at(-1)
-  const isLost = (stand: Stand) => stand.history_id !== null && !held.has(stand.history_id)
-  const lost = stands.filter(isLost).map(({what}) => what)
+  const lost = stands
+    .filter(({history_id}) => history_id !== null && !held.has(history_id))
+    .map(({what}) => what)
   const {known_at = null, history_id = null} = latest ?? {}
   const isOld = latest !== undefined && history_id === null && known_at !== null
-  if (isOld && ended_at !== null && known_at > ended_at)
-    lost.push(`batch '${latest.batch_id}' of ${latest.profile}`)
+  if (isOld && ended_at !== null && known_at > ended_at) lost.push(nameOf(latest))
   const isAnother =
     known_at !== null && begun_at !== null && known_at < begun_at && (isOld || lost.length > 0)
-  if (isAnother)
-    return {standing: 'another', lost: [`batch '${latest?.batch_id}' of ${latest?.profile}`], isCertain}
+  if (latest && isAnother) return {standing: 'another', lost: [nameOf(latest)], isCertain}
   return {standing: lost.length > 0 ? 'recovered' : 'whole', lost, isCertain}
 }
 

@@ -4,7 +4,7 @@ import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {Database} from '../warehouse/database.ts'
 import {readControlTotals, readTableComment} from './columns.ts'
-import type {ProfileWriter, WrittenFile} from './profile.ts'
+import type {ProfileWriter} from './profile.ts'
 import {readSheetColumns, readText, type SheetColumn} from './sheet-column.ts'
 import {FONT, type SheetNote, writeSummarySheet} from './summary-sheet.ts'
 import {pinZipDates} from './zip-dates.ts'
@@ -60,14 +60,10 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
     // The stream may fail first: the library would then wait for it for ever.
     await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
     pinZipDates(path)
-    return {files: [describeWorkbook(name, notes)]}
+    const rows = notes.reduce((sum, note) => sum + note.rows, 0)
+    const sheets = notes.map(({about: _about, ...note}) => note)
+    return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
   }
-}
-
-function describeWorkbook(name: string, notes: readonly SheetNote[]): WrittenFile {
-  const rows = notes.reduce((sum, note) => sum + note.rows, 0)
-  const sheets = notes.map(({about: _about, ...note}) => note)
-  return {name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}
 }
 
 /** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */

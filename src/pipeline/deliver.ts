@@ -49,11 +49,8 @@ function withWholeJournals(
   const named = asked.flatMap((batch) => {
     const issued = findBatches(ledger, batch.batch_id).find(({profile}) => profile === batch.profile)
     if (!issued) return [batch]
-    return listBatches(ledger, issued.profile, issued.period).map((part) => ({
-      profile: part.profile,
-      batch_id: part.batch_id,
-      dir: requireHandedOver(ledger, folder, part, world),
-    }))
+    const parts = listBatches(ledger, issued.profile, issued.period)
+    return parts.map((part) => ({...part, dir: requireHandedOver(ledger, folder, part, world)}))
   })
   return [...new Map(named.map((batch) => [batch.dir, batch])).values()]
 }
@@ -106,8 +103,7 @@ export async function redeliverBatch(
 /** The batches of this id: journals from the ledger, which keeps their bytes, all others as they lie on disk. */
 function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
   const issued = findBatches(ledger, batchId).map((batch) => ({
-    profile: batch.profile,
-    batch_id: batchId,
+    ...batch,
     dir: requireHandedOver(ledger, folder, batch, world),
   }))
   const profiles = existsSync(folder.exports) ? readdirSync(folder.exports) : []

@@ -8,8 +8,6 @@ import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
 import {findCronProblems} from './cron.ts'
 
-const isProfile = (name: string) => PROFILE_NAMES.includes(name)
-
 /** The name under which what webhooks bring is run. */
 export const WEBHOOK_JOB = 'webhooks'
 
@@ -34,7 +32,7 @@ const exportStep = z.strictObject({
   do: z.literal('export'),
   profiles: z
     .array(
-      z.string().refine((name) => isProfile(name), {
+      z.string().refine((name) => PROFILE_NAMES.includes(name), {
         error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
       }),
     )

@@ -49,7 +49,6 @@ export function planSlots(
 }
 
 function planJob(ledger: Ledger, job: Job, watch: JobWatch, now: number): void {
-  const {name} = job
   const seenBefore = now - watch.seenUntil > JUMP_MS ? watch.seenUntil : watch.seenBefore
   // What is older is forgotten as soon as it is recorded: a clock that is years ahead costs no more than this.
   const first = Math.max(watch.seenUntil, now - KEPT_DAYS * DAY_MS)
@@ -59,10 +58,10 @@ function planJob(ledger: Ledger, job: Job, watch: JobWatch, now: number): void {
     if (due.length === 0 && (until < now || now - watch.seenUntil < NOTED_MS)) continue
     inLedgerTransaction(ledger, () => {
       for (const instant of due) {
-        recordSlot(ledger, {job: name, instant, ...judgeSlot(job, instant, now)}, now)
+        recordSlot(ledger, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
       }
-      storeWatch(ledger, name, {...watch, seenUntil: until, seenBefore})
-      pruneRuns(ledger, name, now)
+      storeWatch(ledger, job.name, {...watch, seenUntil: until, seenBefore})
+      pruneRuns(ledger, job.name, now)
     })
   }
 }
@@ -111,12 +110,8 @@ export function recoverRuns(
   for (const run of listOrphanedRuns(ledger, now)) {
     if (run.job_run_id === ownRunId) continue
     const job = findJob(jobs, run.job)
-    endRun(
-      ledger,
-      run,
-      describeCrash('Its process is gone without a word.', decideRetry(job, run, null, now)),
-      now,
-    )
+    const retryAt = decideRetry(job, run, null, now)
+    endRun(ledger, run, describeCrash('Its process is gone without a word.', retryAt), now)
   }
 }
 
