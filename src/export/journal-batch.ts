@@ -187,6 +187,11 @@ export function describeStale(period: string): LoantapeError {
   )
 }
 
+/**
+ * Makes sure that an importer which looks accounts up by name can tell them apart.
+ *
+ * @throws ConfigError `ACCOUNT_NAME_SHARED`
+ */
 export function requireOwnNames(
   {name, looksUpBy}: JournalProfile,
   {period, isClosed, mapping}: Pick<JournalTarget, 'period' | 'isClosed' | 'mapping'>,

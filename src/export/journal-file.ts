@@ -32,20 +32,22 @@ export function writeJournalFiles(
 ): JournalFile[] {
   const header = stringify([Object.keys(profile.columns)])
   const cells = Object.values(profile.columns)
-  const parts: Part[] = []
+  const most = {rows: profile.limits.rows?.max ?? Infinity, bytes: profile.limits.bytes?.max ?? Infinity}
+  const parts: {text: string; rows: number; bytes: number; entries: JournalEntry[]}[] = []
   for (const entry of entries) {
     const text = stringify(
       entry.lines.map((line, index) => cells.map((write) => write({entry, line, index, ...context}))),
     )
-    const added = {rows: entry.lines.length, bytes: Buffer.byteLength(text)}
+    const rows = entry.lines.length
+    const bytes = Buffer.byteLength(text)
     let part = parts.at(-1)
-    if (!part || !fits(profile, part, added)) {
+    if (!part || part.rows + rows > most.rows || part.bytes + bytes > most.bytes) {
       part = {text: header, rows: 0, bytes: Buffer.byteLength(header), entries: []}
       parts.push(part)
     }
     part.text += text
-    part.rows += added.rows
-    part.bytes += added.bytes
+    part.rows += rows
+    part.bytes += bytes
     part.entries.push(entry)
   }
   const count = String(parts.length).padStart(2, '0')
@@ -53,22 +55,4 @@ export function writeJournalFiles(
     const suffix = parts.length === 1 ? '' : `_part${String(index + 1).padStart(count.length, '0')}of${count}`
     return {name: `${profile.name}_${context.batchId}${suffix}.csv`, text: part.text, entries: part.entries}
   })
-}
-
-interface Part {
-  text: string
-  rows: number
-  bytes: number
-  entries: JournalEntry[]
-}
-
-function fits(
-  {limits: {rows, bytes}}: JournalProfile,
-  part: Part,
-  added: {rows: number; bytes: number},
-): boolean {
-  return (
-    part.rows + added.rows <= (rows?.max ?? Number.POSITIVE_INFINITY) &&
-    part.bytes + added.bytes <= (bytes?.max ?? Number.POSITIVE_INFINITY)
-  )
 }

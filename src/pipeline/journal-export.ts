@@ -161,6 +161,7 @@ async function issueAndDeliver(
   return batch ? [deliver(ledger, folder, batch, world)] : []
 }
 
+/** Puts the files of an issued batch into their place, and says what they come to. */
 export function deliver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
   const dir = handOver(ledger, folder, batch, world)
   return {...measure(ledger, batch), dir, outcome: 'written'}
