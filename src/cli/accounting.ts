@@ -1,9 +1,8 @@
-import type {Command} from 'commander'
 import {initAccounting} from '../pipeline/account-mapping.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {CliCommand} from './command.ts'
 
 /** `loantape accounting`. */
-export function addAccounting(program: Command, cli: Cli): void {
+export function addAccounting(program: CliCommand): void {
   program
     .command('accounting')
     .description('the accounts that journals are booked to')
@@ -11,13 +10,12 @@ export function addAccounting(program: Command, cli: Cli): void {
     .description(
       'write an accounting.json to edit, with the programs of the current release; one that is there is kept',
     )
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const result = await initAccounting(cli.readConfig(options))
-      cli.printResult(options, result, ({file, programs}) => {
+    .does(
+      ({config}) => initAccounting(config),
+      ({file, programs}) => {
         const named =
           programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
         return `Wrote ${file}: ${named}. Set the codes and names of your chart of accounts before anything is exported.`
-      })
-    })
+      },
+    )
 }

@@ -1,20 +1,15 @@
-import type {Command} from 'commander'
 import {type BackupResult, backUp} from '../pipeline/backup.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {CliCommand} from './command.ts'
 
 /** `loantape backup`. */
-export function addBackup(program: Command, cli: Cli): void {
+export function addBackup(program: CliCommand): void {
   program
     .command('backup')
     .description(
       'copy everything that cannot be built again, each file compared with what it was copied from',
     )
     .argument('<dir>', 'a folder that is not there yet')
-    .action(async (dir: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const config = cli.readConfig(options)
-      cli.printResult(options, await backUp(config, dir, cli.createWorld(config)), renderBackup)
-    })
+    .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
 }
 
 export function renderBackup({dir, files, bytes, tape_key}: BackupResult): string {

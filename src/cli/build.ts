@@ -1,43 +1,24 @@
-import type {Command} from 'commander'
 import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
-import {parseDateOption} from '../config.ts'
 import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
-import {type BuildResult, buildRelease} from '../pipeline/build.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import {type BuildRequest, type BuildResult, buildRelease} from '../pipeline/build.ts'
+import type {Call, CliCommand} from './command.ts'
+import {dateOption} from './options.ts'
 import {renderTable} from './table.ts'
 
-interface BuildOptions extends CommonOptions {
-  asOf?: string
-  knownAt?: string
-  out?: string
-  select?: string
-}
-
 /** `loantape build`. */
-export function addBuild(program: Command, cli: Cli): void {
+export function addBuild(program: CliCommand): void {
   program
     .command('build')
     .description('build and check a release without walking; only a plain build moves `current`')
-    .option('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD')
-    .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601')
+    .addOption(dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD'))
+    .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)
     .option('--out <file>', 'also write the DuckDB file here')
     .option(
       '--select <models>',
       'only these, into the scratch release: mart.run, +mart.run, mart.run+, mart.*',
     )
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<BuildOptions>()
-      const config = cli.readConfig(options)
-      const request = {
-        asOf: options.asOf === undefined ? undefined : parseDateOption('--as-of', options.asOf),
-        knownAt: options.knownAt === undefined ? undefined : parseKnownAt(options.knownAt),
-        out: options.out,
-        select: options.select,
-      }
-      const result = await buildRelease(config, request, cli.createWorld(config))
-      cli.printResult(options, result, renderBuild)
-    })
+    .does(({config, options, world}: Call<BuildRequest>) => buildRelease(config, options, world), renderBuild)
 }
 
 function renderBuild({
@@ -52,7 +33,7 @@ function renderBuild({
   const passed = `${checks.passed} checks passed, ${checks.warned} warned.`
   if (is_scratch) {
     const table = renderTable(
-      [{title: 'model'}, {title: 'rows', isNumber: true}, {title: 'ms', isNumber: true}],
+      ['model', {number: 'rows'}, {number: 'ms'}],
       models.map(({name, rows, duration_ms}) => [name, groupThousands(String(rows)), String(duration_ms)]),
     )
     return `Built into the scratch release: ${passed}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``

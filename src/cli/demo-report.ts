@@ -130,12 +130,7 @@ function renderTotal(title: string, deals: number, amount: string, ltv: number |
 /** All deals; a status is wholly open or wholly ended. */
 function renderStatuses(shares: readonly Share[]): string {
   return renderTable(
-    [
-      {title: 'status'},
-      {title: 'deals', isNumber: true},
-      {title: 'amount', isNumber: true},
-      {title: 'share', isNumber: true},
-    ],
+    ['status', {number: 'deals'}, {number: 'amount'}, {number: 'share'}],
     shares.map(({bucket, deals, amount, share_pct}) => [
       bucket,
       String(deals),
@@ -148,11 +143,11 @@ function renderStatuses(shares: readonly Share[]): string {
 function renderPrograms(shares: readonly Share[]): string {
   return renderTable(
     [
-      {title: 'loan program'},
-      {title: 'open deals', isNumber: true},
-      {title: 'open amount', isNumber: true},
-      {title: 'funded amount', isNumber: true},
-      {title: 'share of funded', isNumber: true},
+      'loan program',
+      {number: 'open deals'},
+      {number: 'open amount'},
+      {number: 'funded amount'},
+      {number: 'share of funded'},
     ],
     shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
       bucket,

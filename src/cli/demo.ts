@@ -1,6 +1,5 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import type {Command} from 'commander'
 import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
@@ -16,23 +15,23 @@ import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import {NO_CHANGES, type World} from '../types.ts'
 import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../warehouse/data-folder.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {startReceiver} from './demo-day.ts'
 import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
-import {parseCount} from './service.ts'
+import {parseCount} from './options.ts'
 
 const DAY_MS = 86_400_000
 /** What people change in a day is told of this long before its night. */
 const DESK_HOURS_MS = 6 * 3_600_000
 
-interface DemoOptions extends CommonOptions {
+interface DemoOptions {
   deals: number
   days: number
   seed: string
 }
 
 /** `loantape demo`. */
-export function addDemo(program: Command, cli: Cli): void {
+export function addDemo(program: CliCommand): void {
   program
     .command('demo')
     .description(
@@ -41,8 +40,7 @@ export function addDemo(program: Command, cli: Cli): void {
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
     .option('--days <count>', 'nights to simulate', parseCount('--days', 366), 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
-    .action(async (_options, command: Command) => {
-      const given = command.optsWithGlobals<DemoOptions>()
+    .does(async ({cli, options: given}: Call<DemoOptions>) => {
       // Never the folder of the settings: that is for data meant to last.
       const options = {...given, data: given.data ?? 'demo-data'}
       const config = cli.readConfig(options)

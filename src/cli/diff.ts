@@ -1,4 +1,3 @@
-import type {Command} from 'commander'
 import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
@@ -8,13 +7,9 @@ import {diffReleases, type MovementPart, type TotalMovement} from '../release/di
 import {type Release, requireRelease} from '../release/manifest.ts'
 import type {ReleaseManifest, World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import type {Cli, CommonOptions} from './context.ts'
-import {parseCount} from './service.ts'
+import type {Call, CliCommand} from './command.ts'
+import {parseCount} from './options.ts'
 import {renderTable} from './table.ts'
-
-interface DiffOptions extends CommonOptions {
-  limit: number
-}
 
 /** What `diff --json` prints. */
 interface Diff {
@@ -24,7 +19,7 @@ interface Diff {
 }
 
 /** `loantape diff`. */
-export function addDiff(program: Command, cli: Cli): void {
+export function addDiff(program: CliCommand): void {
   program
     .command('diff')
     .description('which deals and fields moved the totals from one release to another')
@@ -36,21 +31,15 @@ export function addDiff(program: Command, cli: Cli): void {
       parseCount('--limit', 1_000_000),
       20,
     )
-    .action(async (before: string, after: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<DiffOptions>()
-      const config = cli.readConfig(options)
-      const world = cli.createWorld(config)
-      const [left, right] = [
-        await findRelease(config, before, world),
-        await findRelease(config, after, world),
-      ]
-      const diff: Diff = {
+    .does(async ({config, world}: Call<{limit: number}>, before: string, after: string): Promise<Diff> => {
+      const left = await findRelease(config, before, world)
+      const right = await findRelease(config, after, world)
+      return {
         before: nameRelease(left),
         after: nameRelease(right),
         totals: await diffReleases(left, right),
       }
-      cli.printResult(options, diff, (result) => renderDiff(result, options.limit))
-    })
+    }, renderDiff)
 }
 
 /** A release by id, `current`, or the date it stands for; one of a past date is built when it is not there. */
@@ -75,17 +64,11 @@ function nameRelease({manifest: {release_id, as_of, known_at}}: Release): Diff['
   return {release_id, as_of, known_at}
 }
 
-function renderDiff({before, after, totals}: Diff, limit: number): string {
+function renderDiff({before, after, totals}: Diff, {limit}: {limit: number}): string {
   const heading = `From ${before.release_id} (as of ${before.as_of}) to ${after.release_id} (as of ${after.as_of})`
   if (totals.length === 0) return `${heading}: no total moved.`
   const overview = renderTable(
-    [
-      {title: 'total'},
-      {title: 'before', isNumber: true},
-      {title: 'after', isNumber: true},
-      {title: 'movement', isNumber: true},
-      {title: 'deals', isNumber: true},
-    ],
+    ['total', {number: 'before'}, {number: 'after'}, {number: 'movement'}, {number: 'deals'}],
     totals.map((total) => [
       titleOf(total),
       groupThousands(total.before),
@@ -104,7 +87,7 @@ function renderTotal(total: TotalMovement, limit: number): string {
     .map((part) => [part.deal_id, describeChange(part), signed(part.movement)])
   if (rest.length > 0) rows.push([`${rest.length} more`, '', signed(addUp(rest))])
   const table = renderTable(
-    [{title: titleOf(total)}, {title: 'moved by'}, {title: 'movement', isNumber: true}],
+    [titleOf(total), 'moved by', {number: 'movement'}],
     [...rows, ['', 'in all', signed(total.movement)]],
   )
   return `\n${table}`

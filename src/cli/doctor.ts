@@ -1,9 +1,8 @@
-import type {Command} from 'commander'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {CliCommand} from './command.ts'
 import {EXAMINATIONS} from './examinations.ts'
 
 interface Finding {
@@ -13,21 +12,21 @@ interface Finding {
 }
 
 /** `loantape doctor`. */
-export function addDoctor(program: Command, cli: Cli): void {
+export function addDoctor(program: CliCommand): void {
   program
     .command('doctor')
     .description(
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',
     )
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const config = cli.readConfig(options)
-      const findings = await examine(config, cli.createWorld(config))
-      cli.printResult(options, {healthy: findings.every(({ok}) => ok), findings}, (result) =>
-        result.findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
-      )
-      if (findings.some(({ok}) => !ok)) cli.exitCode = 1
-    })
+    .does(
+      async ({cli, config, world}) => {
+        const findings = await examine(config, world)
+        const healthy = findings.every(({ok}) => ok)
+        if (!healthy) cli.exitCode = 1
+        return {healthy, findings}
+      },
+      ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+    )
 }
 
 async function examine(config: Config, world: World): Promise<Finding[]> {

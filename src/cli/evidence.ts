@@ -1,26 +1,26 @@
-import type {Command} from 'commander'
-import {parseDateOption} from '../config.ts'
 import {groupThousands} from '../money.ts'
 import {type EvidenceResult, writeEvidence} from '../pipeline/evidence.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
+import {dateOption} from './options.ts'
 
 /** `loantape evidence`. */
-export function addEvidence(program: Command, cli: Cli): void {
+export function addEvidence(program: CliCommand): void {
   program
     .command('evidence')
     .description('write a folder with which an auditor checks a release or a batch without loantape')
     .argument('<release or batch>', 'its id, or current')
     .argument('<dir>', 'a folder that is not there yet')
-    .option(
-      '--from <date>',
-      'with the answers of all tapes from this business date on, not of the last walk alone',
+    .addOption(
+      dateOption(
+        '--from <date>',
+        'with the answers of all tapes from this business date on, not of the last walk alone',
+      ),
     )
-    .action(async (of: string, to: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {from?: string}>()
-      const from = options.from === undefined ? undefined : parseDateOption('--from', options.from)
-      const result = await writeEvidence(cli.readConfig(options), {of, to, from})
-      cli.printResult(options, result, renderEvidence)
-    })
+    .does(
+      ({config, options: {from}}: Call<{from?: string}>, of: string, to: string) =>
+        writeEvidence(config, {of, to, from}),
+      renderEvidence,
+    )
 }
 
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers}: EvidenceResult): string {

@@ -1,18 +1,16 @@
-import {type Command, Option} from 'commander'
-import {type Config, parseDateOption} from '../config.ts'
+import {Option} from 'commander'
 import type {DeliveryResult} from '../delivery/deliver.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/batch.ts'
 import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
-import type {ExportOptions} from '../export/profile.ts'
 import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
-import {exportRelease} from '../pipeline/export.ts'
+import {type ExportRequest, exportRelease} from '../pipeline/export.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
-import type {World} from '../types.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
+import {dateOption} from './options.ts'
 
-interface CliOptions extends CommonOptions {
+interface CliOptions {
   asOf?: string
   release?: string
   table?: string[]
@@ -28,12 +26,12 @@ interface CliOptions extends CommonOptions {
 }
 
 /** `loantape export`. */
-export function addExport(program: Command, cli: Cli): void {
+export function addExport(program: CliCommand): void {
   program
     .command('export')
     .description('write a release, or the journal of a month, as files with a manifest')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
-    .option('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD')
+    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
     .option('--release <id>', 'of this release; the current one by default')
     .option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end')
     .option('--table <name...>', 'only these tables, such as core.deal')
@@ -47,59 +45,44 @@ export function addExport(program: Command, cli: Cli): void {
     )
     .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
     .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
-    .action(async (profiles: string[], _options, command: Command) => {
-      const options = command.optsWithGlobals<CliOptions>()
-      const config = cli.readConfig(options)
-      const world = cli.createWorld(config)
-      requireOneSubject(profiles, options)
-      const targets = options.deliver ?? []
-      if (options.redeliver !== undefined) {
-        const deliveries = await redeliverBatch(config, {batchId: options.redeliver, targets}, world)
-        cli.printResult(options, {deliveries}, (result) => result.deliveries.map(renderDelivery).join('\n'))
-        return
-      }
-      // A typing error in a target's name should not come to light after an hour of exporting.
-      if (targets.length > 0) readTargets(config, targets)
-      const batches =
-        options.reissue === undefined
-          ? await exportProfiles(config, profiles, options, world)
-          : reissueBatch(config, options.reissue, world)
-      const deliveries =
-        targets.length > 0 ? await deliverBatches(config, {batches, targets}, world) : undefined
-      cli.printResult(options, {batches, ...(deliveries && {deliveries})}, () =>
-        [...batches.map(renderBatch), ...(deliveries ?? []).map(renderDelivery)].join('\n'),
-      )
-    })
+    .does(exportFiles, ({batches = [], deliveries = []}) =>
+      [...batches.map(renderBatch), ...deliveries.map(renderDelivery)].join('\n'),
+    )
 }
 
-function exportProfiles(
-  config: Config,
+async function exportFiles(
+  {config, options, world}: Call<CliOptions>,
   profiles: string[],
-  options: CliOptions,
-  world: World,
-): Promise<BatchResult[]> {
-  const {table, release, asOf, period, withOpening} = options
-  return exportRelease(
-    config,
-    {
-      profiles,
-      ...(table && {tables: table}),
-      ...(release !== undefined && {releaseId: release}),
-      ...(asOf !== undefined && {asOf: parseDateOption('--as-of', asOf)}),
-      ...(period !== undefined && {period}),
-      ...(withOpening && {withOpening}),
-      options: readExportOptions(options),
-      acceptsColumns: options.accept === 'columns',
-    },
-    world,
-  )
+): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]}> {
+  requireOneSubject(profiles, options)
+  const {reissue, redeliver, deliver: targets = []} = options
+  if (redeliver !== undefined)
+    return {deliveries: await redeliverBatch(config, {batchId: redeliver, targets}, world)}
+  // A typing error in a target's name should not come to light after an hour of exporting.
+  if (targets.length > 0) readTargets(config, targets)
+  const batches =
+    reissue === undefined
+      ? await exportRelease(config, readRequest(profiles, options), world)
+      : reissueBatch(config, reissue, world)
+  if (targets.length === 0) return {batches}
+  return {batches, deliveries: await deliverBatches(config, {batches, targets}, world)}
 }
 
-function readExportOptions({lineEnding, spreadsheetSafe, partition}: CliOptions): ExportOptions {
+function readRequest(profiles: string[], options: CliOptions): ExportRequest {
+  const {table, release, asOf, period, withOpening, accept, lineEnding, spreadsheetSafe, partition} = options
   return {
-    ...(lineEnding && {lineEnding}),
-    ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
-    ...(partition && {partition}),
+    profiles,
+    ...(table && {tables: table}),
+    ...(release !== undefined && {releaseId: release}),
+    ...(asOf !== undefined && {asOf}),
+    ...(period !== undefined && {period}),
+    ...(withOpening && {withOpening}),
+    options: {
+      ...(lineEnding && {lineEnding}),
+      ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
+      ...(partition && {partition}),
+    },
+    acceptsColumns: accept === 'columns',
   }
 }
 

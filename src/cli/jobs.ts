@@ -1,9 +1,8 @@
-import type {Command} from 'commander'
 import {describeClockChanges, listNextSlots} from '../schedule/cron.ts'
 import {isEnabled, type Job, readJobs} from '../schedule/job.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import {timeoutMinutesOf} from '../schedule/time-limit.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
 interface JobListing {
@@ -23,19 +22,18 @@ interface JobListing {
 }
 
 /** `loantape jobs`. */
-export function addJobs(program: Command, cli: Cli): void {
+export function addJobs(program: CliCommand): void {
   program
     .command('jobs')
     .description('the jobs there are')
     .command('list')
     .description('every job with its next five slots, and what daylight saving will do to it')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const config = cli.readConfig(options)
-      const now = cli.createWorld(config).clock.now()
-      const jobs = (await readJobs(config)).map((job) => describeJob(job, now))
-      cli.printResult(options, {jobs}, (result) => result.jobs.map(renderJob).join('\n\n'))
-    })
+    .does(
+      async ({config, world}) => ({
+        jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),
+      }),
+      ({jobs}) => jobs.map(renderJob).join('\n\n'),
+    )
 }
 
 function describeJob(job: Job, now: number): JobListing {
@@ -62,7 +60,7 @@ function renderJob(job: JobListing): string {
     `  steps: ${job.steps.join(', ')}`,
     job.enabled
       ? renderTable(
-          [{title: '  next, local'}, {title: 'UTC'}],
+          ['  next, local', 'UTC'],
           job.next_slots.map(({local, utc}) => [`  ${local}`, utc]),
         )
       : `  not enabled: never due; \`loantape run ${job.name}\` runs it once.`,

@@ -1,35 +1,35 @@
-import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
 import type {NotIssued} from '../pipeline/not-issued.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../pipeline/period.ts'
 import {listPeriods, type PeriodState} from '../pipeline/period-list.ts'
 import {type TrueUpResult, trueUp} from '../pipeline/true-up.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
+interface Remark {
+  why?: string
+}
+
 /** `loantape period`. */
-export function addPeriod(program: Command, cli: Cli): void {
+export function addPeriod(program: CliCommand): void {
   const period = program
     .command('period')
     .description('accounting months: list, close, reopen, remap, true-up')
-  addList(period, cli)
-  addClose(period, cli)
-  addReopen(period, cli)
-  addRemap(period, cli)
-  addTrueUp(period, cli)
+  addList(period)
+  addClose(period)
+  addReopen(period)
+  addRemap(period)
+  addTrueUp(period)
 }
 
-function addList(period: Command, cli: Cli): void {
+function addList(period: CliCommand): void {
   period
     .command('list')
     .description('every month from the first walk to the last, with its journal batches')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions>()
-      const config = cli.readConfig(options)
-      const exported = listExportedProfiles(await readJobs(config))
-      const list = await listPeriods(config, cli.createWorld(config), exported)
-      cli.printResult(options, list, ({periods, events}) =>
+    .does(
+      async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
+      ({periods, events}) =>
         [
           renderPeriods(periods),
           '',
@@ -40,20 +40,19 @@ function addList(period: Command, cli: Cli): void {
         ]
           .join('\n')
           .trimEnd(),
-      )
-    })
+    )
 }
 
 function renderPeriods(periods: readonly PeriodState[]): string {
   return renderTable(
     [
-      {title: 'period'},
-      {title: 'state'},
-      {title: 'loans', isNumber: true},
-      {title: 'funded', isNumber: true},
-      {title: 'known later', isNumber: true},
-      {title: 'not yet issued'},
-      {title: 'batches'},
+      'period',
+      'state',
+      {number: 'loans'},
+      {number: 'funded'},
+      {number: 'known later'},
+      'not yet issued',
+      'batches',
     ],
     periods.flatMap(({period, state, closed, batches, not_issued}) => {
       const issued = batches.map(({profile, batch_id}) => `${profile} ${batch_id}`)
@@ -75,7 +74,7 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
   return `${profile} ${entries} ${entries === 1 ? 'entry' : 'entries'}, ${groupThousands(amount)}`
 }
 
-function addClose(period: Command, cli: Cli): void {
+function addClose(period: CliCommand): void {
   period
     .command('close')
     .description(
@@ -83,52 +82,42 @@ function addClose(period: Command, cli: Cli): void {
     )
     .argument('<month>', 'YYYY-MM, the first open one')
     .option('--why <text>', 'a remark, kept in the ledger with your name and the time')
-    .action(async (month: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {why?: string}>()
-      const config = cli.readConfig(options)
-      const request = {period: month, why: options.why ?? null}
-      const result = await closePeriod(config, request, cli.createWorld(config))
-      cli.printResult(
-        options,
-        result,
-        ({entries, loans, amount, release_id}) =>
-          `Closed ${month}: ${entries} entries, ${loans} funded loans, ${groupThousands(amount)} (release ${release_id}).`,
-      )
-    })
+    .does(
+      ({config, options: {why}, world}: Call<Remark>, month: string) =>
+        closePeriod(config, {period: month, why: why ?? null}, world),
+      ({period: month, entries, loans, amount, release_id}) =>
+        `Closed ${month}: ${entries} entries, ${loans} funded loans, ${groupThousands(amount)} (release ${release_id}).`,
+    )
 }
 
-function addReopen(period: Command, cli: Cli): void {
+function addReopen(period: CliCommand): void {
   period
     .command('reopen')
     .description('open the month that was closed last')
     .argument('<month>', 'YYYY-MM')
     .requiredOption('--why <text>', 'the reason, kept in the ledger with your name and the time')
-    .action((month: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {why: string}>()
-      const config = cli.readConfig(options)
-      const result = reopenPeriod(config, {period: month, why: options.why}, cli.createWorld(config))
-      cli.printResult(options, result, () => `Reopened ${month}.`)
-    })
+    .does(
+      ({config, options: {why}, world}: Call<{why: string}>, month: string) =>
+        reopenPeriod(config, {period: month, why}, world),
+      ({period: month}) => `Reopened ${month}.`,
+    )
 }
 
-function addRemap(period: Command, cli: Cli): void {
+function addRemap(period: CliCommand): void {
   period
     .command('remap')
     .description('move what closed months booked to the receivable accounts of the mapping that holds now')
     .option('--why <text>', 'a reason, kept in the ledger')
-    .action((_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {why?: string}>()
-      const config = cli.readConfig(options)
-      const result = remapPeriods(config, {why: options.why ?? null}, cli.createWorld(config))
-      cli.printResult(options, result, ({outcome, period: month}) =>
+    .does(
+      ({config, options: {why}, world}: Call<Remark>) => remapPeriods(config, {why: why ?? null}, world),
+      ({outcome, period: month}) =>
         outcome === 'unchanged'
           ? `The journal of ${month} moves the balances already.`
           : `The journal of ${month} moves the balances: export it.`,
-      )
-    })
+    )
 }
 
-function addTrueUp(period: Command, cli: Cli): void {
+function addTrueUp(period: CliCommand): void {
   period
     .command('true-up')
     .description('after a recovery: by how much books and history differ, per deal and account')
@@ -137,13 +126,11 @@ function addTrueUp(period: Command, cli: Cli): void {
       'hand the difference out, dated in the first open month; from then on the books stand on this history',
     )
     .option('--why <text>', 'a reason, kept in the ledger with your name and the time')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {issue?: boolean; why?: string}>()
-      const config = cli.readConfig(options)
-      const request = {isIssued: options.issue ?? false, why: options.why ?? null}
-      const result = await trueUp(config, request, cli.createWorld(config))
-      cli.printResult(options, result, renderTrueUp)
-    })
+    .does(
+      ({config, options: {issue = false, why}, world}: Call<Remark & {issue?: boolean}>) =>
+        trueUp(config, {isIssued: issue, why: why ?? null}, world),
+      renderTrueUp,
+    )
 }
 
 function renderTrueUp({outcome, period, lost, profiles}: TrueUpResult): string {
@@ -158,13 +145,7 @@ function renderTrueUp({outcome, period, lost, profiles}: TrueUpResult): string {
       credit === null ? '' : groupThousands(credit),
     ]),
   )
-  const columns = [
-    {title: 'profile'},
-    {title: 'deal'},
-    {title: 'account'},
-    {title: 'debit', isNumber: true},
-    {title: 'credit', isNumber: true},
-  ]
+  const columns = ['profile', 'deal', 'account', {number: 'debit'}, {number: 'credit'}]
   return [
     `The history lacks what these were made from: ${lost.length === 0 ? 'nothing that says so' : lost.join(', ')}.`,
     ...(differences.length > 0 ? ['', renderTable(columns, differences), ''] : []),

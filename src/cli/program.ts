@@ -1,10 +1,11 @@
-import {Command, CommanderError} from 'commander'
+import {type Command, CommanderError} from 'commander'
 import {explainError, type LoantapeError, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
 import {addAccounting} from './accounting.ts'
 import {addBackup} from './backup.ts'
 import {addBuild} from './build.ts'
+import {CliCommand} from './command.ts'
 import {addConfig} from './config.ts'
 import type {Cli} from './context.ts'
 import {addDemo} from './demo.ts'
@@ -34,7 +35,7 @@ import {addTrace} from './trace.ts'
 
 /** The command line, every command on it. */
 export function createProgram(cli: Cli): Command {
-  const program = new Command('loantape')
+  const program = new CliCommand(cli, 'loantape')
     .description('Reporting and data-sync pipeline for real-estate loan deals.')
     .version(VERSION)
     .option('--data <dir>', 'folder that holds everything loantape writes (LOANTAPE_DATA_DIR, ./data)')
@@ -74,7 +75,7 @@ export function createProgram(cli: Cli): Command {
     addService,
     addPush,
   ]) {
-    add(program, cli)
+    add(program)
   }
   return program
 }

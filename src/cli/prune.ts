@@ -1,25 +1,19 @@
-import type {Command} from 'commander'
 import {type PruneResult, pruneData} from '../pipeline/prune.ts'
-import type {Cli, CommonOptions} from './context.ts'
-
-interface PruneOptions extends CommonOptions {
-  dryRun?: boolean
-}
+import type {Call, CliCommand} from './command.ts'
 
 /** `loantape prune`. */
-export function addPrune(program: Command, cli: Cli): void {
+export function addPrune(program: CliCommand): void {
   program
     .command('prune')
     .description(
       'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
     )
     .option('--dry-run', 'only list what would be removed')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<PruneOptions>()
-      const config = cli.readConfig(options)
-      const result = await pruneData(config, {isDryRun: options.dryRun ?? false}, cli.createWorld(config))
-      cli.printResult(options, result, renderPruned)
-    })
+    .does(
+      ({config, options: {dryRun = false}, world}: Call<{dryRun?: boolean}>) =>
+        pruneData(config, {isDryRun: dryRun}, world),
+      renderPruned,
+    )
 }
 
 function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {

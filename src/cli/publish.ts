@@ -1,14 +1,9 @@
-import type {Command} from 'commander'
 import {publishRelease} from '../pipeline/publish.ts'
 import type {PublishResult} from '../postgres/publish.ts'
-import type {Cli, CommonOptions} from './context.ts'
-
-interface PublishOptions extends CommonOptions {
-  release?: string
-}
+import type {Call, CliCommand} from './command.ts'
 
 /** `loantape publish postgres`. */
-export function addPublish(program: Command, cli: Cli): void {
+export function addPublish(program: CliCommand): void {
   program
     .command('publish')
     .description('copy a release to where others query it')
@@ -17,13 +12,11 @@ export function addPublish(program: Command, cli: Cli): void {
       'into PostgreSQL (LOANTAPE_POSTGRES_URL): readers see one release or the other, never a mixture',
     )
     .option('--release <id>', 'this release; the current one by default')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<PublishOptions>()
-      const config = cli.readConfig(options)
-      const request = options.release === undefined ? {} : {releaseId: options.release}
-      const result = await publishRelease(config, request, cli.createWorld(config))
-      cli.printResult(options, result, renderPublished)
-    })
+    .does(
+      ({config, options: {release}, world}: Call<{release?: string}>) =>
+        publishRelease(config, release === undefined ? {} : {releaseId: release}, world),
+      renderPublished,
+    )
 }
 
 /** What a publication came to, for people. */

@@ -1,14 +1,13 @@
 import {readFileSync} from 'node:fs'
-import {type Command, Option} from 'commander'
 import {createDealClient} from '../client/deal-client.ts'
 import {requireSource} from '../config.ts'
 import {codeOf, newError} from '../errors.ts'
 import {parseDealRows} from '../push/deal-rows.ts'
 import {type PushResult, pushDeals} from '../push/push-deals.ts'
 import {appendResult, readCreated} from '../push/result-file.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 
-interface PushOptions extends CommonOptions {
+interface PushOptions {
   result?: string
   dryRun?: boolean
 }
@@ -17,24 +16,29 @@ interface PushOptions extends CommonOptions {
 const ROWS_LEFT = 3
 
 /** `loantape push`. */
-export function addPush(program: Command, cli: Cli): void {
+export function addPush(program: CliCommand): void {
   const push = program.command('push').description('send records to the Deal Financing Service')
   push
     .command('deals <file.csv>')
     .description(
       'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
     )
-    .addOption(new Option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)'))
+    .option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)')
     .option('--dry-run', 'check every row, send nothing')
-    .action(async (file: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<PushOptions>()
-      const result = await pushFile(file, options, cli)
-      if (result.invalid + result.refused > 0) cli.exitCode = ROWS_LEFT
-      cli.printResult(options, result, renderPush)
-    })
+    .does(
+      async (call: Call<PushOptions>, file: string) => {
+        const result = await pushFile(call, file)
+        if (result.invalid + result.refused > 0) call.cli.exitCode = ROWS_LEFT
+        return result
+      },
+      ({created, known, invalid, refused, result_file}) =>
+        `${created} deals created, ${known} known from before, ${invalid} rows invalid, ${refused} refused.\n` +
+        `Row by row: ${result_file}`,
+    )
 }
 
-async function pushFile(file: string, options: PushOptions, cli: Cli): Promise<PushResult> {
+async function pushFile(call: Call<PushOptions>, file: string): Promise<PushResult> {
+  const {cli, options} = call
   const rows = parseDealRows(file, readCsv(file))
   const resultFile = options.result ?? `${file}.result.csv`
   if (options.dryRun) {
@@ -42,9 +46,8 @@ async function pushFile(file: string, options: PushOptions, cli: Cli): Promise<P
     for (const row of invalid) cli.complain(`line ${row.line}: ${'problem' in row ? row.problem : ''}`)
     return {created: 0, known: 0, invalid: invalid.length, refused: 0, result_file: resultFile}
   }
-  const config = cli.readConfig(options)
-  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(config)
-  const {signal, realClock, random} = cli.createWorld(config)
+  const {baseUrl, baseUrlQuery = '', apiKey, retries, requestTimeoutSeconds} = requireSource(call.config)
+  const {signal, realClock, random} = call.world
   const timeoutMs = requestTimeoutSeconds * 1000
   const counts = await pushDeals(rows, {
     client: createDealClient({
@@ -77,11 +80,4 @@ function readCsv(file: string): string {
       {cause},
     )
   }
-}
-
-function renderPush({created, known, invalid, refused, result_file}: PushResult): string {
-  return (
-    `${created} deals created, ${known} known from before, ${invalid} rows invalid, ${refused} refused.\n` +
-    `Row by row: ${result_file}`
-  )
 }

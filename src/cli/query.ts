@@ -1,19 +1,14 @@
-import {type Command, Option} from 'commander'
+import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
-import {parseDateOption} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
-import {buildRelease} from '../pipeline/build.ts'
-import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
+import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'
 import {fitTable} from './table.ts'
 
-interface QueryOptions extends CommonOptions {
+interface QueryOptions extends ReleaseOptions {
   format: 'table' | 'csv' | 'json'
-  release?: string
-  asOf?: string
 }
 
 /** A query's result; decimals are exact text. */
@@ -23,7 +18,7 @@ interface QueryResult {
 }
 
 /** `loantape query`. */
-export function addQuery(program: Command, cli: Cli): void {
+export function addQuery(program: CliCommand): void {
   program
     .command('query')
     .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
@@ -34,22 +29,10 @@ export function addQuery(program: Command, cli: Cli): void {
         .default('table'),
     )
     .option('--release <id>', 'of this release; the current one by default')
-    .option('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD')
-    .action(async (sql: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<QueryOptions>()
-      const config = cli.readConfig(options)
-      const folder = dataFolderAt(config.dataDir)
-      const releaseId =
-        options.asOf === undefined
-          ? options.release
-          : (
-              await buildRelease(
-                config,
-                {asOf: parseDateOption('--as-of', options.asOf)},
-                cli.createWorld(config),
-              )
-            ).release_id
-      await using db = await openRelease(requireRelease(folder, releaseId), config.memoryMb)
+    .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
+    .does(async (call: Call<QueryOptions>, sql: string) => {
+      const {cli, config, options} = call
+      await using db = await openRelease(await requireAskedRelease(call), config.memoryMb)
       const result = await runQuery(db.connection, sql)
       cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
     })
@@ -107,7 +90,7 @@ function renderResult(
   // A plan is a drawing of many lines.
   if (columns[0]?.name === 'explain_key') return texts().flat().join('\n')
   return fitTable(
-    columns.map(({name, type}) => ({title: name, isNumber: numeric.test(type)})),
+    columns.map(({name, type}) => (numeric.test(type) ? {number: name} : name)),
     texts(),
     width,
   )

@@ -1,30 +1,27 @@
-import type {Command} from 'commander'
 import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 
-interface RebuildOptions extends CommonOptions {
+interface RebuildOptions {
   apply?: boolean
   without?: string
   why?: string
 }
 
 /** `loantape rebuild`. */
-export function addRebuild(program: Command, cli: Cli): void {
+export function addRebuild(program: CliCommand): void {
   program
     .command('rebuild')
     .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
     .option('--without <walk>', 'as if this walk had never been applied')
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<RebuildOptions>()
-      const config = cli.readConfig(options)
-      const request = {isApplied: options.apply ?? false, without: readWithout(options)}
-      const result = await rebuildWarehouse(config, request, cli.createWorld(config))
-      cli.printResult(options, result, renderRebuilt)
-    })
+    .does(
+      ({config, options, world}: Call<RebuildOptions>) =>
+        rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
+      renderRebuilt,
+    )
 }
 
 function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {

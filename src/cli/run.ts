@@ -1,30 +1,27 @@
-import type {Command} from 'commander'
 import type {RatesResult} from '../pipeline/rates.ts'
+import type {Claim} from '../schedule/execute-run.ts'
 import {requireJob} from '../schedule/job.ts'
 import {performJob} from '../schedule/perform-job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
 import {renderBackup} from './backup.ts'
-import {type ClaimOptions, claimOption} from './claim.ts'
-import type {Cli} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {renderBatch, renderDelivery} from './export.ts'
+import {claimOption} from './options.ts'
 import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
 
 /** `loantape run`. */
-export function addRun(program: Command, cli: Cli): void {
+export function addRun(program: CliCommand): void {
   program
     .command('run')
     .description('run one job of jobs/ now')
     .argument('<job>', 'such as nightly')
     .addOption(claimOption())
-    .action(async (name: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<ClaimOptions>()
-      const config = cli.readConfig(options)
-      const job = await requireJob(config, name)
-      const world = cli.createWorld(config)
-      const result = await performJob(config, {job, claim: options.claim}, world)
-      cli.printResult(options, result, ({steps}) => steps.map(renderStep).join('\n'))
-    })
+    .does(
+      async ({config, options: {claim}, world}: Call<{claim?: Claim}>, name: string) =>
+        performJob(config, {job: await requireJob(config, name), claim}, world),
+      ({steps}) => steps.map(renderStep).join('\n'),
+    )
 }
 
 function renderStep(step: StepResult): string {

@@ -1,4 +1,3 @@
-import type {Command} from 'commander'
 import {tellPeople} from '../alarm/tell.ts'
 import {sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -10,26 +9,19 @@ import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import type {Cli, CommonOptions} from './context.ts'
-
-interface ServeOptions extends CommonOptions {
-  web: boolean
-}
+import type {Call, CliCommand} from './command.ts'
 
 const TICK_MS = 1000
 /** How often it is looked whether people are to be told anything. */
 const TELL_EVERY_MS = 5000
 
 /** `loantape serve`. */
-export function addServe(program: Command, cli: Cli): void {
+export function addServe(program: CliCommand): void {
   program
     .command('serve')
     .description('run every job when it is due, and the web side, until stopped')
     .option('--no-web', 'the scheduler alone')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<ServeOptions>()
-      const config = cli.readConfig(options)
-      const world = cli.createWorld(config)
+    .does(async ({config, options, world}: Call<{web: boolean}>) => {
       const jobs = (await readJobs(config)).filter(isEnabled)
       const folder = dataFolderAt(config.dataDir)
       requireWritable(folder)

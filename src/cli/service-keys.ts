@@ -1,21 +1,20 @@
-import type {Command} from 'commander'
 import {realClock} from '../clock.ts'
 import {newError} from '../errors.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/api-keys.ts'
 import {openServiceDatabase, type ServiceDatabase} from '../service/database.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
-interface KeyOptions extends CommonOptions {
+interface KeyOptions {
   db?: string
   live?: boolean
-  scope?: Scope[]
+  scope: Scope[]
 }
 
 const DB_OPTION = ['--db <file>', "the service's SQLite file"] as const
 
 /** `loantape service keys`. */
-export function addServiceKeys(service: Command, cli: Cli): void {
+export function addServiceKeys(service: CliCommand): void {
   const keys = service.command('keys').description('create, list and revoke API keys kept in --db')
 
   keys
@@ -24,28 +23,26 @@ export function addServiceKeys(service: Command, cli: Cli): void {
     .option(...DB_OPTION)
     .option('--live', 'a key that begins with sk_live_ instead of sk_test_')
     .option('--scope <scopes>', 'read, write or read,write', parseScopes, [...SCOPES])
-    .action((name: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<KeyOptions>()
-      const {live, scope = [...SCOPES]} = options
-      const made = withDatabase(options, (database) =>
-        createApiKey(database, {kind: live ? 'live' : 'test', name, scopes: scope, now: realClock.now()}),
-      )
-      cli.printResult(
-        options,
-        {id: made.id, api_key: made.key, scopes: scope},
-        ({id, api_key}) => `Key ${id}, shown this once:\n  LOANTAPE_API_KEY=${api_key}`,
-      )
-    })
+    .does(
+      ({options}: Call<KeyOptions>, name: string) => {
+        const {live, scope: scopes} = options
+        const {id, key} = withDatabase(options, (database) =>
+          createApiKey(database, {kind: live ? 'live' : 'test', name, scopes, now: realClock.now()}),
+        )
+        return {id, api_key: key, scopes}
+      },
+      ({id, api_key}) => `Key ${id}, shown this once:\n  LOANTAPE_API_KEY=${api_key}`,
+    )
 
   keys
     .command('list')
     .description('every key, never its secret')
     .option(...DB_OPTION)
-    .action((_options, command: Command) => {
-      const options = command.optsWithGlobals<KeyOptions>()
-      cli.printResult(options, {keys: withDatabase(options, listApiKeys)}, (result) =>
+    .does(
+      ({options}: Call<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
+      (result) =>
         renderTable(
-          [{title: 'id'}, {title: 'name'}, {title: 'begins with'}, {title: 'scopes'}, {title: 'revoked'}],
+          ['id', 'name', 'begins with', 'scopes', 'revoked'],
           result.keys.map(({id, name, prefix, scopes, revoked_at}) => [
             id,
             name,
@@ -54,22 +51,23 @@ export function addServiceKeys(service: Command, cli: Cli): void {
             revoked_at ?? '',
           ]),
         ),
-      )
-    })
+    )
 
   keys
     .command('revoke <id>')
     .description('revoke a key, at once and for good; a running service refuses it from then on')
     .option(...DB_OPTION)
-    .action((id: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<KeyOptions>()
-      if (!withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
+    .does(
+      ({options}: Call<KeyOptions>, id: string) => {
+        if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
+          return {id, revoked: true}
         throw newError(
           'SERVICE_KEY_UNKNOWN',
           `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
         )
-      cli.printResult(options, {id, revoked: true}, () => `Key ${id} is revoked.`)
-    })
+      },
+      ({id}) => `Key ${id} is revoked.`,
+    )
 }
 
 function parseScopes(text: string): Scope[] {

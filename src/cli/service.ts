@@ -1,15 +1,14 @@
 import {randomBytes} from 'node:crypto'
 import {once} from 'node:events'
-import type {Command} from 'commander'
 import {businessDateOf} from '../clock.ts'
-import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
+import {parseCount} from './options.ts'
 import {addServiceKeys} from './service-keys.ts'
 
-interface ServiceOptions extends CommonOptions {
+interface ServiceOptions {
   port: number
   deals: number
   seed: string
@@ -24,7 +23,7 @@ interface ServiceOptions extends CommonOptions {
 const LINKED_DEALS = 100_000
 
 /** `loantape service`. */
-export function addService(program: Command, cli: Cli): void {
+export function addService(program: CliCommand): void {
   const service = program
     .command('service')
     .description('run the local Deal Financing Service with a synthetic portfolio')
@@ -49,10 +48,7 @@ export function addService(program: Command, cli: Cli): void {
       'let notifications go to this machine and its networks, and over http',
       false,
     )
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<ServiceOptions>()
-      const config = cli.readConfig(options)
-      const world = cli.createWorld(config)
+    .does(async ({cli, config, options, world}: Call<ServiceOptions>) => {
       const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
       // Loaded here: no other command needs a web server.
       const {startService} = await import('../service/server.ts')
@@ -80,14 +76,5 @@ export function addService(program: Command, cli: Cli): void {
       )
       if (!world.signal.aborted) await once(world.signal, 'abort')
     })
-  addServiceKeys(service, cli)
-}
-
-/** Reads a whole number from 0 to `most` given as an option. */
-export function parseCount(name: string, most: number): (text: string) => number {
-  return (text) => {
-    const count = Number(text)
-    if (/^\d+$/.test(text) && count <= most) return count
-    throw newError('USAGE_NUMBER', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
-  }
+  addServiceKeys(service)
 }

@@ -1,5 +1,4 @@
 import {existsSync} from 'node:fs'
-import type {Command} from 'commander'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
@@ -21,13 +20,9 @@ import type {ReleaseManifest, World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {renderNotIssued} from './period.ts'
 import {renderTable} from './table.ts'
-
-interface StatusOptions extends CommonOptions {
-  maxAge: string
-}
 
 interface Status {
   healthy: boolean
@@ -54,23 +49,16 @@ interface Status {
 }
 
 /** `loantape status`. */
-export function addStatus(program: Command, cli: Cli): void {
+export function addStatus(program: CliCommand): void {
   program
     .command('status')
     .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<StatusOptions>()
-      const config = cli.readConfig(options)
-      const world = cli.createWorld(config)
-      const jobs = await readJobs(config)
-      const next_slots = listNextOfEach(jobs, world.realClock.now())
-      const maxAge = parseHours(options.maxAge)
-      const not_issued = await listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(jobs))
-      const status = {...(await readStatus(config, maxAge, world)), next_slots, not_issued}
-      cli.printResult(options, status, renderStatus)
+    .does(async ({cli, config, options, world}: Call<{maxAge: string}>) => {
+      const status = await readStatus(config, parseHours(options.maxAge), world)
       if (!status.healthy) cli.exitCode = 1
-    })
+      return status
+    }, renderStatus)
 }
 
 function listNextOfEach(jobs: readonly Job[], now: number): Status['next_slots'] {
@@ -88,14 +76,11 @@ function parseHours(text: string): number {
   throw newError('USAGE_MAX_AGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
 }
 
-async function readStatus(
-  config: Pick<Config, 'dataDir' | 'baseUrl' | 'webhookSecret'>,
-  maxAgeHours: number,
-  world: World,
-): Promise<Omit<Status, 'next_slots' | 'not_issued'>> {
+async function readStatus(config: Config, maxAgeHours: number, world: World): Promise<Status> {
   const folder = dataFolderAt(config.dataDir)
+  const jobs = await readJobs(config)
   const release = findCurrentRelease(folder)?.manifest
-  const empty: Omit<Status, 'next_slots' | 'not_issued'> = {
+  const empty: Status = {
     healthy: false,
     max_age_hours: maxAgeHours,
     last_success: null,
@@ -105,7 +90,9 @@ async function readStatus(
     ...(await readHistoryStatus(folder)),
     webhooks: null,
     learnt_rate_per_second: null,
+    not_issued: await listNotIssued(folder, listExportedProfiles(jobs)),
     alarms: [],
+    next_slots: listNextOfEach(jobs, world.realClock.now()),
     runs: [],
   }
   if (!existsSync(folder.ledger)) return empty
@@ -217,13 +204,7 @@ function renderStatus(status: Status): string {
     lines.push(
       '',
       renderTable(
-        [
-          {title: 'run'},
-          {title: 'command'},
-          {title: 'started'},
-          {title: 'outcome'},
-          {title: 'exit', isNumber: true},
-        ],
+        ['run', 'command', 'started', 'outcome', {number: 'exit'}],
         runs.map((run) => [
           run.run_id,
           run.command,

@@ -1,41 +1,37 @@
-import {type Command, Option} from 'commander'
+import {Option} from 'commander'
 import {newError} from '../errors.ts'
 import {ACCEPTABLE, type Acceptance} from '../load/guard.ts'
 import {type SyncResult, syncDeals} from '../pipeline.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 
-interface SyncOptions extends CommonOptions {
-  accept?: string
+interface SyncOptions {
+  accept?: Acceptance[]
   acceptShrink?: boolean
   dryRun?: boolean
   detail: boolean
 }
 
 /** `loantape sync`. */
-export function addSync(program: Command, cli: Cli): void {
+export function addSync(program: CliCommand): void {
   program
     .command('sync')
     .description('walk the source, load what changed, build, check and release the portfolio tables')
     .option(
       '--accept <what>',
       `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,
-      (word: string, before?: string) => (before === undefined ? word : `${before},${word}`),
+      (text: string, before: readonly Acceptance[] = []) => [...before, ...parseAcceptances(text)],
     )
     .addOption(new Option('--accept-shrink', 'the same as --accept shrink').hideHelp())
     .option('--dry-run', 'walk and compare, but store and release nothing')
     .option('--no-detail', 'do not fetch single deals')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<SyncOptions>()
-      const config = cli.readConfig(options)
-      const accept = parseAcceptances(options.accept ?? '')
-      if (options.acceptShrink) accept.push('shrink')
-      const result = await syncDeals(
-        options.detail ? config : {...config, detail: 'off'},
-        {accept, isDryRun: options.dryRun ?? false},
-        cli.createWorld(config),
+    .does(({config, options, world}: Call<SyncOptions>) => {
+      const {accept = [], acceptShrink, dryRun = false, detail} = options
+      return syncDeals(
+        detail ? config : {...config, detail: 'off'},
+        {accept: acceptShrink ? [...accept, 'shrink'] : accept, isDryRun: dryRun},
+        world,
       )
-      cli.printResult(options, result, renderSync)
-    })
+    }, renderSync)
 }
 
 function parseAcceptances(text: string): Acceptance[] {

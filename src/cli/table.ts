@@ -6,24 +6,23 @@ export function showControls(text: string): string {
   )
 }
 
-/** One column of a printed table. */
-export interface PrintedColumn {
-  title: string
-  isNumber?: boolean
-}
+/** The title of a column of a printed table; numbers stand to the right. */
+export type PrintedColumn = string | {number: string}
+
+const titleOf = (column: PrintedColumn) => (typeof column === 'string' ? column : column.number)
 
 /** Lays rows out in columns of equal width, numbers to the right. */
 export function renderTable(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
-  const [titles = [], ...lines] = [columns.map(({title}) => title), ...rows].map((row) => row.map(toCell))
+  const [titles = [], ...lines] = [columns.map(titleOf), ...rows].map((row) => row.map(toCell))
   const widths = titles.map((title, index) =>
     lines.reduce((widest, line) => Math.max(widest, [...(line[index] ?? '')].length), title.length),
   )
   const renderLine = (cells: readonly string[]) =>
     columns
-      .map(({isNumber}, index) => {
+      .map((column, index) => {
         const cell = cells[index] ?? ''
         const padding = ' '.repeat((widths[index] ?? 0) - [...cell].length)
-        return isNumber ? padding + cell : cell + padding
+        return typeof column === 'string' ? cell + padding : padding + cell
       })
       .join('  ')
       .trimEnd()
@@ -43,11 +42,10 @@ export function fitTable(
 }
 
 function renderRecords(columns: readonly PrintedColumn[], rows: readonly (readonly string[])[]): string {
-  const widest = Math.max(...columns.map(({title}) => toCell(title).length))
+  const titles = columns.map((column) => toCell(titleOf(column)))
+  const widest = Math.max(...titles.map(({length}) => length))
   const renderRecord = (row: readonly string[]) =>
-    columns
-      .map(({title}, index) => `${toCell(title).padEnd(widest)}  ${toCell(row[index] ?? '')}`.trimEnd())
-      .join('\n')
+    titles.map((title, index) => `${title.padEnd(widest)}  ${toCell(row[index] ?? '')}`.trimEnd()).join('\n')
   return rows.map(renderRecord).join('\n\n')
 }
 

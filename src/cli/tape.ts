@@ -1,54 +1,50 @@
-import type {Command} from 'commander'
 import {groupThousands} from '../money.ts'
 import {rebuildWarehouse} from '../pipeline/rebuild.ts'
 import {replaceTapeKey} from '../pipeline/tape-key.ts'
 import {readTape, type VerifyResult, verifyAll} from '../pipeline/verify.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
 import {renderRebuilt} from './rebuild.ts'
 
 /** `loantape tape` and `loantape verify`. */
-export function addTape(program: Command, cli: Cli): void {
+export function addTape(program: CliCommand): void {
   const tape = program.command('tape').description('what came in from outside, as it came')
   tape
     .command('cat')
     .description('the lines of one tape as JSON, for jq and the like')
     .argument('<walk>', 'id of a walk, or a date: what was read beside the walks of that day')
-    .action((unit: string, _options, command: Command) => {
-      const config = cli.readConfig(command.optsWithGlobals<CommonOptions>())
-      for (const line of readTape(config, unit)) cli.print(JSON.stringify(line))
+    .does(({cli, config}, unit: string) => {
+      for (const line of readTape(config, unit)) cli.printJson(line)
     })
   tape
     .command('new-key')
     .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
     .requiredOption('--why <reason>', 'kept in the ledger')
-    .action((_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {why: string}>()
-      const config = cli.readConfig(options)
-      const result = replaceTapeKey(config, options.why, cli.createWorld(config))
-      cli.printResult(options, result, ({file, fingerprint, set_aside}) =>
+    .does(
+      ({config, options, world}: Call<{why: string}>) => replaceTapeKey(config, options.why, world),
+      ({file, fingerprint, set_aside}) =>
         [
           `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
           ...(set_aside === null ? [] : [`Set aside: ${set_aside}`]),
         ].join('\n'),
-      )
-    })
+    )
   program
     .command('verify')
     .description('examine everything that is kept: tapes, certificates, current release, batches')
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
-    .action(async (_options, command: Command) => {
-      const options = command.optsWithGlobals<CommonOptions & {rebuild?: boolean}>()
-      const config = cli.readConfig(options)
-      const verified = await verifyAll(config)
-      const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
-      const rebuilt = isRebuilt
-        ? await rebuildWarehouse(config, {keepsFields: true}, cli.createWorld(config))
-        : undefined
-      cli.printResult(options, {...verified, ...(rebuilt && {rebuilt})}, (result) =>
-        [renderVerified(result), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),
-      )
-      if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
-    })
+    .does(
+      async (call: Call<{rebuild?: boolean}>) => {
+        const {cli, config, options} = call
+        const verified = await verifyAll(config)
+        const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
+        const rebuilt = isRebuilt
+          ? await rebuildWarehouse(config, {keepsFields: true}, call.world)
+          : undefined
+        if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
+        return {...verified, ...(rebuilt && {rebuilt})}
+      },
+      ({rebuilt, ...verified}) =>
+        [renderVerified(verified), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),
+    )
 }
 
 function renderVerified({

@@ -1,19 +1,18 @@
-import type {Command} from 'commander'
-import {parseDateOption} from '../config.ts'
 import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type Trace, traceDeal} from '../pipeline/trace.ts'
 import {type FigureTrace, isFigure, traceFigure} from '../pipeline/trace-figure.ts'
-import type {Cli, CommonOptions} from './context.ts'
+import type {Call, CliCommand} from './command.ts'
+import {dateOption} from './options.ts'
 import {renderTable} from './table.ts'
 
-interface TraceOptions extends CommonOptions {
+interface TraceOptions {
   field?: string
   asOf?: string
 }
 
 /** `loantape trace`. */
-export function addTrace(program: Command, cli: Cli): void {
+export function addTrace(program: CliCommand): void {
   program
     .command('trace')
     .description(
@@ -21,38 +20,31 @@ export function addTrace(program: Command, cli: Cli): void {
     )
     .argument('<deal or figure>', 'id of a deal, or mart.portfolio_summary.funded_amount and the like')
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
-    .option('--as-of <date>', 'of a deal: only what counts up to this business date')
-    .action(async (traced: string, _options, command: Command) => {
-      const options = command.optsWithGlobals<TraceOptions>()
-      const config = cli.readConfig(options)
-      if (isFigure(traced)) {
-        requireNoDealOptions(traced, options)
-        cli.printResult(options, await traceFigure(config, traced), renderFigure)
-        return
-      }
-      const asOf = options.asOf === undefined ? undefined : parseDateOption('--as-of', options.asOf)
-      const versions = await traceDeal(config, traced, {field: options.field, asOf})
-      cli.printResult(options, {deal_id: traced, versions}, () =>
-        versions.map((version) => renderTrace(version, options.field)).join('\n\n'),
-      )
-    })
-}
-
-function requireNoDealOptions(figure: string, {field, asOf}: TraceOptions): void {
-  if (field === undefined && asOf === undefined) return
-  throw newError('TRACE_FIGURE', `Figure '${figure}' with --field or --as-of: these are for a deal.`, {
-    next: 'Leave them out: a figure is that of the current release.',
-  })
+    .addOption(dateOption('--as-of <date>', 'of a deal: only what counts up to this business date'))
+    .does(
+      async ({config, options: {field, asOf}}: Call<TraceOptions>, traced: string) => {
+        if (!isFigure(traced))
+          return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
+        if (field === undefined && asOf === undefined) return traceFigure(config, traced)
+        throw newError('TRACE_FIGURE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
+          next: 'Leave them out: a figure is that of the current release.',
+        })
+      },
+      (traced, {field}) =>
+        'versions' in traced
+          ? traced.versions.map((version) => renderTrace(version, field)).join('\n\n')
+          : renderFigure(traced),
+    )
 }
 
 function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
   const columns = [
-    {title: 'deal'},
-    {title: 'status'},
-    {title: 'loan_amount', isNumber: true},
-    {title: 'property_value', isNumber: true},
-    {title: 'ltv', isNumber: true},
-    {title: 'as it is since (UTC)'},
+    'deal',
+    'status',
+    {number: 'loan_amount'},
+    {number: 'property_value'},
+    {number: 'ltv'},
+    'as it is since (UTC)',
   ]
   const rows = deals.map(({deal_id, status, loan_amount, property_value, ltv, last_changed_at}) => [
     deal_id,

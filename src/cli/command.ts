@@ -1,0 +1,53 @@
+import {Command} from 'commander'
+import type {Config} from '../config.ts'
+import type {World} from '../types.ts'
+import type {Cli, CommonOptions} from './context.ts'
+
+/** What the work of a command is given; `config` and `world` are made when it first asks for them. */
+export interface Call<Options = object> {
+  cli: Cli
+  options: CommonOptions & Options
+  readonly config: Config
+  /** From when it is made, the command hears of signals. */
+  readonly world: World
+}
+
+/** A command of loantape, with what it works with. */
+export class CliCommand extends Command {
+  readonly #cli: Cli
+
+  constructor(cli: Cli, name?: string) {
+    super(name)
+    this.#cli = cli
+  }
+
+  override createCommand(name?: string): CliCommand {
+    return new CliCommand(this.#cli, name)
+  }
+
+  /** What the command does with its arguments; printed is what came of it as `render` words it, without it nothing. */
+  does<Options extends object, Args extends unknown[], T>(
+    work: (call: Call<Options>, ...args: Args) => T | Promise<T>,
+    render?: (value: T, options: Options) => string,
+  ): this {
+    const cli = this.#cli
+    return this.action(async (...args: Args) => {
+      const options = this.optsWithGlobals<CommonOptions & Options>()
+      let [config, world]: [Config?, World?] = []
+      const call = {
+        cli,
+        options,
+        get config() {
+          config ??= cli.readConfig(options)
+          return config
+        },
+        get world() {
+          world ??= cli.createWorld(call.config)
+          return world
+        },
+      }
+      const value = await work(call, ...args)
+      if (render) cli.printResult(options, value, (result) => render(result, options))
+    })
+  }
+}

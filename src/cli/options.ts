@@ -1,0 +1,49 @@
+import {Option} from 'commander'
+import {parseDateOption} from '../config.ts'
+import {newError} from '../errors.ts'
+import {buildRelease} from '../pipeline/build.ts'
+import {type Release, requireRelease} from '../release/manifest.ts'
+import type {Claim} from '../schedule/execute-run.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Call} from './command.ts'
+
+/** An option that takes a date. @throws ConfigError `USAGE_DATE` */
+export function dateOption(flags: string, description: string): Option {
+  const [name = ''] = flags.split(' ')
+  return new Option(flags, description).argParser((text) => parseDateOption(name, text))
+}
+
+/** Reads a whole number from 0 to `most` given as an option. */
+export function parseCount(name: string, most: number): (text: string) => number {
+  return (text) => {
+    const count = Number(text)
+    if (/^\d+$/.test(text) && count <= most) return count
+    throw newError('USAGE_NUMBER', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
+  }
+}
+
+/** The option by which the scheduler says which run a process carries out. */
+export function claimOption(): Option {
+  return new Option('--claim <run.attempt>', 'given by the scheduler').argParser(parseClaim).hideHelp()
+}
+
+function parseClaim(text: string): Claim {
+  const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
+  if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
+  throw newError('USAGE_CLAIM', `Value '${text}' in --claim: expected what the scheduler gives.`)
+}
+
+/** What a command offers that reads a release. */
+export interface ReleaseOptions {
+  release?: string
+  asOf?: string
+}
+
+/** The release that is asked for; that of a past date is built when it is not there. */
+export async function requireAskedRelease(call: Call<ReleaseOptions>): Promise<Release> {
+  const {config, options} = call
+  const {asOf} = options
+  const releaseId =
+    asOf === undefined ? options.release : (await buildRelease(config, {asOf}, call.world)).release_id
+  return requireRelease(dataFolderAt(config.dataDir), releaseId)
+}
