@@ -5,39 +5,29 @@ import {buildDeal, drawInstant} from './portfolio.ts'
 import {createRandom, type Random} from './random.ts'
 import type {DealStore, StoredDeal} from './store.ts'
 
-/** What happened on one day: how many deals of each kind of event. */
-export interface DayEvents {
-  created: number
-  /** draft → underwriting */
-  submitted: number
-  /** underwriting → approved */
-  approved: number
-  /** approved → funded */
-  funded: number
-  /** Another loan amount. */
-  repriced: number
-  /** Another property value. */
-  reappraised: number
-  /** Deleted as a draft or in underwriting. */
-  withdrawn: number
-  /** Deleted as approved: duplicates. */
-  removed: number
-  /** funded → paid_off */
-  paid_off: number
-}
-
 /** The share of the deals that each event takes per day; removals and repricings stay far below a sync's guards. */
 const DAILY = {
   created: 0.003,
+  /** draft → underwriting */
   submitted: 0.08,
+  /** underwriting → approved */
   approved: 0.035,
+  /** approved → funded */
   funded: 0.06,
+  /** Another loan amount. */
   repriced: 0.012,
+  /** Another property value. */
   reappraised: 0.004,
+  /** Deleted as a draft or in underwriting. */
   withdrawn: 0.0012,
+  /** Deleted as approved: duplicates. */
   removed: 0.0005,
+  /** funded → paid_off */
   paid_off: 0.0025,
-} as const
+}
+
+/** What happened on one day: how many deals of each kind of event. */
+export type DayEvents = Record<keyof typeof DAILY, number>
 
 /** `share` of `total` as a whole number whose mean is exact: the fraction becomes a chance. */
 function drawCount(random: Random, total: number, share: number): number {

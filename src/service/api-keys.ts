@@ -55,15 +55,14 @@ export function createApiKey(
   const id = randomBytes(6).toString('hex')
   const prefix = `sk_${options.kind}_${id}`
   const key = `${prefix}${randomBytes(24).toString('hex')}`
-  database.run(
-    'insert into api_key (id, name, prefix, digest, scopes, created_at) values (?, ?, ?, ?, ?, ?)',
+  database.insert('api_key', {
     id,
-    options.name,
+    name: options.name,
     prefix,
-    digestOf(key),
-    [...new Set(options.scopes)].join(','),
-    options.now,
-  )
+    digest: digestOf(key),
+    scopes: [...new Set(options.scopes)].join(','),
+    created_at: options.now,
+  })
   return {id, key}
 }
 

@@ -1,9 +1,9 @@
 import {z} from 'zod'
-import {type Borrower, borrowerSchema} from '../contract/borrower.ts'
+import {borrowerSchema} from '../contract/borrower.ts'
+import {readTablePage} from './cursor.ts'
 import {createId, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {readTablePage} from './table-page.ts'
 
 const row = borrowerSchema.extend({
   has_ssn_last_four: z.bigint().transform((flag) => flag === 1n),
@@ -18,35 +18,23 @@ export function createBorrowerHandlers(
   return {
     linkBorrower: ({id: dealId, body}) => {
       requireDeal(store, dealId)
-      const {first_name, last_name, email, ssn_last_four} = body
+      const {ssn_last_four, ...given} = body
+      const id = createId('bor')
       const has_ssn_last_four = ssn_last_four !== undefined
-      const createdAt = clock.now()
-      const borrower: Borrower = {
-        id: createId('bor'),
+      const now = clock.now()
+      database.insert('borrower', {
+        id,
         deal_id: dealId,
-        first_name,
-        last_name,
-        email,
-        has_ssn_last_four,
-        created_at: new Date(createdAt).toISOString(),
-      }
-      database.run(
-        `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
-         values (?, ?, ?, ?, ?, ?, ?)`,
-        borrower.id,
-        dealId,
-        first_name,
-        last_name,
-        email,
-        Number(has_ssn_last_four),
-        createdAt,
-      )
-      return {body: {data: borrower}}
+        ...given,
+        has_ssn_last_four: Number(has_ssn_last_four),
+        created_at: now,
+      })
+      const created_at = new Date(now).toISOString()
+      return {body: {data: {id, deal_id: dealId, ...given, has_ssn_last_four, created_at}}}
     },
     listBorrowers: ({id, query}) => {
       requireDeal(store, id)
-      const parent = {column: 'deal_id', id}
-      return {body: readTablePage(query, {name: 'borrower', row, parent}, database)}
+      return {body: readTablePage(query, {name: 'borrower', row, parent: {deal_id: id}}, database)}
     },
   }
 }

@@ -1,6 +1,7 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
 import type {ListBody, PageQuery} from '../contract/page.ts'
+import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
 /** A place in a list: lists are ordered by `createdAt` (ms since the epoch), then `id`, both ascending. */
@@ -76,4 +77,18 @@ export function readListPage<T extends {id: string; created_at: string}>(
   const after = {createdAt: Date.parse(last.created_at), id: last.id}
   const place = {list: list.name, filter: list.filter, after}
   return {data, has_more: true, next_cursor: formatCursor(place, secret)}
+}
+
+/** Reads one page of the rows of a table, or of those whose parent this is. */
+export function readTablePage<T extends {id: string; created_at: string}>(
+  query: PageQuery,
+  {name, row, parent = {}}: {name: string; row: z.ZodType<T>; parent?: Record<string, string>},
+  database: ServiceDatabase,
+): ListBody<T> {
+  const [column = "''", filter = null] = Object.entries(parent)[0] ?? []
+  const sql = `select * from ${name} where ${column} = ? and (created_at, id) > (?, ?)
+    order by created_at, id limit ?`
+  const fetch = (after: ListKey, limit: number): T[] =>
+    database.all(row, sql, filter ?? '', after.createdAt, after.id, limit)
+  return readListPage(query, {name, filter, fetch}, database.secret)
 }

@@ -15,6 +15,10 @@ export interface ServiceDatabase {
   get<T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined
   /** Returns how many rows were touched. */
   run(sql: string, ...values: SQLInputValue[]): number
+  /** Inserts one row, its values by column. */
+  insert(table: string, row: Record<string, SQLInputValue>): void
+  /** Sets columns of the row with this id. */
+  update(table: string, id: string, columns: Record<string, SQLInputValue>): void
   /** Runs `work` in one transaction, or in the one under way; rolls back and rethrows when it throws. */
   transaction<T>(work: () => T): T
   /** Has `work` run when the transaction under way has been committed, never when it is rolled back. */
@@ -100,6 +104,15 @@ export function openServiceDatabase(path: string): ServiceDatabase {
     all: (row, sql, ...values) => z.array(row).parse(prepare(sql).all(...values)),
     get: (row, sql, ...values) => row.optional().parse(prepare(sql).get(...values)),
     run: (sql, ...values) => Number(prepare(sql).run(...values).changes),
+    insert: (table, row) => {
+      const names = Object.keys(row)
+      const places = names.map(() => '?').join(', ')
+      prepare(`insert into ${table} (${names.join(', ')}) values (${places})`).run(...Object.values(row))
+    },
+    update: (table, id, columns) => {
+      const set = Object.keys(columns).map((name) => `${name} = ?`)
+      prepare(`update ${table} set ${set.join(', ')} where id = ?`).run(...Object.values(columns), id)
+    },
     afterCommit: (work) => {
       if (database.isTransaction) onCommit.push(work)
       else work()

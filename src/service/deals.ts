@@ -1,20 +1,18 @@
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal-record.ts'
 import {newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
-import {readListPage} from './cursor.ts'
+import {type ListKey, readListPage} from './cursor.ts'
 import {createId} from './database.ts'
 import {checkIfMatch} from './etag.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {refuse} from './problem-reply.ts'
+import {refuse, requireFound} from './problem-reply.ts'
 import type {DealChange, DealStore, StoredDeal} from './store.ts'
 
 type DealHandlers = Pick<Handlers, 'listDeals' | 'createDeal' | 'getDeal' | 'updateDeal' | 'deleteDeal'>
 
 /** The deal with this id. @throws Refusal (404) */
 export function requireDeal(store: DealStore, id: string): StoredDeal {
-  const deal = store.get(id)
-  if (!deal) throw refuse('deal_not_found')
-  return deal
+  return requireFound(store.get(id), 'deal_not_found')
 }
 
 /** A row of `GET /deals`: amounts as JSON numbers with cents. */
@@ -79,8 +77,7 @@ function checkComplete(deal: StoredDeal): void {
 
 /** The deal after a change. @throws Refusal (404, 409); the transaction around it takes the change back */
 export function changeDeal(store: DealStore, deal: StoredDeal, body: DealChanges): StoredDeal {
-  const changed = store.update(deal.id, changeOf(body))
-  if (!changed) throw refuse('deal_not_found')
+  const changed = requireFound(store.update(deal.id, changeOf(body)), 'deal_not_found')
   checkTransition(deal.status, changed.status)
   const isMoved = deal.status !== changed.status
   const isCleared = body.property_value === null || body.loan_program === null
@@ -99,7 +96,7 @@ export function createDealHandlers(world: ServiceWorld): DealHandlers {
   return {
     listDeals: ({query}) => {
       const {status} = query
-      const fetch = (after: {createdAt: number; id: string}, limit: number): ListedDeal[] =>
+      const fetch = (after: ListKey, limit: number) =>
         store.list({after, status, limit}).map(formatListedDeal)
       const list = {name: 'deals', filter: status ?? null, fetch}
       return {body: readListPage(query, list, database.secret)}

@@ -1,11 +1,11 @@
 import {z} from 'zod'
 import {type DocumentGeneration, documentGenerationSchema} from '../contract/document.ts'
+import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import {attachDocument} from './documents.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {refuse} from './problem-reply.ts'
-import {readTablePage} from './table-page.ts'
+import {requireFound} from './problem-reply.ts'
 import {renderTemplate} from './templates.ts'
 
 type GenerationHandlers = Pick<
@@ -27,31 +27,27 @@ const COUNT_LINKED = `select
 /** Creates the operations on document generations; `onRequested` is told once one is queued for good. */
 export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void): GenerationHandlers {
   const {store, database, clock} = world
-  const requireGeneration = (dealId: string, id: string): DocumentGeneration => {
-    const generation = database.get(row, SELECT_ONE, id, dealId)
-    if (!generation) throw refuse('document_generation_not_found')
-    return generation
-  }
+  const requireGeneration = (dealId: string, id: string): DocumentGeneration =>
+    requireFound(database.get(row, SELECT_ONE, id, dealId), 'document_generation_not_found')
   return {
     requestDocumentGeneration: ({id: dealId, body}) => {
       requireDeal(store, dealId)
       const id = createId('gen')
-      database.run(
-        `insert into document_generation (id, deal_id, template, status, created_at)
-         values (?, ?, ?, 'queued', ?)`,
+      database.insert('document_generation', {
         id,
-        dealId,
-        body.template,
-        clock.now(),
-      )
+        deal_id: dealId,
+        template: body.template,
+        status: 'queued',
+        created_at: clock.now(),
+      })
       database.afterCommit(onRequested)
       const location = `${world.prefix}/deals/${dealId}/document-generations/${id}`
       return {body: {data: requireGeneration(dealId, id)}, headers: {Location: location}}
     },
     listDocumentGenerations: ({id, query}) => {
       requireDeal(store, id)
-      const parent = {column: 'deal_id', id}
-      return {body: readTablePage(query, {name: 'document_generation', row, parent}, database)}
+      const table = {name: 'document_generation', row, parent: {deal_id: id}}
+      return {body: readTablePage(query, table, database)}
     },
     getDocumentGeneration: ({id, childId}) => {
       requireDeal(store, id)
@@ -68,14 +64,8 @@ function generateOne(
 ): void {
   const {id, deal_id: dealId, template} = generation
   const {database, store, files, clock} = world
-  const finish = (status: string, documentId: string | null): number =>
-    database.run(
-      'update document_generation set status = ?, document_id = ?, finished_at = ? where id = ?',
-      status,
-      documentId,
-      clock.now(),
-      id,
-    )
+  const finish = (status: string, document_id: string | null): void =>
+    database.update('document_generation', id, {status, document_id, finished_at: clock.now()})
   const linked = database.get(z.object({borrowers: rowCount, open_tasks: rowCount}), COUNT_LINKED, dealId)
   const counts = {borrowers: linked?.borrowers ?? 0, openTasks: linked?.open_tasks ?? 0}
   const {content, ...document} = renderTemplate(template, requireDeal(store, dealId), counts)

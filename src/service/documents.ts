@@ -1,10 +1,10 @@
 import {z} from 'zod'
 import {type DealDocument, documentSchema, type ReceivedFile} from '../contract/document.ts'
+import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {refuse} from './problem-reply.ts'
-import {readTablePage} from './table-page.ts'
+import {refuse, requireFound} from './problem-reply.ts'
 
 type DocumentHandlers = Pick<
   Handlers,
@@ -17,9 +17,8 @@ const row = documentSchema.extend({
 })
 
 function requireDocument(database: ServiceDatabase, dealId: string, id: string): DealDocument {
-  const document = database.get(row, 'select * from document where id = ? and deal_id = ?', id, dealId)
-  if (!document) throw refuse('document_not_found')
-  return document
+  const sql = 'select * from document where id = ? and deal_id = ?'
+  return requireFound(database.get(row, sql, id, dealId), 'document_not_found')
 }
 
 /** Attaches a file that lies on the disk to a deal, within the transaction under way. */
@@ -29,19 +28,17 @@ export function attachDocument(
 ): DealDocument {
   const id = createId('doc')
   files.keep(file, id)
-  database.run(
-    `insert into document (id, deal_id, category, name, file_name, media_type, bytes, sha256, created_at)
-     values (?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+  database.insert('document', {
     id,
-    dealId,
+    deal_id: dealId,
     category,
     name,
-    file.fileName,
-    file.mediaType,
-    file.bytes,
-    file.sha256,
-    clock.now(),
-  )
+    file_name: file.fileName,
+    media_type: file.mediaType,
+    bytes: file.bytes,
+    sha256: file.sha256,
+    created_at: clock.now(),
+  })
   emit({type: 'document.uploaded', data: {id, deal_id: dealId, category}})
   return requireDocument(database, dealId, id)
 }
@@ -76,8 +73,7 @@ export function createDocumentHandlers(world: ServiceWorld): DocumentHandlers {
     },
     listDocuments: ({id, query}) => {
       requireDeal(store, id)
-      const parent = {column: 'deal_id', id}
-      return {body: readTablePage(query, {name: 'document', row, parent}, database)}
+      return {body: readTablePage(query, {name: 'document', row, parent: {deal_id: id}}, database)}
     },
     getDocument: ({id, childId}) => {
       requireDeal(store, id)

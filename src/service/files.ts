@@ -160,7 +160,7 @@ export function openFileStore(database: ServiceDatabase): FileStore {
       syncPath(openFolder())
     },
     place(documentId, content) {
-      database.run('insert into made_up_file (document_id, content) values (?, ?)', documentId, content)
+      database.insert('made_up_file', {document_id: documentId, content})
     },
     write(content) {
       const path = temporaryPath()

@@ -65,16 +65,15 @@ export function answerOnce(
     return {...known, headers: {...known.headers, 'Idempotency-Replayed': 'true'}}
   }
   const answer = work()
-  database.run(
-    `insert into idempotent_answer (owner, key, fingerprint, status, headers, body, created_at)
-     values (?, ?, ?, ?, ?, ?, ?)`,
+  const {status, headers, body} = answer
+  database.insert('idempotent_answer', {
     owner,
     key,
     fingerprint,
-    answer.status,
-    JSON.stringify(answer.headers),
-    answer.body,
-    now,
-  )
+    status,
+    headers: JSON.stringify(headers),
+    body,
+    created_at: now,
+  })
   return answer
 }

@@ -79,18 +79,17 @@ function linkBorrowers(database: ServiceDatabase, deal: StoredDeal, linking: Lin
   const people = random.chance(0.25) ? [first, `${deal.id} second`] : [first]
   for (const label of people) {
     const person = createRandom('person', linking.seed, label)
-    const firstName = person.pick(FIRST_NAMES)
-    const lastName = person.pick(LAST_NAMES)
-    database.run(
-      `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
-       values (?, ?, ?, ?, ?, 1, ?)`,
-      `bor_${random.text(16)}`,
-      deal.id,
-      firstName,
-      lastName,
-      `${firstName}.${lastName}.${person.text(6)}@example.com`.toLowerCase(),
-      drawMoment(random, deal, {...linking, until: Math.max(linking.since, deal.createdAt)}),
-    )
+    const first_name = person.pick(FIRST_NAMES)
+    const last_name = person.pick(LAST_NAMES)
+    database.insert('borrower', {
+      id: `bor_${random.text(16)}`,
+      deal_id: deal.id,
+      first_name,
+      last_name,
+      email: `${first_name}.${last_name}.${person.text(6)}@example.com`.toLowerCase(),
+      has_ssn_last_four: 1,
+      created_at: drawMoment(random, deal, {...linking, until: Math.max(linking.since, deal.createdAt)}),
+    })
   }
 }
 
@@ -104,16 +103,15 @@ function attachMissing(
   if (random.next() >= (shares[deal.status] ?? 0)) return
   const id = `doc_${random.text(16)}`
   const content = `${name} for ${deal.propertyAddress}\n`
-  database.run(
-    `insert into document (id, deal_id, category, name, file_name, media_type, bytes, sha256, created_at)
-     values (?, ?, ?, ?, null, 'text/plain; charset=utf-8', ?, ?, ?)`,
+  database.insert('document', {
     id,
-    deal.id,
+    deal_id: deal.id,
     category,
     name,
-    Buffer.byteLength(content),
-    hash('sha256', content),
-    drawMoment(random, deal, linking),
-  )
+    media_type: 'text/plain; charset=utf-8',
+    bytes: Buffer.byteLength(content),
+    sha256: hash('sha256', content),
+    created_at: drawMoment(random, deal, linking),
+  })
   files.place(id, content)
 }

@@ -93,23 +93,17 @@ function storeEvent(
   const eventId = createId('evt')
   const {type, data} = event
   const payload = JSON.stringify({type, timestamp: new Date(now).toISOString(), data})
-  database.run(
-    'insert into event (id, type, payload, created_at) values (?, ?, ?, ?)',
-    eventId,
-    type,
-    payload,
-    now,
-  )
+  database.insert('event', {id: eventId, type, payload, created_at: now})
   for (const {id} of endpoints) {
-    database.run(
-      `insert into webhook_delivery (id, endpoint_id, event_id, status, attempts, next_attempt_at, created_at)
-       values (?, ?, ?, 'pending', 0, ?, ?)`,
-      createId('dlv'),
-      id,
-      eventId,
-      dueAt,
-      now,
-    )
+    database.insert('webhook_delivery', {
+      id: createId('dlv'),
+      endpoint_id: id,
+      event_id: eventId,
+      status: 'pending',
+      attempts: 0,
+      next_attempt_at: dueAt,
+      created_at: now,
+    })
   }
   return true
 }
@@ -126,21 +120,18 @@ function storeOutcome(
   const delay = isTaken || isGone ? undefined : retryDelaysMs[attempts - 1]
   const status = isTaken ? 'delivered' : delay === undefined ? 'failed' : 'pending'
   database.transaction(() => {
-    database.run(
-      `update webhook_delivery
-       set status = ?, attempts = ?, next_attempt_at = ?, last_status = ?, last_error = ? where id = ?`,
+    database.update('webhook_delivery', due.id, {
       status,
       attempts,
-      delay === undefined ? null : now + delay,
-      outcome.status,
-      outcome.error,
-      due.id,
-    )
+      next_attempt_at: delay === undefined ? null : now + delay,
+      last_status: outcome.status,
+      last_error: outcome.error,
+    })
     if (isGone)
-      database.run(
-        `update webhook_endpoint set status = 'disabled', disabled_reason = 'answered 410 Gone' where id = ?`,
-        due.endpoint_id,
-      )
+      database.update('webhook_endpoint', due.endpoint_id, {
+        status: 'disabled',
+        disabled_reason: 'answered 410 Gone',
+      })
   })
 }
 

@@ -36,6 +36,12 @@ export function refuse(
   return new Refusal(buildProblem({status, code, detail: meaning, ...words}), headers)
 }
 
+/** What was found. @throws Refusal of this code when nothing was */
+export function requireFound<T>(found: T | undefined, code: ProblemCode): T {
+  if (found === undefined) throw refuse(code)
+  return found
+}
+
 /** Reads what a request carries; refuses what the schema does not expect, naming every path, never a value. */
 export function parseInput<T>(
   schema: z.ZodType<T>,

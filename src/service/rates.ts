@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {parseInstant} from '../clock.ts'
-import type {Rate} from '../contract/rate.ts'
-import {readListPage} from './cursor.ts'
+import {type ListKey, readListPage} from './cursor.ts'
 import {createId, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 
@@ -41,39 +40,22 @@ export function createRateHandlers(world: ServiceWorld): Pick<Handlers, 'pushRat
       const createdAt = clock.now()
       const given = body.effective_at === undefined ? null : parseInstant(body.effective_at)
       const effectiveAt = given === null ? createdAt : Number(given / 1000n)
-      const rate: Rate = {
-        id: createId('rate'),
-        provider: body.provider,
-        loan_program: body.loan_program,
-        rate_pct: body.rate_pct,
-        effective_at: new Date(effectiveAt).toISOString(),
-        created_at: new Date(createdAt).toISOString(),
-      }
-      database.run(
-        `insert into rate (id, provider, loan_program, rate_pct_e4, effective_at, created_at)
-         values (?, ?, ?, ?, ?, ?)`,
-        rate.id,
-        rate.provider,
-        rate.loan_program,
-        Math.round(rate.rate_pct * 10_000),
-        effectiveAt,
-        createdAt,
-      )
-      return {body: {data: rate}}
+      const {provider, loan_program, rate_pct} = body
+      const named = {id: createId('rate'), provider, loan_program}
+      database.insert('rate', {
+        ...named,
+        rate_pct_e4: Math.round(rate_pct * 10_000),
+        effective_at: effectiveAt,
+        created_at: createdAt,
+      })
+      const effective_at = new Date(effectiveAt).toISOString()
+      return {body: {data: {...named, rate_pct, effective_at, created_at: new Date(createdAt).toISOString()}}}
     },
     listRates: ({query}) => {
       const {provider = null, loan_program = null, current = false} = query
-      const fetch = (after: {createdAt: number; id: string}, limit: number): Rate[] =>
-        database.all(
-          row,
-          SELECT_PAGE,
-          provider,
-          loan_program,
-          current ? clock.now() : null,
-          after.createdAt,
-          after.id,
-          limit,
-        )
+      const now = current ? clock.now() : null
+      const fetch = ({createdAt, id}: ListKey, limit: number) =>
+        database.all(row, SELECT_PAGE, provider, loan_program, now, createdAt, id, limit)
       const filter = JSON.stringify([provider, loan_program, current])
       return {body: readListPage(query, {name: 'rates', filter, fetch}, database.secret)}
     },

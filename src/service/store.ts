@@ -1,17 +1,17 @@
-import type {SQLInputValue, SQLOutputValue} from 'node:sqlite'
-import type {ServiceDatabase} from './database.ts'
+import {z} from 'zod'
+import {rowCount, type ServiceDatabase} from './database.ts'
 
-/** One deal as the service keeps it. Amounts are cents. */
-export interface StoredDeal {
-  id: string
-  propertyAddress: string
-  loanAmountCents: bigint
-  propertyValueCents: bigint | null
-  loanProgram: string | null
-  status: string
-  /** ms since the epoch */
-  createdAt: number
-}
+/** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
+export type StoredDeal = z.output<typeof dealRow>
+const dealRow = z.object({
+  id: z.string(),
+  propertyAddress: z.string(),
+  loanAmountCents: z.bigint(),
+  propertyValueCents: z.bigint().nullable(),
+  loanProgram: z.string().nullable(),
+  status: z.string(),
+  createdAt: rowCount,
+})
 
 /** The fields of a deal that may change; `undefined` leaves a field as it is. */
 export type DealChange = {
@@ -22,11 +22,8 @@ export type DealChange = {
 export type DealKey = Pick<StoredDeal, 'createdAt' | 'id'>
 
 /** Deals and their amount (cents), per status. */
-export interface StatusTotal {
-  status: string
-  deals: number
-  amountCents: bigint
-}
+export type StatusTotal = z.output<typeof totalRow>
+const totalRow = z.object({status: z.string(), deals: rowCount, amountCents: z.bigint()})
 
 /** The service's deals in SQLite. */
 export interface DealStore {
@@ -50,70 +47,25 @@ export interface DealStore {
   transaction<T>(work: () => T): T
 }
 
-const COLUMNS =
-  'id, property_address, loan_amount_cents, property_value_cents, loan_program, status, created_at'
+const SELECT = `
+  select id, property_address as propertyAddress, loan_amount_cents as loanAmountCents,
+    property_value_cents as propertyValueCents, loan_program as loanProgram, status, created_at as createdAt
+  from deal`
 
-type Row = Record<string, SQLOutputValue>
+const INSERT = `
+  insert into deal
+    (id, property_address, loan_amount_cents, property_value_cents, loan_program, status, created_at)
+  values ($id, $propertyAddress, $loanAmountCents, $propertyValueCents, $loanProgram, $status, $createdAt)`
 
-function dealOfRow(row: Row): StoredDeal {
-  const value = row.property_value_cents
-  const program = row.loan_program
-  return {
-    id: String(row.id),
-    propertyAddress: String(row.property_address),
-    loanAmountCents: BigInt(String(row.loan_amount_cents)),
-    propertyValueCents: typeof value === 'bigint' ? value : null,
-    loanProgram: typeof program === 'string' ? program : null,
-    status: String(row.status),
-    createdAt: Number(row.created_at),
-  }
-}
-
-function valuesOf(deal: StoredDeal): SQLInputValue[] {
-  return [
-    deal.id,
-    deal.propertyAddress,
-    deal.loanAmountCents,
-    deal.propertyValueCents,
-    deal.loanProgram,
-    deal.status,
-    deal.createdAt,
-  ]
-}
+const PAGE = '(created_at, id) > (?, ?) order by created_at, id limit ?'
 
 /** Creates the store of deals over the service's database. */
 export function createDealStore(database: ServiceDatabase): DealStore {
   const {transaction} = database
-  const insertOne = database.prepare(`insert into deal (${COLUMNS}) values (?, ?, ?, ?, ?, ?, ?)`)
-  const selectOne = database.prepare(`select ${COLUMNS} from deal where id = ?`)
-  const selectPage = database.prepare(
-    `select ${COLUMNS} from deal where (created_at, id) > (?, ?) order by created_at, id limit ?`,
-  )
-  const selectStatusPage = database.prepare(
-    `select ${COLUMNS} from deal where status = ? and (created_at, id) > (?, ?) order by created_at, id limit ?`,
-  )
-  const selectBefore = database.prepare(
-    `select id, created_at from deal where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
-     order by created_at desc, id desc limit 1`,
-  )
+  const insertOne = database.prepare(INSERT)
   const selectIds = database.prepare('select id from deal order by created_at, id')
   const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
-  const updateOne = database.prepare(
-    `update deal set property_address = ?, loan_amount_cents = ?, property_value_cents = ?, loan_program = ?,
-       status = ? where id = ?`,
-  )
-  const deleteOne = database.prepare('delete from deal where id = ?')
-  const countAll = database.prepare('select count(*) as deals from deal')
-  const sumByStatus = database.prepare(
-    `select status, count(*) as deals, sum(loan_amount_cents) as amount_cents
-     from deal group by status order by status`,
-  )
-
-  function get(id: string): StoredDeal | undefined {
-    const row = selectOne.get(id)
-    return row && dealOfRow(row)
-  }
-
+  const get = (id: string) => database.get(dealRow, `${SELECT} where id = ?`, id)
   return {
     get,
     transaction,
@@ -121,20 +73,26 @@ export function createDealStore(database: ServiceDatabase): DealStore {
       transaction(() => {
         let inserted = 0
         for (const deal of deals) {
-          insertOne.run(...valuesOf(deal))
+          insertOne.run(deal)
           inserted++
         }
         return inserted
       }),
     list: ({after, status, limit}) => {
       const place = [after?.createdAt ?? Number.MIN_SAFE_INTEGER, after?.id ?? '', limit]
-      const rows = status === undefined ? selectPage.all(...place) : selectStatusPage.all(status, ...place)
-      return rows.map(dealOfRow)
+      return status === undefined
+        ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...place)
+        : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...place)
     },
-    keyBefore: (key, status) => {
-      const row = selectBefore.get(key.createdAt, key.id, status ?? null)
-      return row && {id: String(row.id), createdAt: Number(row.created_at)}
-    },
+    keyBefore: ({createdAt, id}, status) =>
+      database.get(
+        dealRow,
+        `${SELECT} where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
+         order by created_at desc, id desc limit 1`,
+        createdAt,
+        id,
+        status ?? null,
+      ),
     ids: (status) =>
       (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
     update: (id, change) => {
@@ -142,17 +100,22 @@ export function createDealStore(database: ServiceDatabase): DealStore {
       if (!found) return undefined
       const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
       const deal: StoredDeal = {...found, ...set}
-      const [, ...columns] = valuesOf(deal)
-      updateOne.run(...columns.slice(0, -1), id)
+      database.update('deal', id, {
+        property_address: deal.propertyAddress,
+        loan_amount_cents: deal.loanAmountCents,
+        property_value_cents: deal.propertyValueCents,
+        loan_program: deal.loanProgram,
+        status: deal.status,
+      })
       return deal
     },
-    remove: (id) => deleteOne.run(id).changes > 0,
-    count: () => Number(countAll.get()?.deals ?? 0),
+    remove: (id) => database.run('delete from deal where id = ?', id) > 0,
+    count: () => database.get(z.object({deals: rowCount}), 'select count(*) as deals from deal')?.deals ?? 0,
     totals: () =>
-      sumByStatus.all().map((row) => ({
-        status: String(row.status),
-        deals: Number(row.deals),
-        amountCents: BigInt(String(row.amount_cents)),
-      })),
+      database.all(
+        totalRow,
+        `select status, count(*) as deals, sum(loan_amount_cents) as amountCents
+         from deal group by status order by status`,
+      ),
   }
 }

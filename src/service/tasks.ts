@@ -1,9 +1,9 @@
 import {type Task, taskSchema} from '../contract/task.ts'
+import {readTablePage} from './cursor.ts'
 import {createId, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {refuse} from './problem-reply.ts'
-import {readTablePage} from './table-page.ts'
+import {requireFound} from './problem-reply.ts'
 
 const row = taskSchema.extend({
   created_at: rowInstant,
@@ -11,9 +11,7 @@ const row = taskSchema.extend({
 })
 
 function requireTask(database: ServiceDatabase, id: string): Task {
-  const task = database.get(row, 'select * from task where id = ?', id)
-  if (!task) throw refuse('task_not_found')
-  return task
+  return requireFound(database.get(row, 'select * from task where id = ?', id), 'task_not_found')
 }
 
 /** Creates the operations on tasks. */
@@ -25,20 +23,13 @@ export function createTaskHandlers(
     createTask: ({id: dealId, body}) => {
       requireDeal(store, dealId)
       const id = createId('task')
-      database.run(
-        `insert into task (id, deal_id, title, due_on, status, created_at) values (?, ?, ?, ?, 'open', ?)`,
-        id,
-        dealId,
-        body.title,
-        body.due_on ?? null,
-        clock.now(),
-      )
+      const {title, due_on = null} = body
+      database.insert('task', {id, deal_id: dealId, title, due_on, status: 'open', created_at: clock.now()})
       return {body: {data: requireTask(database, id)}}
     },
     listTasks: ({id, query}) => {
       requireDeal(store, id)
-      const parent = {column: 'deal_id', id}
-      return {body: readTablePage(query, {name: 'task', row, parent}, database)}
+      return {body: readTablePage(query, {name: 'task', row, parent: {deal_id: id}}, database)}
     },
     completeTask: ({id}) => {
       const {deal_id} = requireTask(database, id)

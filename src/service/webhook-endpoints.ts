@@ -6,10 +6,10 @@ import {
   webhookDeliverySchema,
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
+import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
-import {refuse} from './problem-reply.ts'
-import {readTablePage} from './table-page.ts'
+import {refuse, requireFound} from './problem-reply.ts'
 
 type WebhookHandlers = Pick<
   Handlers,
@@ -52,25 +52,25 @@ function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
 /** Creates the operations on webhook endpoints; `onDue` is told when something may have become due. */
 export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): WebhookHandlers {
   const {database, clock, prefix} = world
-  const requireEndpoint = (id: string): WebhookEndpoint => {
-    const endpoint = database.get(row, 'select * from webhook_endpoint where id = ?', id)
-    if (!endpoint) throw refuse('webhook_endpoint_not_found')
-    return endpoint
-  }
+  const requireEndpoint = (id: string): WebhookEndpoint =>
+    requireFound(
+      database.get(row, 'select * from webhook_endpoint where id = ?', id),
+      'webhook_endpoint_not_found',
+    )
   return {
     createWebhookEndpoint: ({body}) => {
       const id = createId('whe')
       const secret = `whsec_${randomBytes(32).toString('base64')}`
-      database.run(
-        `insert into webhook_endpoint (id, url, events, description, status, secret, created_at)
-         values (?, ?, ?, ?, 'enabled', ?, ?)`,
+      const {url, events, description = null} = body
+      database.insert('webhook_endpoint', {
         id,
-        body.url,
-        writeEvents(body.events),
-        body.description ?? null,
+        url,
+        events: writeEvents(events),
+        description,
+        status: 'enabled',
         secret,
-        clock.now(),
-      )
+        created_at: clock.now(),
+      })
       const data = {...requireEndpoint(id), secret}
       return {body: {data}, headers: {Location: `${prefix}/webhook-endpoints/${id}`}}
     },
@@ -82,17 +82,14 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): W
       const before = requireEndpoint(id)
       const {url = before.url, events = before.events, status = before.status} = body
       const {description = before.description} = body
-      const reason = status === before.status ? before.disabled_reason : null
-      database.run(
-        `update webhook_endpoint
-         set url = ?, events = ?, description = ?, status = ?, disabled_reason = ? where id = ?`,
+      const disabled_reason = status === before.status ? before.disabled_reason : null
+      database.update('webhook_endpoint', id, {
         url,
-        writeEvents(events),
+        events: writeEvents(events),
         description,
         status,
-        reason,
-        id,
-      )
+        disabled_reason,
+      })
       database.afterCommit(onDue)
       return {body: {data: requireEndpoint(id)}}
     },
@@ -103,8 +100,8 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): W
     },
     listWebhookDeliveries: ({id, query}) => {
       requireEndpoint(id)
-      const parent = {column: 'endpoint_id', id}
-      return {body: readTablePage(query, {name: DELIVERIES, row: deliveryRow, parent}, database)}
+      const table = {name: DELIVERIES, row: deliveryRow, parent: {endpoint_id: id}}
+      return {body: readTablePage(query, table, database)}
     },
     redeliverWebhook: ({id, childId}) => {
       requireEndpoint(id)
