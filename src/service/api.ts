@@ -1,19 +1,16 @@
-import {type Clock, realClock} from '../clock.ts'
+import {realClock} from '../clock.ts'
 import type {OperationId} from '../contract/operations.ts'
 import {createBorrowerHandlers} from './borrowers.ts'
-import type {ServiceDatabase} from './database.ts'
 import {createDealHandlers} from './deals.ts'
 import {createGenerationHandlers, createGenerator} from './document-generations.ts'
 import {createDocumentHandlers} from './documents.ts'
-import {type FileStore, openFileStore} from './files.ts'
-import type {ServiceWorld} from './handlers.ts'
+import {openFileStore} from './files.ts'
+import type {Handlers, ServiceWorld} from './handlers.ts'
 import {createOutbox, pruneDeliveries, RETRY_DELAYS_MS} from './outbox.ts'
 import {type AddressLookup, createAddressGuard} from './private-address.ts'
 import {refuse} from './problem-reply.ts'
 import {createRateHandlers} from './rates.ts'
 import {createReportHandlers} from './reports.ts'
-import type {RouteWorld} from './routes.ts'
-import type {DealStore} from './store.ts'
 import {createTaskHandlers} from './tasks.ts'
 import {createWebhookHandlers} from './webhook-endpoints.ts'
 
@@ -26,39 +23,28 @@ export interface WebhookOptions {
   lookup?: AddressLookup
 }
 
-/** What the API is made of. */
-export interface ApiParts {
-  prefix: string
-  database: ServiceDatabase
-  store: DealStore
-  clock: Clock
-  limits: ServiceWorld['limits']
-  webhooks?: WebhookOptions
-  /** Is told what fails while nobody waits for an answer. */
-  onError: (error: unknown) => void
-}
-
-/** The operations, and what goes on behind them. */
-export interface Api extends RouteWorld {
-  files: FileStore
-  /** Goes on with what an earlier service left. */
-  start(): void
-  stop(): Promise<void>
-}
-
 function hasUrl(body: unknown): body is {url: string} {
   return typeof body === 'object' && body !== null && 'url' in body && typeof body.url === 'string'
 }
 
-/** Joins handlers, files, outbox and generator. */
-export function buildApi(parts: ApiParts): Api {
+/**
+ * Joins handlers, files, outbox and generator: the operations, and what goes on behind them.
+ *
+ * @param parts.onError is told what fails while nobody waits for an answer
+ */
+export function buildApi(
+  parts: Omit<ServiceWorld, 'files' | 'emit'> & {
+    webhooks?: WebhookOptions
+    onError: (error: unknown) => void
+  },
+) {
   const {database, webhooks = {}, clock, onError} = parts
   const guard = createAddressGuard({allowPrivate: false, ...webhooks})
   const retryDelaysMs = webhooks.retryDelaysMs ?? RETRY_DELAYS_MS
   const outbox = createOutbox({database, guard, clock, realClock, retryDelaysMs, onError})
   const world: ServiceWorld = {...parts, files: openFileStore(database), emit: outbox.emit}
   const generator = createGenerator(world, onError)
-  const handlers = {
+  const handlers: Handlers = {
     ...createDealHandlers(world),
     ...createBorrowerHandlers(world),
     ...createDocumentHandlers(world),
@@ -77,6 +63,7 @@ export function buildApi(parts: ApiParts): Api {
       const problem = hasUrl(body) ? await guard.findProblem(body.url) : null
       if (problem !== null) throw refuse('invalid_body', {errors: [{path: 'url', message: problem}]})
     },
+    /** Goes on with what an earlier service left. */
     start() {
       pruneDeliveries(database, clock.now())
       generator.wake()

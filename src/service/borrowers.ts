@@ -11,10 +11,11 @@ const row = borrowerSchema.extend({
 })
 
 /** Creates the operations on borrowers; the digits of the national id are checked for their form and dropped. */
-export function createBorrowerHandlers(
-  world: ServiceWorld,
-): Pick<Handlers, 'linkBorrower' | 'listBorrowers'> {
-  const {store, database, clock} = world
+export function createBorrowerHandlers({
+  store,
+  database,
+  clock,
+}: ServiceWorld): Pick<Handlers, 'linkBorrower' | 'listBorrowers'> {
   return {
     linkBorrower: ({id: dealId, body}) => {
       requireDeal(store, dealId)

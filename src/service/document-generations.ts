@@ -81,10 +81,7 @@ function generateOne(
 }
 
 /** Makes documents in the background; what was queued when a service was killed is made by the next. */
-export function createGenerator(
-  world: ServiceWorld,
-  onError: (error: unknown) => void,
-): {wake(): void; stop(): void} {
+export function createGenerator(world: ServiceWorld, onError: (error: unknown) => void) {
   let scheduled: NodeJS.Immediate | undefined
   const wake = (): void => {
     scheduled ??= setImmediate(() => {

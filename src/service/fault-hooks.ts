@@ -19,11 +19,6 @@ export interface FaultWorld {
   rewindCursor(cursor: string): string
 }
 
-interface SpoiltRequest {
-  due: DueFault[]
-  askedCursor: string | undefined
-}
-
 const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
 const SLOW_PARTS = 10
 
@@ -109,7 +104,7 @@ function spoilSending(
 
 /** Lets the rules of `book` spoil the answers of every route; the only place that knows of faults. */
 export function addFaultHooks(app: FastifyInstance, book: FaultBook, world: FaultWorld): void {
-  const spoilt = new WeakMap<FastifyRequest, SpoiltRequest>()
+  const spoilt = new WeakMap<FastifyRequest, {due: DueFault[]; askedCursor: string | undefined}>()
 
   app.addHook('onRequest', async (request, reply) => {
     const {query} = request

@@ -68,10 +68,7 @@ function syncPath(path: string): void {
 }
 
 /** Measures a stream while it passes. */
-function createMeter(): {
-  measure(stream: AsyncIterable<Buffer>): AsyncGenerator<Buffer>
-  result(): {bytes: number; sha256: string; isText: boolean}
-} {
+function createMeter() {
   const digest = createHash('sha256')
   const decoder = new TextDecoder('utf-8', {fatal: true})
   let [bytes, isText] = [0, true]
@@ -84,7 +81,7 @@ function createMeter(): {
     }
   }
   return {
-    async *measure(stream) {
+    async *measure(stream: AsyncIterable<Buffer>) {
       for await (const chunk of stream) {
         digest.update(chunk)
         bytes += chunk.length

@@ -3,15 +3,6 @@ import {z} from 'zod'
 import {rowCount, type ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
-/** A request that carries an Idempotency-Key. */
-export interface KeyedRequest {
-  /** Whose key it is: keys of different callers never meet. */
-  owner: string
-  key: string
-  /** Digest of method, path and body. */
-  fingerprint: string
-}
-
 const KEPT_MS = 86_400_000
 
 /** An answer as it is kept for an Idempotency-Key. */
@@ -46,13 +37,15 @@ export function digestRequest(
 /**
  * Runs `work` once for an Idempotency-Key: within its transaction the answer is kept for 24 hours and given again.
  *
+ * @param keyed the owner of the key, for keys of different callers never meet, and the digest of the request
  * @throws Refusal (422) when the key came with another request before
  */
 export function answerOnce(
-  {owner, key, fingerprint}: KeyedRequest,
+  keyed: {owner: string; key: string; fingerprint: string},
   work: () => KeptAnswer,
   {database, now}: {database: ServiceDatabase; now: number},
 ): KeptAnswer {
+  const {owner, key, fingerprint} = keyed
   database.run('delete from idempotent_answer where created_at < ?', now - KEPT_MS)
   const known = database.get(
     answerRow,

@@ -7,16 +7,6 @@ import {messageOf} from '../errors.ts'
 import {createId, rowCount, type ServiceDatabase} from './database.ts'
 import type {AddressGuard} from './private-address.ts'
 
-/** Notifications that are stored with what they tell of, and sent until they are taken. */
-export interface Outbox {
-  /** Stores an event and its deliveries within the transaction under way; they are sent once it is committed. */
-  emit(event: Omit<WebhookEvent, 'timestamp'>): void
-  /** Sends what is due, now and from then on. */
-  wake(): void
-  /** Ends what is being sent; it is sent again by the next service. */
-  stop(): Promise<void>
-}
-
 /** Waits before the second and every further attempt, as Standard Webhooks recommends; afterwards it has failed. */
 export const RETRY_DELAYS_MS: readonly number[] = [
   5_000,
@@ -164,7 +154,7 @@ async function send(
 }
 
 /**
- * Creates the outbox over the tables of events and deliveries.
+ * Creates the outbox: notifications that are stored with what they tell of, and sent until they are taken.
  *
  * Deliveries are at least once and in no fixed order: `webhook-id` stays the same over all attempts.
  */
@@ -177,7 +167,7 @@ export function createOutbox(options: {
   realClock: Clock
   retryDelaysMs: readonly number[]
   onError: (error: unknown) => void
-}): Outbox {
+}) {
   const {database, guard, clock, realClock, retryDelaysMs, onError} = options
   const stopping = new AbortController()
   const {signal} = stopping
@@ -219,11 +209,14 @@ export function createOutbox(options: {
   }
 
   return {
+    /** Sends what is due, now and from then on. */
     wake,
-    emit: (event) => {
+    /** Stores an event and its deliveries within the transaction under way; they are sent once it is committed. */
+    emit: (event: Omit<WebhookEvent, 'timestamp'>): void => {
       const now = clock.now()
       if (storeEvent(event, database, {now, dueAt: realClock.now()})) database.afterCommit(wake)
     },
+    /** Ends what is being sent; it is sent again by the next service. */
     stop: async () => {
       stopping.abort(new Error('The service is closing.'))
       clearTimeout(timer)

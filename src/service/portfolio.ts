@@ -3,15 +3,8 @@ import {buildAddress} from './address.ts'
 import {createRandom, type Random} from './random.ts'
 import type {DealStore, StoredDeal} from './store.ts'
 
-/** A loan program of the synthetic lender. Amounts are dollars. */
-interface Program {
-  name: string
-  /** Share of the deals. */
-  share: number
-  medianAmount: number
-}
-
-const PROGRAMS: readonly Program[] = [
+/** The loan programs of the synthetic lender, by their share of the deals. Amounts are dollars. */
+const PROGRAMS = [
   {name: 'bridge_12mo', share: 0.24, medianAmount: 480_000},
   {name: 'bridge_30yr', share: 0.18, medianAmount: 420_000},
   {name: 'fix_and_flip', share: 0.18, medianAmount: 310_000},
@@ -19,7 +12,7 @@ const PROGRAMS: readonly Program[] = [
   {name: 'multifamily_bridge', share: 0.1, medianAmount: 3_200_000},
   {name: 'ground_up_construction', share: 0.08, medianAmount: 1_400_000},
   {name: 'commercial_bridge', share: 0.06, medianAmount: 4_500_000},
-]
+] as const
 
 const SMALLEST_AMOUNT = 60_000
 const LARGEST_AMOUNT = 25_000_000
@@ -29,13 +22,13 @@ const DAY_MS = 86_400_000
 const OPENS_MS = 13 * 3_600_000
 const OPEN_MS = 9 * 3_600_000
 
-function pickProgram(random: Random): Program {
+function pickProgram(random: Random): (typeof PROGRAMS)[number] {
   let left = random.next()
-  const found = PROGRAMS.find((program) => {
-    left -= program.share
+  const found = PROGRAMS.find(({share}) => {
+    left -= share
     return left < 0
   })
-  return found ?? {name: 'bridge_12mo', share: 0, medianAmount: 480_000}
+  return found ?? PROGRAMS[0]
 }
 
 function clamp(value: number, least: number, most: number): number {

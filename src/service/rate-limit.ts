@@ -7,12 +7,6 @@ export interface RateLimit {
   burst: number
 }
 
-interface Bucket {
-  tokens: number
-  /** ms since the epoch */
-  filledAt: number
-}
-
 /**
  * Creates the rate limiter: it takes one token of a key's bucket and returns the headers of the answer.
  *
@@ -22,11 +16,11 @@ interface Bucket {
  * @throws from the returned function: a Refusal (429) when the bucket is empty; a refused request costs no token
  */
 export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string) => Record<string, string> {
-  const buckets = new Map<string, Bucket>()
+  const buckets = new Map<string, {tokens: number; filledAt: number}>()
   const window = Math.max(1, Math.ceil(limit.burst / limit.perSecond))
   const policy = {'RateLimit-Policy': `"default";q=${limit.burst};w=${window}`}
 
-  function fillBucket(key: string): Bucket {
+  function fillBucket(key: string): {tokens: number} {
     const now = clock.now()
     const bucket = buckets.get(key) ?? {tokens: limit.burst, filledAt: now}
     const elapsedMs = Math.max(0, now - bucket.filledAt)
@@ -36,7 +30,7 @@ export function createRateLimiter(limit: RateLimit, clock: Clock): (key: string)
     return bucket
   }
 
-  function secondsUntil(bucket: Bucket, tokens: number): number {
+  function secondsUntil(bucket: {tokens: number}, tokens: number): number {
     return Math.max(1, Math.ceil((tokens - bucket.tokens) / limit.perSecond))
   }
 

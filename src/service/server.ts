@@ -134,18 +134,6 @@ function rewindCursor(cursor: string, store: DealStore, secret: Buffer): string 
   return formatCursor({...place, after}, secret)
 }
 
-async function listen(app: FastifyInstance, host: string, port: number): Promise<string> {
-  try {
-    return await app.listen({host, port})
-  } catch (cause) {
-    throw newError(
-      'SERVICE_LISTEN',
-      `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
-      {cause},
-    )
-  }
-}
-
 /**
  * Starts a local Deal Financing Service over HTTP.
  *
@@ -194,7 +182,14 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
     addDescription(app, PREFIX)
-    const url = `${await listen(app, host, port)}${PREFIX}`
+    const address = await app.listen({host, port}).catch((cause: unknown) => {
+      throw newError(
+        'SERVICE_LISTEN',
+        `The service cannot listen on '${host}:${port}': expected a free port of this machine.`,
+        {cause},
+      )
+    })
+    const url = address + PREFIX
     api.start()
     return {url, store, database, files: api.files, faults, requests, close, [Symbol.asyncDispose]: close}
   } catch (error) {

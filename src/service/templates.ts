@@ -2,14 +2,6 @@ import type {NewDocumentGeneration} from '../contract/document.ts'
 import {formatCents, groupThousands} from '../money.ts'
 import type {StoredDeal} from './store.ts'
 
-/** What a template makes of a deal. */
-export interface RenderedDocument {
-  category: string
-  name: string
-  /** Markdown. */
-  content: string
-}
-
 const dollars = (cents: bigint | null): string =>
   cents === null ? 'to be determined' : `$${groupThousands(formatCents(cents))}`
 
@@ -60,12 +52,12 @@ function renderClosingChecklist(deal: StoredDeal, counts: {borrowers: number; op
   ].join('\n')
 }
 
-/** Makes a document of a deal. */
+/** Makes a document of a deal, in Markdown. */
 export function renderTemplate(
   template: NewDocumentGeneration['template'],
   deal: StoredDeal,
   counts: {borrowers: number; openTasks: number},
-): RenderedDocument {
+) {
   if (template === 'term_sheet')
     return {category: template, name: 'Term sheet', content: renderTermSheet(deal)}
   return {category: template, name: 'Closing checklist', content: renderClosingChecklist(deal, counts)}

@@ -4,12 +4,6 @@ import {codeOf} from '../errors.ts'
 import type {FileStore} from './files.ts'
 import {Refusal, refuse} from './problem-reply.ts'
 
-/** The parts of a multipart body: text fields, and its file as it lies on the disk. */
-export interface ReceivedParts {
-  fields: Record<string, unknown>
-  file: ReceivedFile | undefined
-}
-
 /** A file name as people may see it: no folders, no control characters, none that turn the reading direction. */
 function cleanFileName(name: string | undefined): string | null {
   const cleaned = (name ?? '')
@@ -26,12 +20,12 @@ function isOurFault(error: unknown): boolean {
 }
 
 /**
- * Receives a multipart body: the part `file` goes to the disk as it comes, the others are fields.
+ * Receives a multipart body: the part `file` goes to the disk as it comes, the others are text fields.
  *
  * @throws Refusal when a part is too large, of a type that is not kept, or not known; nothing stays behind
  */
-export async function receiveParts(request: FastifyRequest, files: FileStore): Promise<ReceivedParts> {
-  const parts: ReceivedParts = {fields: {}, file: undefined}
+export async function receiveParts(request: FastifyRequest, files: FileStore) {
+  const parts: {fields: Record<string, unknown>; file?: ReceivedFile} = {fields: {}}
   try {
     for await (const part of request.parts()) {
       if (part.type === 'field') {

@@ -11,16 +11,7 @@ import {createId, rowCount, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 
-type WebhookHandlers = Pick<
-  Handlers,
-  | 'createWebhookEndpoint'
-  | 'listWebhookEndpoints'
-  | 'getWebhookEndpoint'
-  | 'updateWebhookEndpoint'
-  | 'deleteWebhookEndpoint'
-  | 'listWebhookDeliveries'
-  | 'redeliverWebhook'
->
+type WebhookHandlers = Pick<Handlers, Extract<keyof Handlers, `${string}Webhook${string}`>>
 
 const eventsOfJson = z
   .string()
