@@ -15,21 +15,12 @@ const EDITS = 12
 /** What has not arrived by then is applied after the next day: nothing waits for it. */
 const LONGEST_WAIT_MS = 30_000
 
-/** A receiver of the demo's own service: the web side that `serve` starts. */
-export interface DemoReceiver extends AsyncDisposable {
-  /**
-   * Has people change some deals through the API, and applies what the webhooks of that say; the same seed and day
-   * change the same.
-   */
-  passDay(options: {seed: string; day: string}, world: World): Promise<EventsResult>
-}
-
-/** Starts the web side and registers it with the service. */
+/** Starts a receiver of the demo's own service, the web side that `serve` starts, and registers it there. */
 export async function startReceiver(
   config: Config & {baseUrl: string; apiKey: string},
   {service, ledger, folder}: {service: RunningService; ledger: Ledger; folder: DataFolder},
   world: World,
-): Promise<DemoReceiver> {
+) {
   const client = createDealClient(config)
   // The secret comes with the registration and is needed to listen; where that is, is known only then.
   const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
@@ -39,7 +30,11 @@ export async function startReceiver(
   const web = await startWeb(webConfig, {ledger, folder, jobs: []}, world)
   await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
   return {
-    async passDay(options, dayWorld) {
+    /**
+     * Has people change some deals through the API, and applies what the webhooks of that say; the same seed and day
+     * change the same.
+     */
+    async passDay(options: {seed: string; day: string}, dayWorld: World): Promise<EventsResult> {
       const edits = drawEdits(service.store, {...options, count: EDITS})
       for (const {id, changes} of edits) await client.deals.update(id, changes)
       await awaitEvents(ledger, edits.length, dayWorld)

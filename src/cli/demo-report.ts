@@ -1,12 +1,14 @@
 import {relative} from 'node:path'
-import {z} from 'zod'
+import type {z} from 'zod'
 import {formatCents, groupThousands} from '../money.ts'
+import {bucketRow, summaryRow} from '../page/breakdown.ts'
+import {dollars, percent, ratio} from '../page/figures.ts'
 import type {EventsResult} from '../pipeline/events.ts'
 import type {SyncResult} from '../pipeline.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import type {ChangeCounts} from '../types.ts'
-import {renderTable} from './table.ts'
+import {renderTable, signed} from './table.ts'
 
 /** What the demo showed; `demo --json` prints it. */
 export interface DemoResult {
@@ -25,33 +27,16 @@ export interface DemoResult {
   export_dirs: string[]
 }
 
-const count = z.coerce.number()
-
-type Summary = z.output<typeof summaryRow>
-const summaryRow = z.object({
-  deals: count,
-  amount: z.string(),
-  open_deals: count,
-  open_amount: z.string(),
-  open_wa_ltv: z.number().nullable(),
-  funded_deals: count,
-  funded_amount: z.string(),
-  funded_wa_ltv: z.number().nullable(),
-  ended_deals: count,
-  ended_amount: z.string(),
+type Summary = z.output<typeof shownSummary>
+const shownSummary = summaryRow.omit({
+  pipeline_deals: true,
+  pipeline_amount: true,
+  wa_ltv: true,
+  ltv_coverage_pct: true,
 })
 
 type Share = z.output<typeof shareRow>
-const shareRow = z.object({
-  bucket: z.string(),
-  deals: count,
-  amount: z.string(),
-  share_pct: z.number(),
-  open_deals: count,
-  open_amount: z.string(),
-  funded_amount: z.string(),
-  funded_share_pct: z.number().nullable(),
-})
+const shareRow = bucketRow.omit({dimension: true, wa_ltv: true})
 
 /** Totals and shares of a release. */
 export async function readPortfolio(
@@ -63,7 +48,7 @@ export async function readPortfolio(
       dimension,
     ])
   return {
-    summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
+    summary: await db.one(shownSummary, 'from mart.portfolio_summary'),
     by_status: await readShares('status'),
     by_program: await readShares('loan_program'),
   }
@@ -123,8 +108,8 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
 
 /** One line of the portfolio's totals, led by what it is the total of. */
 function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
-  const ratio = ltv === null ? '' : `; loan-to-value ${percent(ltv * 100)}`
-  return `${title.padEnd(8)}${groupThousands(String(deals))} deals, ${dollars(amount)}${ratio}.`
+  const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
+  return `${title.padEnd(8)}${groupThousands(String(deals))} deals, ${dollars(amount)}${share}.`
 }
 
 /** All deals; a status is wholly open or wholly ended. */
@@ -154,23 +139,15 @@ function renderPrograms(shares: readonly Share[]): string {
       String(open_deals),
       dollars(open_amount),
       dollars(funded_amount),
-      funded_share_pct === null ? '–' : percent(funded_share_pct),
+      percent(funded_share_pct),
     ]),
   )
 }
-
-const dollars = (amount: string) => `$${groupThousands(amount)}`
-const percent = (value: number) => `${value.toFixed(1)} %`
 
 /** Exact difference of two decimal texts with two places, in cents and back. */
 function difference(left: string, right: string): string {
   const cents = (text: string) => BigInt(text.replace('.', ''))
   return formatCents(cents(left) - cents(right))
-}
-
-function signed(value: number | string): string {
-  const text = groupThousands(String(value))
-  return text.startsWith('-') ? text : `+${text}`
 }
 
 /** A path as it is shorter to type. */

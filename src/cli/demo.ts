@@ -5,11 +5,10 @@ import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import type {EventsResult} from '../pipeline/events.ts'
 import {isOtherProcess} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {requireJob} from '../schedule/job.ts'
-import {type JobResult, runJob} from '../schedule/run-job.ts'
+import {runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
@@ -133,7 +132,8 @@ async function runDemo(
   using ledger = openLedger(folder.ledger)
   await using receiver = await startReceiver(demoConfig, {service, ledger, folder}, world)
 
-  const nights: {day: string; result: JobResult; webhooks: EventsResult | null}[] = []
+  const nights: DemoResult['days'] = []
+  let exportDirs: string[] = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
     const morning = Date.parse(day)
@@ -152,32 +152,25 @@ async function runDemo(
     if (webhooks) say(renderDay(day, webhooks))
     const startedAt = performance.now()
     const result = await runJob(demoConfig, {job: nightly}, worldAt(evening))
-    nights.push({day, result, webhooks})
-    const sync = syncOf(result)
+    const sync = result.steps.find((step) => step.do === 'sync')?.result
+    exportDirs = result.steps.flatMap((step) => (step.do === 'export' ? step.result.map(({dir}) => dir) : []))
+    nights.push({
+      day,
+      release_id: sync?.release_id ?? null,
+      changes: sync?.changes ?? NO_CHANGES,
+      webhooks,
+    })
     say(sync ? renderNight(day, sync, performance.now() - startedAt) : `Night of ${day}: done.`)
   }
   const release = requireRelease(folder)
-  const releaseIds = nights.map(({result}) => syncOf(result)?.release_id ?? null)
-  const previousId = releaseIds.at(-2)
+  const previousId = nights.at(-2)?.release_id
   return {
-    days: nights.map(({day, result, webhooks}, index) => ({
-      day,
-      release_id: releaseIds[index] ?? null,
-      changes: syncOf(result)?.changes ?? NO_CHANGES,
-      webhooks,
-    })),
+    days: nights,
     ...(await readPortfolio(release)),
     previous: previousId ? (await readPortfolio(requireRelease(folder, previousId))).summary : null,
     release_dir: folder.current,
-    export_dirs:
-      nights
-        .at(-1)
-        ?.result.steps.flatMap((step) => (step.do === 'export' ? step.result.map(({dir}) => dir) : [])) ?? [],
+    export_dirs: exportDirs,
   }
-}
-
-function syncOf({steps}: JobResult) {
-  return steps.find((step) => step.do === 'sync')?.result
 }
 
 /** The last hour of a day in UTC that still counts for its business date. */

@@ -9,7 +9,7 @@ import type {ReleaseManifest, World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Call, CliCommand} from './command.ts'
 import {parseCount} from './options.ts'
-import {renderTable} from './table.ts'
+import {renderTable, signed} from './table.ts'
 
 /** What `diff --json` prints. */
 interface Diff {
@@ -105,9 +105,4 @@ function describeChange({change, before, after}: MovementPart): string {
 function addUp(parts: readonly MovementPart[]): string {
   const sum = parts.reduce((total, {movement}) => total + BigInt(movement.replace('.', '')), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
-}
-
-function signed(movement: string): string {
-  const text = groupThousands(movement)
-  return text.startsWith('-') ? text : `+${text}`
 }

@@ -5,22 +5,6 @@ import {timeoutMinutesOf} from '../schedule/time-limit.ts'
 import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
-interface JobListing {
-  name: string
-  schedule: string
-  time_zone: string
-  catch_up: Job['catchUp']
-  grace_minutes: number
-  timeout_minutes: number
-  /** Whether its slots come due; one that is not enabled is still run by `loantape run`. */
-  enabled: boolean
-  steps: string[]
-  /** The next five: the wall clock of the job's time zone, and UTC. */
-  next_slots: {local: string; utc: string}[]
-  /** What changes of the clock will do to it within a year. */
-  clock_changes: string[]
-}
-
 /** `loantape jobs`. */
 export function addJobs(program: CliCommand): void {
   program
@@ -36,7 +20,7 @@ export function addJobs(program: CliCommand): void {
     )
 }
 
-function describeJob(job: Job, now: number): JobListing {
+function describeJob(job: Job, now: number) {
   return {
     name: job.name,
     schedule: job.schedule,
@@ -44,17 +28,20 @@ function describeJob(job: Job, now: number): JobListing {
     catch_up: job.catchUp,
     grace_minutes: job.graceMinutes,
     timeout_minutes: timeoutMinutesOf(job),
+    /** Whether its slots come due; one that is not enabled is still run by `loantape run`. */
     enabled: isEnabled(job),
     steps: job.steps.map((step) => step.do),
+    /** The next five: the wall clock of the job's time zone, and UTC. */
     next_slots: (isEnabled(job) ? listNextSlots(job, now, 5) : []).map((instant) => ({
       local: formatLocal(instant, job.timeZone),
       utc: new Date(instant).toISOString(),
     })),
+    /** What changes of the clock will do to it within a year. */
     clock_changes: describeClockChanges(job, now),
   }
 }
 
-function renderJob(job: JobListing): string {
+function renderJob(job: ReturnType<typeof describeJob>): string {
   return [
     `${job.name}: ${job.schedule} (${job.time_zone}), catch up ${job.catch_up}, grace ${job.grace_minutes} minutes, ended after ${job.timeout_minutes}`,
     `  steps: ${job.steps.join(', ')}`,

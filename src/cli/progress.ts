@@ -27,23 +27,16 @@ function renderProgress(progress: Progress, elapsedMs: number): string {
   return parts.join(' · ')
 }
 
-/** One line of a terminal that is drawn over and over. */
-export interface ProgressLine {
-  draw(progress: Progress): void
-  /** Takes the line away, before anything else is printed. */
-  clear(): void
-}
-
-/** Creates the progress line of a terminal. */
+/** Creates the progress line of a terminal, which is drawn over and over. */
 export function createProgressLine(
   terminal: {write: (text: string) => unknown; columns?: number},
   clock: Clock,
-): ProgressLine {
+) {
   let step = ''
   let startedAt = 0
   let drawnAt = 0
   return {
-    draw(progress) {
+    draw(progress: Progress): void {
       const now = clock.now()
       if (progress.step !== step) [step, startedAt, drawnAt] = [progress.step, now, 0]
       if (now - drawnAt < DRAW_EVERY_MS) return
@@ -51,7 +44,8 @@ export function createProgressLine(
       const line = renderProgress(progress, now - startedAt).slice(0, (terminal.columns ?? 80) - 1)
       terminal.write(`\r\x1b[2K${line}`)
     },
-    clear() {
+    /** Takes the line away, before anything else is printed. */
+    clear(): void {
       if (drawnAt > 0) terminal.write('\r\x1b[2K')
       drawnAt = 0
     },

@@ -1,9 +1,17 @@
+import {groupThousands} from '../money.ts'
+
 /** What a source put into a text must not steer the terminal: control characters but line ends are shown, not sent. */
 export function showControls(text: string): string {
   return text.replace(
     /[^\P{Cc}\n]/gu,
     (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
+}
+
+/** A count or an amount as a movement: `+1,234.56`. */
+export function signed(value: number | string): string {
+  const text = groupThousands(String(value))
+  return text.startsWith('-') ? text : `+${text}`
 }
 
 /** The title of a column of a printed table; numbers stand to the right. */

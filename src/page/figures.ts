@@ -54,6 +54,14 @@ export function bar(share: number | null): Html {
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
+/** The figures at the top of a page, each with a note. */
+export function figures(all: readonly (readonly [name: string, value: string, note: string])[]): Html {
+  return html`<div class="figures">${all.map(
+    ([name, value, note]) =>
+      html`<div class="figure"><div class="name">${name}</div><div class="value">${value}</div><div class="note">${note}</div></div>`,
+  )}</div>`
+}
+
 /** One column of a table; cells are made from a row. */
 export interface Column<Row> {
   title: string

@@ -5,6 +5,7 @@ import {
   count,
   dollars,
   dollarsAtAGlance,
+  figures,
   instant,
   percent,
   ratio,
@@ -73,7 +74,7 @@ ${renderQuality(report)}
 }
 
 function renderFigures(summary: Summary): Html {
-  const figures: [name: string, value: string, note: string][] = [
+  return figures([
     ['Open', dollarsAtAGlance(summary.open_amount), exactly(summary.open_deals, summary.open_amount)],
     ['Funded', dollarsAtAGlance(summary.funded_amount), exactly(summary.funded_deals, summary.funded_amount)],
     [
@@ -91,11 +92,7 @@ function renderFigures(summary: Summary): Html {
       dollarsAtAGlance(summary.ended_amount),
       `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
     ],
-  ]
-  return html`<div class="figures">${figures.map(
-    ([name, value, note]) =>
-      html`<div class="figure"><div class="name">${name}</div><div class="value">${value}</div><div class="note">${note}</div></div>`,
-  )}</div>`
+  ])
 }
 
 const exactly = (deals: number, amount: string) => `${count(deals)} deals, ${dollars(amount)}`

@@ -1,4 +1,5 @@
 import type {JobRun} from '../ledger/job-runs.ts'
+import {count, figures} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderPage} from '../page/page.ts'
 import {formatLocal} from '../schedule/local-time.ts'
@@ -28,7 +29,7 @@ ${release && renderRelease(release)}
 }
 
 function renderFigures({now, lastSync, coverage, release}: Overview): Html {
-  const figures: [name: string, value: string, note: string][] = [
+  return figures([
     lastSync
       ? [
           'Last sync',
@@ -51,11 +52,7 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
     release
       ? ['Release', release.as_of, `${release.checks.passed} checks passed, ${release.checks.warned} warned`]
       : ['Release', 'none yet', 'the first sync makes one'],
-  ]
-  return html`<div class="figures">${figures.map(
-    ([name, value, note]) =>
-      html`<div class="figure"><div class="name">${name}</div><div class="value">${value}</div><div class="note">${note}</div></div>`,
-  )}</div>`
+  ])
 }
 
 function describeChanges(changes: Record<string, number> = {}): string {
@@ -126,8 +123,6 @@ function renderTable(titles: readonly string[], rows: readonly (readonly (Html |
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
 </table></div>`
 }
-
-const count = (value: number) => value.toLocaleString('en-US')
 
 const instant = (ms: number) => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 

@@ -5,15 +5,6 @@ import {sumJobRuns, sumSyncs} from '../ledger/totals.ts'
 import type {World} from '../types.ts'
 import {readOverview, type WebTools} from './overview.ts'
 
-/** The metrics of one server. */
-export interface Metrics {
-  /** Notes an answer of the web side. */
-  countAnswer(status: number): void
-  /** Text in the Prometheus format. */
-  render(): Promise<string>
-  contentType: string
-}
-
 /** `prom-client` names gauges `…_total`, a counter's name: their sums by type stand beside them. */
 function removeFalseCounters(registry: Registry): void {
   for (const {name, type} of registry.getMetricsAsArray()) {
@@ -25,7 +16,7 @@ function removeFalseCounters(registry: Registry): void {
  * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the ledger
  * when they are asked for; they go on where they were after a restart.
  */
-export function createMetrics(tools: WebTools, world: World): Metrics {
+export function createMetrics(tools: WebTools, world: World) {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
   removeFalseCounters(registry)
@@ -73,9 +64,8 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
     for (const one of [changes, releaseRows, slotLag, exportBytes, jobRuns, alarms]) one.reset()
     if (lastSync) {
       lastSuccessAge.set((now - lastSync.endedAt) / 1000)
-      for (const what of ['pages', 'records', 'quarantined'] as const) {
-        lastWalk.set({what}, lastSync.walk[what])
-      }
+      const {pages, records, quarantined} = lastSync.walk
+      for (const [what, sum] of Object.entries({pages, records, quarantined})) lastWalk.set({what}, sum)
       lastSeconds.set({what: 'duration'}, lastSync.duration_ms / 1000)
       lastSeconds.set({what: 'waited'}, lastSync.waited_ms / 1000)
       for (const [kind, count] of Object.entries(lastSync.changes)) changes.set({kind}, count)
@@ -105,7 +95,9 @@ export function createMetrics(tools: WebTools, world: World): Metrics {
 
   return {
     contentType: registry.contentType,
-    countAnswer: (status) => answers.inc({status: String(status)}),
+    /** Notes an answer of the web side. */
+    countAnswer: (status: number) => answers.inc({status: String(status)}),
+    /** Text in the Prometheus format. */
     render() {
       collect()
       return registry.metrics()

@@ -1,30 +1,15 @@
 import {z} from 'zod'
-import {type Alarm, listAlarms} from '../ledger/alarms.ts'
-import {type JobRun, listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts'
+import {listAlarms} from '../ledger/alarms.ts'
+import {listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts'
 import type {Ledger} from '../ledger/ledger.ts'
-import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
+import {findLockHolder} from '../ledger/lock.ts'
 import {findLastSuccess} from '../ledger/runs.ts'
-import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage.ts'
+import {findLastCoverage} from '../ledger/webhook-coverage.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
-import type {ReleaseManifest, World} from '../types.ts'
+import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-
-/** What the web side shows of a data folder. */
-export interface Overview {
-  now: number
-  alarms: Alarm[]
-  /** Who holds the warehouse. */
-  holder: LockHolder | undefined
-  queued: JobRun[]
-  jobRuns: JobRun[]
-  lastSync: LastSync | undefined
-  /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
-  coverage: WebhookCoverage | undefined
-  release: ReleaseManifest | undefined
-  next: {job: Job; slot: number}[]
-}
 
 const syncSummary = z.object({
   walk: z.object({
@@ -50,17 +35,22 @@ export interface WebTools {
   takesWebhooks: boolean
 }
 
+/** What the web side shows of a data folder. */
+export type Overview = ReturnType<typeof readOverview>
+
 /** Reads everything that is shown: the ledger and the manifest of the current release, never the warehouse. */
-export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, world: World): Overview {
+export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, world: World) {
   const now = world.realClock.now()
   const lastSync = readLastSync(ledger)
   return {
     now,
     alarms: listAlarms(ledger),
+    /** Who holds the warehouse. */
     holder: findLockHolder(ledger, world),
     queued: listJobRuns(ledger, 'queued'),
     jobRuns: listLatestJobRuns(ledger, 20),
     lastSync,
+    /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
     coverage: takesWebhooks ? findLastCoverage(ledger) : undefined,
     release: findCurrentRelease(folder)?.manifest,
     next: jobs
