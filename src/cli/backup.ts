@@ -1,4 +1,4 @@
-import {type BackupResult, backUp} from '../pipeline/backup.ts'
+import {type BackupResult, backUp, restoreBackup} from '../pipeline/backup.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape backup`. */
@@ -12,6 +12,19 @@ export function addBackup(program: CliCommand): void {
     .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
 }
 
+/** `loantape restore`. */
+export function addRestore(program: CliCommand): void {
+  program
+    .command('restore')
+    .description('bring a backup back into an empty data folder')
+    .argument('<backup>', 'what `loantape backup` has written')
+    .does(
+      ({config}, backup: string) => restoreBackup(config, backup),
+      ({from, files}) => `Brought back ${files} files of ${from}.\nThe next sync walks what came since.`,
+    )
+}
+
+/** What a backup came to, in words. */
 export function renderBackup({dir, files, bytes, tape_key}: BackupResult): string {
   return [
     `Backed up ${files} files, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,

@@ -1,12 +1,12 @@
 import {readFileSync} from 'node:fs'
+import {parseEnv} from 'node:util'
 import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {messageOf, newError} from '../errors.ts'
+import {codeOf, messageOf, newError} from '../errors.ts'
 import {createLog, type Log} from '../log.ts'
 import type {RunStep} from '../run-steps.ts'
 import type {Progress, World} from '../types.ts'
-import {readEnvFile} from './env-file.ts'
 import {createProgressLine} from './progress.ts'
 import {showControls} from './table.ts'
 
@@ -106,6 +106,25 @@ export function createCli(surroundings: Surroundings): Cli {
       if (options.json) printJson(value)
       else print(showControls(render(value)))
     },
+  }
+}
+
+/**
+ * The settings of a `.env` file; none when there is no such file.
+ *
+ * @throws ConfigError `ENV_FILE` when it is there and cannot be read
+ */
+function readEnvFile(path: string): Record<string, string | undefined> {
+  try {
+    // The mark that Windows editors begin a file with would make the first name another one.
+    return parseEnv(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
+  } catch (error) {
+    if (codeOf(error) === 'ENOENT') return {}
+    throw newError(
+      'ENV_FILE',
+      `Settings '${path}' in the working folder cannot be read (${codeOf(error)}): expected a text file.`,
+      {cause: error},
+    )
   }
 }
 

@@ -2,17 +2,17 @@ import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
-import {type Alarm, listAlarms} from '../ledger/alarms.ts'
+import {listAlarms} from '../ledger/alarms.ts'
 import {type Checking, findLastChecking} from '../ledger/checkings.ts'
 import {findLearntRate} from '../ledger/learnt-rate.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {findLockHolder, type LockHolder} from '../ledger/lock.ts'
-import {findLastSuccess, listRuns, type Run} from '../ledger/runs.ts'
-import {findLastCoverage, type WebhookCoverage} from '../ledger/webhook-coverage.ts'
+import {findLockHolder} from '../ledger/lock.ts'
+import {findLastSuccess, listRuns} from '../ledger/runs.ts'
+import {findLastCoverage} from '../ledger/webhook-coverage.ts'
 import {type DriftFinding, listLastDrift} from '../load/drift.ts'
 import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
-import {listNotIssued, type NotIssued} from '../pipeline/not-issued.ts'
+import {listNotIssued} from '../pipeline/not-issued.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextSlots} from '../schedule/cron.ts'
 import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
@@ -23,30 +23,6 @@ import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderNotIssued} from './period.ts'
 import {renderTable} from './table.ts'
-
-interface Status {
-  healthy: boolean
-  max_age_hours: number
-  last_success: {run_id: string; ended_at: string | null; age_hours: number} | null
-  running: LockHolder | null
-  release: Pick<ReleaseManifest, 'release_id' | 'as_of' | 'known_at' | 'source' | 'checks' | 'models'> | null
-  /** What the checks of the last build found that was to become current, whether it did or not. */
-  checking: Checking | null
-  /** Where the records of the last applied walk were not as the contract has them. */
-  drift: DriftFinding[]
-  /** Records that wait in quarantine. */
-  quarantine_waiting: number
-  /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
-  webhooks: WebhookCoverage | null
-  learnt_rate_per_second: number | null
-  /** What of the current release's journal no batch has handed out, by profile and month. */
-  not_issued: NotIssued[]
-  /** Alarms that are raised. */
-  alarms: Alarm[]
-  /** The next slot of each job, soonest first, ISO 8601. */
-  next_slots: {job: string; slot: string}[]
-  runs: Run[]
-}
 
 /** `loantape status`. */
 export function addStatus(program: CliCommand): void {
@@ -61,7 +37,7 @@ export function addStatus(program: CliCommand): void {
     }, renderStatus)
 }
 
-function listNextOfEach(jobs: readonly Job[], now: number): Status['next_slots'] {
+function listNextOfEach(jobs: readonly Job[], now: number): {job: string; slot: string}[] {
   return jobs
     .filter(isEnabled)
     .flatMap((job) =>
@@ -76,49 +52,50 @@ function parseHours(text: string): number {
   throw newError('USAGE_MAX_AGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
 }
 
-async function readStatus(config: Config, maxAgeHours: number, world: World): Promise<Status> {
+type Status = Awaited<ReturnType<typeof readStatus>>
+
+async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = await readJobs(config)
-  const release = findCurrentRelease(folder)?.manifest
-  const empty: Status = {
-    healthy: false,
-    max_age_hours: maxAgeHours,
-    last_success: null,
-    running: null,
-    release: release ?? null,
-    checking: null,
-    ...(await readHistoryStatus(folder)),
-    webhooks: null,
-    learnt_rate_per_second: null,
-    not_issued: await listNotIssued(folder, listExportedProfiles(jobs)),
-    alarms: [],
-    next_slots: listNextOfEach(jobs, world.realClock.now()),
-    runs: [],
-  }
-  if (!existsSync(folder.ledger)) return empty
-  using ledger = openLedger(folder.ledger)
-  const success = findLastSuccess(ledger, 'sync')
+  const history = await readHistoryStatus(folder)
+  const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
+  using ledger = existsSync(folder.ledger) ? openLedger(folder.ledger) : undefined
+  const success = ledger && findLastSuccess(ledger, 'sync')
   const ageHours = success?.ended_at
     ? (world.realClock.now() - Date.parse(success.ended_at)) / 3_600_000
     : null
   return {
-    ...empty,
     healthy: ageHours !== null && ageHours <= maxAgeHours,
+    max_age_hours: maxAgeHours,
     last_success:
       success && ageHours !== null
         ? {run_id: success.run_id, ended_at: success.ended_at, age_hours: Math.round(ageHours * 100) / 100}
         : null,
-    running: findLockHolder(ledger, world) ?? null,
-    checking: findLastChecking(ledger) ?? null,
-    webhooks: config.webhookSecret === undefined ? null : (findLastCoverage(ledger) ?? null),
+    running: (ledger && findLockHolder(ledger, world)) ?? null,
+    release: findCurrentRelease(folder)?.manifest ?? null,
+    /** What the checks of the last build found that was to become current, whether it did or not. */
+    checking: (ledger && findLastChecking(ledger)) ?? null,
+    ...history,
+    /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
+    webhooks: ledger && config.webhookSecret !== undefined ? (findLastCoverage(ledger) ?? null) : null,
     learnt_rate_per_second:
-      config.baseUrl === undefined ? null : (findLearntRate(ledger, config.baseUrl, world) ?? null),
-    alarms: listAlarms(ledger),
-    runs: listRuns(ledger, 5),
+      ledger && config.baseUrl !== undefined ? (findLearntRate(ledger, config.baseUrl, world) ?? null) : null,
+    /** What of the current release's journal no batch has handed out, by profile and month. */
+    not_issued,
+    /** Alarms that are raised. */
+    alarms: ledger ? listAlarms(ledger) : [],
+    /** The next slot of each job, soonest first, ISO 8601. */
+    next_slots: listNextOfEach(jobs, world.realClock.now()),
+    runs: ledger ? listRuns(ledger, 5) : [],
   }
 }
 
-async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drift' | 'quarantine_waiting'>> {
+async function readHistoryStatus(folder: DataFolder): Promise<{
+  /** Where the records of the last applied walk were not as the contract has them. */
+  drift: DriftFinding[]
+  /** Records that wait in quarantine. */
+  quarantine_waiting: number
+}> {
   if (!hasWarehouse(folder)) return {drift: [], quarantine_waiting: 0}
   await using db = await openHistory(folder)
   const drift: DriftFinding[] = []
@@ -126,10 +103,7 @@ async function readHistoryStatus(folder: DataFolder): Promise<Pick<Status, 'drif
     const found = await listLastDrift(db, 'history', stream)
     drift.push(...found.map((one) => (stream.parent ? {...one, path: `${stream.plural}: ${one.path}`} : one)))
   }
-  return {
-    drift,
-    quarantine_waiting: await countWaiting(db, 'history'),
-  }
+  return {drift, quarantine_waiting: await countWaiting(db, 'history')}
 }
 
 /** Models that are named with their time. */

@@ -77,13 +77,14 @@ function drawNewValue(random: Random, deal: StoredDeal): bigint {
 
 function changeDeals(
   store: DealStore,
-  ids: string[],
+  random: Random,
   field: 'loan_amount' | 'property_value',
-  draw: (deal: StoredDeal) => bigint,
+  {count, draw}: {count: number; draw: (random: Random, deal: StoredDeal) => bigint},
 ): number {
+  const ids = takeIds(random, listLiving(store), count)
   for (const id of ids) {
     const deal = store.get(id)
-    if (deal) changeDeal(store, deal, {[field]: Number(draw(deal)) / 100})
+    if (deal) changeDeal(store, deal, {[field]: Number(draw(random, deal)) / 100})
   }
   return ids.length
 }
@@ -138,18 +139,14 @@ export function advanceDay(store: DealStore, options: {seed: string | number; da
     const funded = moveStage(store, random, {from: 'approved', to: 'funded', share: DAILY.funded})
     const approved = moveStage(store, random, {from: 'underwriting', to: 'approved', share: DAILY.approved})
     const submitted = moveStage(store, random, {from: 'draft', to: 'underwriting', share: DAILY.submitted})
-    const repriced = changeDeals(
-      store,
-      takeIds(random, listLiving(store), countOf(DAILY.repriced)),
-      'loan_amount',
-      (deal) => drawNewAmount(random, deal),
-    )
-    const reappraised = changeDeals(
-      store,
-      takeIds(random, listLiving(store), countOf(DAILY.reappraised)),
-      'property_value',
-      (deal) => drawNewValue(random, deal),
-    )
+    const repriced = changeDeals(store, random, 'loan_amount', {
+      count: countOf(DAILY.repriced),
+      draw: drawNewAmount,
+    })
+    const reappraised = changeDeals(store, random, 'property_value', {
+      count: countOf(DAILY.reappraised),
+      draw: drawNewValue,
+    })
     const created = createDeals(store, countOf(DAILY.created), options)
     return {created, submitted, approved, funded, repriced, reappraised, withdrawn, removed, paid_off}
   })
