@@ -80,13 +80,13 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     webhooks: ledger && config.webhookSecret !== undefined ? (findLastCoverage(ledger) ?? null) : null,
     learnt_rate_per_second:
       ledger && config.baseUrl !== undefined ? (findLearntRate(ledger, config.baseUrl, world) ?? null) : null,
-    /** What of the current release's journal no batch has handed out, by profile and month. */
-    not_issued,
     /** Alarms that are raised. */
     alarms: ledger ? listAlarms(ledger) : [],
+    runs: ledger ? listRuns(ledger, 5) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(jobs, world.realClock.now()),
-    runs: ledger ? listRuns(ledger, 5) : [],
+    /** What of the current release's journal no batch has handed out, by profile and month. */
+    not_issued,
   }
 }
 
