@@ -7,10 +7,6 @@ import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
-interface Remark {
-  why?: string
-}
-
 /** `loantape period`. */
 export function addPeriod(program: CliCommand): void {
   const period = program
@@ -83,7 +79,7 @@ function addClose(period: CliCommand): void {
     .argument('<month>', 'YYYY-MM, the first open one')
     .option('--why <text>', 'a remark, kept in the ledger with your name and the time')
     .does(
-      ({config, options: {why}, world}: Call<Remark>, month: string) =>
+      ({config, options: {why}, world}: Call<{why?: string}>, month: string) =>
         closePeriod(config, {period: month, why: why ?? null}, world),
       ({period: month, entries, loans, amount, release_id}) =>
         `Closed ${month}: ${entries} entries, ${loans} funded loans, ${groupThousands(amount)} (release ${release_id}).`,
@@ -109,7 +105,8 @@ function addRemap(period: CliCommand): void {
     .description('move what closed months booked to the receivable accounts of the mapping that holds now')
     .option('--why <text>', 'a reason, kept in the ledger')
     .does(
-      ({config, options: {why}, world}: Call<Remark>) => remapPeriods(config, {why: why ?? null}, world),
+      ({config, options: {why}, world}: Call<{why?: string}>) =>
+        remapPeriods(config, {why: why ?? null}, world),
       ({outcome, period: month}) =>
         outcome === 'unchanged'
           ? `The journal of ${month} moves the balances already.`
@@ -127,7 +124,7 @@ function addTrueUp(period: CliCommand): void {
     )
     .option('--why <text>', 'a reason, kept in the ledger with your name and the time')
     .does(
-      ({config, options: {issue = false, why}, world}: Call<Remark & {issue?: boolean}>) =>
+      ({config, options: {issue = false, why}, world}: Call<{issue?: boolean; why?: string}>) =>
         trueUp(config, {isIssued: issue, why: why ?? null}, world),
       renderTrueUp,
     )
