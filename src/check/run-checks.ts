@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {LoantapeError, messageOf, newError} from '../errors.ts'
-import type {Check, CheckOutcome} from '../types.ts'
+import type {CheckOutcome} from '../release-manifest.ts'
+import type {Check} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** Rows a message shows. */

@@ -1,6 +1,7 @@
 import {hash} from 'node:crypto'
 import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
 import {type LoantapeError, newError} from '../errors.ts'
+import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {
   type BatchContent,
   type IssuedBatch,
@@ -12,7 +13,7 @@ import {
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
-import type {IssuedLine, JournalLine, World} from '../types.ts'
+import type {World} from '../types.ts'
 import type {JournalEntry, JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'

@@ -1,5 +1,5 @@
 import {stringify} from 'csv-stringify/sync'
-import type {IssuedLine} from '../types.ts'
+import type {IssuedLine} from '../journal-line.ts'
 import type {JournalCell, JournalEntry, JournalProfile} from './journal.ts'
 
 /** A file of a journal batch. */

@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import type {IssuedLine, JournalLine} from '../types.ts'
+import type {IssuedLine, JournalLine} from '../journal-line.ts'
 
 /**
  * What has to be issued so that what was issued adds up to a journal: the entries that are new, and reversals of those

@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
+import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {formatCents, parseCents} from '../money.ts'
-import type {IssuedLine, JournalLine} from '../types.ts'
 import type {JournalEntry} from './journal.ts'
 import {groupEntries} from './journal-file.ts'
 import {listStanding, planIssue, splitOpening} from './journal-plan.ts'

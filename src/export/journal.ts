@@ -1,5 +1,5 @@
 import type {AccountMapping} from '../contract/mapping.ts'
-import type {IssuedLine} from '../types.ts'
+import type {IssuedLine} from '../journal-line.ts'
 
 /** One entry as it is handed out: its lines in order, debits first. */
 export interface JournalEntry {

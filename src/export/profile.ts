@@ -1,4 +1,4 @@
-import type {ReleaseManifest} from '../types.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** The release an export reads, its tables attached as `release`. */

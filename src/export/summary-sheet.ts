@@ -1,5 +1,5 @@
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
-import type {ReleaseManifest} from '../types.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {ControlTotals} from './profile.ts'
 import {type CellValue, readNumber, readText} from './sheet-column.ts'
 

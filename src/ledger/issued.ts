@@ -1,6 +1,6 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {type IssuedLine, issuedLineSchema} from '../types.ts'
+import {type IssuedLine, issuedLineSchema} from '../journal-line.ts'
 import type {Ledger} from './ledger.ts'
 
 /** A file of a batch, its content whole. */

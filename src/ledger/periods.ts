@@ -1,7 +1,8 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
-import {type JournalLine, journalLineSchema, type ReleaseManifest, releaseManifestSchema} from '../types.ts'
+import {type JournalLine, journalLineSchema} from '../journal-line.ts'
+import {type ReleaseManifest, releaseManifestSchema} from '../release-manifest.ts'
 import type {Ledger} from './ledger.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */

@@ -24,7 +24,8 @@ import {
   releaseIdOf,
   writeParquetFiles,
 } from '../release/publish.ts'
-import type {CheckOutcome, ReleaseManifest, World} from '../types.ts'
+import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
+import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'

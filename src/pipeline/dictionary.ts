@@ -12,7 +12,8 @@ import {
   renderDictionary,
 } from '../page/dictionary.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import type {BuildPlan, Check, Model, ReleaseManifest, Seed, World} from '../types.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
+import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {findKnownFields} from './mapped-fields.ts'

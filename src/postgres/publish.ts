@@ -1,7 +1,8 @@
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {z} from 'zod'
 import {codeOf, messageOf, newError} from '../errors.ts'
-import type {ReleaseManifest, World} from '../types.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
+import type {World} from '../types.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {explainPostgres} from './failure.ts'
 import {

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import {type ReleaseManifest, releaseManifestSchema} from '../types.ts'
+import {type ReleaseManifest, releaseManifestSchema} from '../release-manifest.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
 /** A release on disk. */

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import type {SourceBridge} from '../types.ts'
+import type {SourceBridge} from '../release-manifest.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** What a release is made for. */

@@ -2,8 +2,8 @@ import type {JobRun} from '../ledger/job-runs.ts'
 import {count, figures} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderPage} from '../page/page.ts'
+import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
-import type {CheckResult, ReleaseManifest} from '../types.ts'
 import {type Overview, sumChanges} from './overview.ts'
 
 /** The state of a data folder as one self-contained page: alarms, release, next slots, last runs, checks. */

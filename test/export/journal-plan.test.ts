@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {planIssue} from '../../src/export/journal-plan.ts'
+import type {IssuedLine, JournalLine} from '../../src/journal-line.ts'
 import {parseCents} from '../../src/money.ts'
-import type {IssuedLine, JournalLine} from '../../src/types.ts'
 import {anEntry} from './journal-lines.ts'
 
 const ownDates = {dateOf: (date: string) => date}

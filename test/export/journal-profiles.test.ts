@@ -8,7 +8,7 @@ import {groupEntries, type JournalFile, writeJournalFiles} from '../../src/expor
 import {planIssue} from '../../src/export/journal-plan.ts'
 import {findJournalProfile, JOURNAL_NAMES} from '../../src/export/journal-profiles.ts'
 import {proveJournalFiles} from '../../src/export/journal-proof.ts'
-import type {IssuedLine} from '../../src/types.ts'
+import type {IssuedLine} from '../../src/journal-line.ts'
 import {expectGolden} from '../support/golden.ts'
 import {anEntry, issueFirst} from './journal-lines.ts'
 

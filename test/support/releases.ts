@@ -1,7 +1,7 @@
 import {join} from 'node:path'
 import {type Release, readRelease} from '../../src/release/manifest.ts'
 import {createBuildFolder, moveCurrent, publishRelease, writeParquetFiles} from '../../src/release/publish.ts'
-import type {ReleaseManifest} from '../../src/types.ts'
+import type {ReleaseManifest} from '../../src/release-manifest.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 
