@@ -169,7 +169,7 @@ export function quotePrograms(programs: readonly (string | null)[]): string {
 
 function mappingError(file: string, problems: readonly string[], cause?: unknown): LoantapeError {
   return newError('ACCOUNTING_MAPPING', `Account mapping '${file}': ${problems.join('; ')}.`, {
-    next: 'Mend the file; docs/accounting.md describes every field.',
+    next: 'Correct the file; docs/accounting.md describes every field.',
     cause,
   })
 }

@@ -7,7 +7,7 @@ import {
   type MappedField,
   parseMappedFields,
 } from '../contract/mapped-field.ts'
-import {codeOf} from '../errors.ts'
+import {codeOf, messageOf} from '../errors.ts'
 import {listKnownFields, writeKnownFields} from '../load/mapped-fields.ts'
 import {findLastSettle} from '../load/settle.ts'
 import type {World} from '../types.ts'
@@ -32,22 +32,32 @@ export function readMappedFields({fields: file}: DataFolder): MappedField[] {
   return parseMappedFields(text, file, dealStream.wireFields)
 }
 
-/** A warehouse that holds nothing yet maps what `fields.json` says; every other learns of a change by a rebuild, with its past. */
+/**
+ * A warehouse that holds nothing yet maps what `fields.json` says; every other learns of a change by a rebuild, with its past, and goes on
+ * as it is until then, whatever the file says.
+ *
+ * @throws ConfigError `FIELDS_FILE` where nothing is stored yet
+ */
 export async function adoptFields(
   db: Database,
   folder: DataFolder,
   {log}: Pick<World, 'log'>,
 ): Promise<void> {
-  const asked = readMappedFields(folder)
-  if (isSameMapping(asked, await listKnownFields(db))) return
   if ((await findLastSettle(db)) === null) {
+    const fields = readMappedFields(folder)
     await writeKnownFields(
       db,
-      asked.map((field) => ({...field, since: null})),
+      fields.map((field) => ({...field, since: null})),
     )
     return
   }
-  log.warn({file: folder.fields}, 'fields.json has changed: `loantape rebuild --apply` brings it in')
+  try {
+    if (isSameMapping(readMappedFields(folder), await listKnownFields(db))) return
+    log.warn({file: folder.fields}, 'fields.json has changed: `loantape rebuild --apply` brings it in')
+  } catch (error) {
+    if (codeOf(error) !== 'FIELDS_FILE') throw error
+    log.warn({reason: messageOf(error)}, 'fields.json cannot be used; the fields stay as they are mapped')
+  }
 }
 
 /** The fields whose values are at hand in the warehouse there is. */

@@ -15,7 +15,7 @@ export function lastStartOf({graceMinutes}: Job, slot: string): number {
 }
 
 /**
- * When an attempt that ended badly is made again, ms since the epoch; null when it is not. What waiting can mend is
+ * When an attempt that ended badly is made again, ms since the epoch; null when it is not. What waiting can fix is
  * tried again: another run held the warehouse (4), the source was not to be had (6, within the grace), the process was
  * stopped or killed. Everything else wants somebody to look.
  *

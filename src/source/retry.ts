@@ -17,7 +17,7 @@ export interface RetryPolicy {
   target: Target
 }
 
-/** Faults of this program, not of the network: trying again cannot mend them. */
+/** Faults of this program, not of the network: trying again does not help. */
 const OWN_FAULTS = new Set([
   'UND_ERR_ABORTED',
   'UND_ERR_CLOSED',

@@ -127,7 +127,7 @@ test.concurrent('every wrong setting is listed at once, the key masked', async (
     "LOANTAPE_RATE_PER_SECOND 'fast': expected a number from",
     "LOANTAPE_TIME_ZONE 'Mars/Olympus'",
     'LOANTAPE_BASE_ULR: no such setting',
-    'Nothing was started. Mend the settings',
+    'Nothing was started. Correct the settings',
   ]) {
     expect(failure.message).toContain(words)
   }

@@ -109,6 +109,9 @@ test('a field mapped today appears with its past, and leaves no trace once it is
   })
   expect((await lab.run(['verify', '--rebuild'])).code).toBe(0)
 
+  writeFileSync(lab.folder.fields, '{"note_rate": ')
+  await lab.walk(day(NIGHTS, '23:50'), {config: {detail: 'off'}})
+  expect(await failureOf(rebuild(day(NIGHTS)))).toMatchObject({code: 'FIELDS_FILE'})
   rmSync(lab.folder.fields)
   expect(await rebuild(day(NIGHTS))).toMatchObject({outcome: 'rebuilt'})
   expect((await build(day(NIGHTS))).release_id).toBe(before.release_id)
