@@ -48,9 +48,16 @@ function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
-function kindOf(subject: Subject): 'MODEL' | 'CHECK' | 'TABLE' {
-  if ('grain' in subject) return 'MODEL'
-  return 'severity' in subject ? 'CHECK' : 'TABLE'
+/** The codes of what took too long, and of what needed too much memory. */
+const CUT = {
+  Model: ['MODEL_TIMEOUT', 'MODEL_MEMORY'],
+  Check: ['CHECK_TIMEOUT', 'CHECK_MEMORY'],
+  Table: ['TABLE_TIMEOUT', 'TABLE_MEMORY'],
+} as const
+
+function kindOf(subject: Subject): keyof typeof CUT {
+  if ('grain' in subject) return 'Model'
+  return 'severity' in subject ? 'Check' : 'Table'
 }
 
 function describeCut(
@@ -60,24 +67,24 @@ function describeCut(
   cause: unknown,
 ): Error {
   const kind = kindOf(subject)
-  const noun = kind.toLowerCase()
-  const what = `${kind.at(0)}${noun.slice(1)} '${subject.name}' in ${subject.file}`
+  const what = `${kind} '${subject.name}' in ${subject.file}`
+  const [tooLong, tooLarge] = CUT[kind]
   if (cut === 'stopped') {
     return newError(
       'BUILD_STOPPED',
-      `The build was asked to stop: ${noun} '${subject.name}' was interrupted.`,
+      `The build was asked to stop: ${kind.toLowerCase()} '${subject.name}' was interrupted.`,
       {cause},
     )
   }
   if (cut === 'time') {
     return newError(
-      `${kind}_TIMEOUT`,
+      tooLong,
       `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within LOANTAPE_MODEL_TIMEOUT_SECONDS.`,
       {cause},
     )
   }
   return newError(
-    `${kind}_MEMORY`,
+    tooLarge,
     `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
     {cause},
   )

@@ -9,6 +9,7 @@ import {renderServicePage} from '../../scripts/service-docs.ts'
 import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 import {listSettings} from '../../src/config.ts'
+import {CATALOGUE} from '../../src/errors.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const PAGES = [
@@ -78,6 +79,20 @@ test('what the image is made of is there, and is not kept from it', () => {
   expect(all).toBe('*')
   expect(letIn.sort()).toEqual(copied.map((name) => `!${name}`).sort())
   expect(copied.filter((name) => !existsSync(join(ROOT, name)))).toEqual([])
+  const named = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
+    .filter((file) => file.endsWith('.ts'))
+    .flatMap((file) => [...readPage(join('src', file)).matchAll(/dirname, '(?:\.\.\/){2}([\w-]+)/g)])
+    .map(([, folder = '']) => folder)
+  expect(named.length).toBeGreaterThan(2)
+  expect(named.filter((folder) => !copied.includes(folder))).toEqual([])
+})
+
+test('every error of the catalogue is thrown somewhere', () => {
+  const code = readdirSync(join(ROOT, 'src'), {recursive: true, encoding: 'utf8'})
+    .filter((file) => file.endsWith('.ts'))
+    .map((file) => readPage(join('src', file)).replaceAll(/\/\*\*[\s\S]*?\*\//g, ''))
+    .join('\n')
+  expect(Object.keys(CATALOGUE).filter((name) => !code.includes(`'${name}'`))).toEqual([])
 })
 
 test('the composed service has every setting of .env, and the folder its paths may name', () => {
