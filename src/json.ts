@@ -1,3 +1,5 @@
+import type {z} from 'zod'
+
 /** The value of a JSON text; undefined, which no JSON text stands for, where it is none. */
 export function parseJson(text: string): unknown {
   try {
@@ -5,4 +7,19 @@ export function parseJson(text: string): unknown {
   } catch {
     return undefined
   }
+}
+
+/** What stands in a value where these names lead; undefined where they lead nowhere. */
+export function findValue(value: unknown, path: readonly string[]): unknown {
+  let found = value
+  for (const name of path) {
+    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, name)) return undefined
+    found = Reflect.get(found, name)
+  }
+  return found
+}
+
+/** What a schema found wrong in a file, place by place; zod never repeats a value, which could be a secret in the wrong place. */
+export function describeIssues({issues}: z.ZodError): string[] {
+  return issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`)
 }

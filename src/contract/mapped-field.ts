@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
+import {describeIssues} from '../json.ts'
 
 /** A field of a deal that the contract does not know, and the column it becomes. */
 export interface MappedField {
@@ -7,7 +8,7 @@ export interface MappedField {
   name: string
   /** The names that lead to it in the record. */
   path: readonly string[]
-  /** Of the column, as SQL: `varchar`, `integer`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
+  /** Of the column, as SQL: `varchar`, `bigint`, `decimal(9,6)`, `boolean`, `date` or `timestamp`. */
   type: string
   meaning: string
 }
@@ -25,8 +26,12 @@ export function isSameMapping(a: readonly MappedField[], b: readonly MappedField
   return told(a) === told(b)
 }
 
-/** Columns that the tables of mapped fields have anyway. */
-const TAKEN = new Set(['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'])
+/** Columns that the tables of mapped fields and what they are made of have anyway, and what else begins a line of a model's header. */
+const TAKEN = new Set([
+  ...['deal_id', 'version', 'valid_from', 'valid_to', 'business_date', 'unreadable'],
+  ...['observed_at', 'recorded_at', 'seq', 'name', 'value', 'is_readable'],
+  ...['grain', 'check', 'depends_on'],
+])
 
 const TYPES: Readonly<Record<string, string>> = {
   text: 'varchar',
@@ -40,7 +45,7 @@ const decimalType = /^decimal\((\d{1,2}),\s*(\d{1,2})\)$/
 const name = z
   .string()
   .regex(/^[a-z][a-z0-9_]{0,62}$/, 'expected a column name: lower-case letters, digits and underscores')
-  .refine((text) => !TAKEN.has(text), 'expected a name that the tables do not have yet')
+  .refine((text) => !TAKEN.has(text), 'expected a name that the tables do not use themselves')
 
 const type = z.string().transform((text, context): string => {
   const known = Object.hasOwn(TYPES, text) ? TYPES[text] : undefined
@@ -57,7 +62,7 @@ const meaning = z
   .max(500, 'expected at most 500 characters')
   .regex(/^\P{Cc}*\S\P{Cc}*$/u, 'expected one line of text')
 
-const part = z.string().min(1, 'expected a name')
+const part = z.string().regex(/^\P{Cc}+$/u, 'expected a name without control characters')
 const path = z.union([part.transform((text) => text.split('.')), z.array(part).min(1)])
 
 const fieldsShape = z.record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
@@ -78,10 +83,7 @@ export function parseMappedFields(json: string, file: string, known: readonly st
   }
   const parsed = fieldsShape.safeParse(content)
   if (!parsed.success) {
-    const problems = parsed.error.issues.map(
-      (issue) => `${issue.path.join('.') || '(file)'}: ${issue.message}`,
-    )
-    throw createFieldsError(file, problems.join('; '))
+    throw createFieldsError(file, describeIssues(parsed.error).join('; '))
   }
   const fields = Object.entries(parsed.data).map(([name, field]) => ({
     name,

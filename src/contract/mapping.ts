@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
+import {describeIssues} from '../json.ts'
 
 /** Before every month there is. */
 export const FIRST_PERIOD = '0000-00'
@@ -105,10 +106,7 @@ export function parseMapping(json: string, file: string): AccountMapping {
   }
   const parsed = mappingShape.safeParse(content)
   if (!parsed.success) {
-    throw mappingError(
-      file,
-      parsed.error.issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`),
-    )
+    throw mappingError(file, describeIssues(parsed.error))
   }
   const clashes = findClashingNames(parsed.data)
   if (clashes.length > 0) throw mappingError(file, clashes)

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {parseJson} from '../json.ts'
+import {describeIssues, parseJson} from '../json.ts'
 
 const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
 
@@ -95,9 +95,7 @@ export function parseRateFeeds(content: string, file: string): RateFeed[] {
   if (json === undefined) throw createFeedsError(file, 'expected JSON')
   const parsed = feedsSchema.safeParse(json)
   if (parsed.success) return parsed.data.feeds
-  // zod never repeats a value, which could be a secret in the wrong place.
-  const problems = parsed.error.issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`)
-  throw createFeedsError(file, problems.join('; '))
+  throw createFeedsError(file, describeIssues(parsed.error).join('; '))
 }
 
 /** The error of a file of feeds that cannot be used. */

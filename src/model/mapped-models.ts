@@ -1,5 +1,6 @@
 import type {KnownField} from '../contract/mapped-field.ts'
 import type {Check, Model} from '../types.ts'
+import {quoteName} from '../warehouse/database.ts'
 import {parseModel} from './read-models.ts'
 
 const FILE = 'fields.json'
@@ -27,9 +28,15 @@ function describe({name, path, type, meaning, since}: KnownField): string {
   return `-- ${name}: ${meaning === '' ? 'as the record says' : meaning}; '${path.join('.')}' of a deal as ${type}${from}. Null when null, never named or unreadable`
 }
 
+/** A field with its column as SQL has it: a word of the language, such as order, may name one. */
+type Column = KnownField & {column: string}
+
+const quote = (field: KnownField): Column => ({...field, column: quoteName(field.name)})
+
 function buildHistory(fields: readonly KnownField[]): string {
-  const list = (told: (field: KnownField) => string) => fields.map(told).join(',\n    ')
-  const unreadable = list(({name}) => `case when not ${name}.is_readable then '${name}' end`)
+  const list = (told: (field: Column) => string) => fields.map(quote).map(told).join(',\n    ')
+  const row = `row(${list(({column}) => column)})`
+  const unreadable = list(({name, column}) => `case when not ${column}.is_readable then '${name}' end`)
   return `-- Every version of the fields that fields.json maps: a row for each change in what was known of them.
 -- grain: deal_id, version
 -- check: unique(deal_id, version)
@@ -49,7 +56,7 @@ told as (
     deal_id,
     observed_at,
     arg_max(business_date, seq) as business_date,
-    ${list(({name, type}) => `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${name}`)}
+    ${list(({name, column, type}) => `arg_max({'it': cast(case when name = '${name}' then value end as ${type}), 'is_readable': is_readable}, seq) filter (name = '${name}') as ${column}`)}
   from raw.deal_extra
   where
     business_date <= cast(getvariable('as_of') as date)
@@ -62,7 +69,7 @@ carried as (
     deal_id,
     observed_at,
     business_date,
-    ${list(({name}) => `last_value(${name} ignore nulls) over in_time as ${name}`)}
+    ${list(({column}) => `last_value(${column} ignore nulls) over in_time as ${column}`)}
   from told
   window in_time as (partition by deal_id order by observed_at rows unbounded preceding)
 ),
@@ -71,7 +78,7 @@ changed as (
   select *
   from carried
   qualify
-    row(${fields.map(({name}) => name).join(', ')}) is distinct from lag(row(${fields.map(({name}) => name).join(', ')})) over (partition by deal_id order by observed_at)
+    ${row} is distinct from lag(${row}) over (partition by deal_id order by observed_at)
 )
 
 select
@@ -80,7 +87,7 @@ select
   observed_at as valid_from,
   lead(observed_at) over in_time as valid_to,
   business_date,
-  ${fields.map(({name}) => `${name}.it as ${name}`).join(',\n  ')},
+  ${list(({column}) => `${column}.it as ${column}`)},
   nullif(concat_ws(',', ${unreadable}), '') as unreadable
 from changed
 where deal_id in (select deal_id from core.deal_history)
@@ -99,7 +106,7 @@ ${fields.map(describe).join('\n')}
 -- unreadable: the fields whose value did not fit their type, with commas between; null when there are none
 select
   deal.deal_id,
-  ${fields.map(({name}) => `latest.${name}`).join(',\n  ')},
+  ${fields.map(({name}) => `latest.${quoteName(name)}`).join(',\n  ')},
   latest.unreadable
 from core.deal as deal
 left join core.deal_extra_history as latest on latest.deal_id = deal.deal_id and latest.valid_to is null

@@ -2,6 +2,7 @@ import {formatInstant} from '../clock.ts'
 import {sourceText} from '../contract/fields.ts'
 import {instantOrDate} from '../contract/instant-or-date.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
+import {findValue} from '../json.ts'
 
 /** What of a value becomes a column's, as text that the engine takes for it; undefined where it is none. */
 type Reader = (value: unknown) => string | undefined
@@ -31,15 +32,6 @@ export function createMappedReader(fields: readonly MappedField[]): (record: unk
     }
     return values.length > 0 ? JSON.stringify(values) : null
   }
-}
-
-function findValue(record: unknown, path: readonly string[]): unknown {
-  let found = record
-  for (const name of path) {
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, name)) return undefined
-    found = Reflect.get(found, name)
-  }
-  return found
 }
 
 function readerOf(type: string): Reader {

@@ -2,6 +2,7 @@ import {parse} from 'csv-parse/sync'
 import {businessDateOf, isCalendarDate, parseInstant} from '../clock.ts'
 import type {RateFeed} from '../contract/rate-feed.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
+import {findValue} from '../json.ts'
 import type {RateObservation} from '../types.ts'
 
 /** One answer of a feed, or its file. */
@@ -117,12 +118,7 @@ function parseExactJson(feed: RateFeed, text: string): unknown {
 }
 
 function getPath(value: unknown, path: string): unknown {
-  let found = value
-  for (const name of path.split('.')) {
-    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, name)) return undefined
-    found = Reflect.get(found, name)
-  }
-  return found
+  return findValue(value, path.split('.'))
 }
 
 /** What a row says; `empty`, or what is wrong with it. */

@@ -119,6 +119,17 @@ test('a field mapped today appears with its past, and leaves no trace once it is
   await failureOf(lab.query('from core.deal_extra'))
 })
 
+test('a field may be called what the language of queries has a word for, and is exported as any other', async () => {
+  writeFields({order: {path: 'terms.note_rate', type: 'text'}, group: {path: 'maturity_date', type: 'date'}})
+  lab.service.store.insert(someDeals(1))
+  listed.set(aDeal(1).id, {rate: 'first', maturity: '2027-03-01'})
+  await lab.sync(day(2))
+  expect(await lab.query('select "order", "group" from core.deal_extra')).toEqual([
+    {order: 'first', group: '2027-03-01'},
+  ])
+  expect((await lab.run(['export', 'csv', 'parquet', 'xlsx'])).code).toBe(0)
+})
+
 test('mapped fields come from lists, own pages, looks and replays, and a rebuild finds them all again', async () => {
   writeFields(FIELDS)
   lab.service.store.insert(someDeals(4))
