@@ -6,7 +6,7 @@ import {recordDrift} from './drift.ts'
 import {carryLate} from './head.ts'
 import {applyMapped} from './mapped-fields.ts'
 import {type Batch, type ChangePlan, dropPlan} from './plan-changes.ts'
-import {type Settle, settle} from './settle.ts'
+import {type Conclude, type Settle, settle} from './settle.ts'
 import {clearStage} from './stage.ts'
 import {listColumns, tablesOf} from './stream-tables.ts'
 import {insertWalk} from './walk-state.ts'
@@ -22,7 +22,7 @@ export interface Application {
   /** Business clock, microseconds since the epoch. */
   now: bigint
   details?: {fetched: number; failed: number} | undefined
-  conclude?: ((recordedAt: bigint) => Promise<string | null>) | undefined
+  conclude?: Conclude | undefined
 }
 
 /**

@@ -16,9 +16,9 @@ export interface Settle {
 /**
  * Takes down on a tape that something is stored at this instant, last in the transaction that stores it.
  *
- * @returns the chain of that line
+ * @returns the chain of that line; null where there is no tape
  */
-export type Conclude = (recordedAt: bigint) => Promise<string>
+export type Conclude = (recordedAt: bigint) => Promise<string | null>
 
 /**
  * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything

@@ -19,7 +19,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {readUnits, type TapeUnit} from './tape-units.ts'
+import {isAtHand, readUnits, type TapeUnit} from './tape-units.ts'
 import {requireReadKey} from './verify.ts'
 
 /** The script that examines a folder of evidence. */
@@ -170,14 +170,7 @@ function followBack(
   head: string | null,
 ): {tapes: ProvingTape[]; before: string | null} {
   using ledger = openLedger(folder.ledger)
-  const kept = listTapes(ledger).filter(
-    ({path, removed_at, outcome, fingerprint, ended_at}) =>
-      removed_at === null &&
-      ended_at !== null &&
-      outcome !== 'lost' &&
-      fingerprint === key.fingerprint &&
-      existsSync(join(folder.root, path)),
-  )
+  const kept = listTapes(ledger).filter((row) => row.ended_at !== null && isAtHand(folder, row, key))
   const units = kept.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
   const byHead = new Map(units.map((unit) => [unit.head, unit]))
   const reached: TapeUnit[] = []

@@ -1,4 +1,3 @@
-import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
@@ -14,6 +13,7 @@ import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {textOf} from './restage.ts'
 import {keyFileOf} from './tape-key.ts'
+import {isAtHand} from './tape-units.ts'
 
 /** A record in quarantine as its source sent it; one of people as it was made unreadable. */
 export interface FoundRecord {
@@ -46,9 +46,8 @@ export function findQuarantinedRecords(
   const onTape = entries.filter(({record}) => record === null)
   for (const [walkId, ofWalk] of Map.groupBy(onTape, ({walk_id}) => walk_id)) {
     const tape = tapes.find(({unit}) => unit === walkId)
-    const path = tape && join(folder.root, tape.path)
-    if (!key || !path || tape.outcome === 'lost' || tape.fingerprint !== key.fingerprint) continue
-    if (!existsSync(path)) continue
+    if (!key || !tape || !isAtHand(folder, tape, key)) continue
+    const path = join(folder.root, tape.path)
     let pages = 0
     for (const line of readLines(path, key)) {
       if (line.frame.frame === 'list') pages += 1

@@ -31,17 +31,21 @@ const when = z.object({recorded_at: z.string().optional(), after: z.string().nul
  * @param rows every tape, oldest first
  */
 export function listUnits(folder: DataFolder, rows: readonly TapeRow[], key: TapeKey): TapeUnit[] {
-  const gap = rows.findLastIndex(
-    ({path, removed_at, outcome, fingerprint}) =>
-      removed_at !== null ||
-      outcome === 'lost' ||
-      fingerprint !== key.fingerprint ||
-      !existsSync(join(folder.root, path)),
-  )
+  const gap = rows.findLastIndex((row) => !isAtHand(folder, row, key))
   const whole = rows.slice(gap + 1).filter(({ended_at}) => ended_at !== null)
   const units = whole.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
   const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
   return keyed.sort((a, b) => Number(a.place > b.place) - Number(a.place < b.place)).map(({unit}) => unit)
+}
+
+/** Whether a tape can be read: its file is kept and whole, and sealed with this key. */
+export function isAtHand(
+  {root}: DataFolder,
+  {path, removed_at, outcome, fingerprint}: TapeRow,
+  key: TapeKey,
+): boolean {
+  const isKept = removed_at === null && outcome !== 'lost' && existsSync(join(root, path))
+  return isKept && fingerprint === key.fingerprint
 }
 
 /** As text that sorts: what was settled at an instant, then what ended after that. */

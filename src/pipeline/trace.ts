@@ -13,6 +13,7 @@ import {readLines} from '../tape/read-tape.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {textOf} from './restage.ts'
+import {isAtHand} from './tape-units.ts'
 import {requireReadKey} from './verify.ts'
 
 /** How one version of a deal came to be known. */
@@ -63,10 +64,7 @@ export async function traceDeal(
   const versions = await readVersions(config, dealId, asked)
   const key = requireReadKey(config, folder)
   using ledger = openLedger(folder.ledger)
-  const tapes = listTapes(ledger).filter(
-    ({removed_at, outcome, fingerprint}) =>
-      removed_at === null && outcome !== 'lost' && fingerprint === key.fingerprint,
-  )
+  const tapes = listTapes(ledger).filter((tape) => isAtHand(folder, tape, key))
   const traces = versions.map((version): Trace & {tapes: TapeRow[]} => ({
     observed_at: formatInstant(version.observed),
     recorded_at: formatInstant(version.recorded),
