@@ -138,7 +138,7 @@ function midnightOf(year: number, month: number, day: number): number | null {
 
 /** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
 export function isCalendarDate(text: string): boolean {
-  return parseDay(text) !== null
+  return text.length === 10 && parseDay(text) !== null
 }
 
 const isoInstant = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/

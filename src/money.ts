@@ -21,8 +21,10 @@ function centsOfNumber(value: number): bigint | string {
   if (value < 0) return 'expected an amount that is not negative'
   if (value > LARGEST_EXACT_NUMBER)
     return 'expected a decimal string: cents are not exact in a JSON number above 7e13'
-  if (Number.isInteger(value)) return BigInt(value) * 100n
-  // toFixed works on the exact value of the double; `value * 100` rounds first, and above 3.5e13 to the wrong cent.
+  // Cents below 9e15 divide exactly rounded, so that only the right ones give the value again.
+  const cents = Math.round(value * 100)
+  if (cents / 100 === value) return BigInt(cents)
+  // `value * 100` is rounded, and above 3.5e13 to the wrong cent; toFixed works on the exact value of the double.
   const text = value.toFixed(2)
   if (Number(text) !== value) return 'expected at most 2 decimals'
   return BigInt(text.replace('.', ''))

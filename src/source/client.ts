@@ -206,11 +206,13 @@ function pickHeaders(headers: ResponseHeaders): Record<string, string> {
 
 /** A path may hold what must be escaped, or a query of its own. */
 function buildPath(base: URL, path: string, query: Query): string {
-  const url = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
-  for (const name of base.searchParams.keys()) url.searchParams.delete(name)
-  for (const [name, value] of base.searchParams) url.searchParams.append(name, value)
-  for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) url.searchParams.set(name, String(value))
-  }
-  return `${url.pathname}${url.search}`
+  const {pathname, search} = new URL(`${base.origin}${base.pathname.replace(/\/+$/, '')}${path}`)
+  const asked = Object.entries(query).filter(([, value]) => value !== undefined)
+  if (asked.length === 0 && base.search === '') return `${pathname}${search}`
+  // Not those of the URL: it would be written and read again with each of them.
+  const params = new URLSearchParams(search)
+  for (const name of base.searchParams.keys()) params.delete(name)
+  for (const [name, value] of base.searchParams) params.append(name, value)
+  for (const [name, value] of asked) params.set(name, String(value))
+  return `${pathname}?${params}`
 }
