@@ -74,7 +74,7 @@ export interface Received {
 }
 
 /** A typed column value: text, a count or cents or microseconds, a truth, or nothing. */
-export type ColumnValue = string | bigint | boolean | null
+export type ColumnValue = string | number | bigint | boolean | null
 
 /** One record as one request showed it, normalised. */
 export interface Observation {

@@ -1,5 +1,5 @@
-import {BIGINT, BOOLEAN, DECIMAL, type DuckDBType, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
-import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
+import {type Column, optionalColumnsOf, PRECISION, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
@@ -9,7 +9,9 @@ import {type AppendTarget, createRowBuffer} from '../warehouse/row-buffer.ts'
 export const STAGE: Omit<AppendTarget, 'table'> = {catalog: 'temp', schema: 'main'}
 
 /** Where a staged observation came from; `gone` says that the record's own page answered 404 or 410. */
-export type StagedSource = 'list' | 'detail' | 'gone' | 'replay' | 'webhook'
+type StagedSource = (typeof SOURCES)[number]
+
+const SOURCES = ['list', 'detail', 'gone', 'replay', 'webhook'] as const
 
 /** The tables of a stream, catalog and schema included. */
 export interface StreamTables {
@@ -77,6 +79,7 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   VARCHAR,
   'DECIMAL(18,2)': DECIMAL(18, 2),
   TIMESTAMP,
+  [PRECISION]: ENUM(['date', 'instant']),
 }
 
 /** Makes an empty table of staged observations of a stream. */
@@ -91,7 +94,7 @@ export async function createStaged(
   ])
   await db.run(
     `create or replace temp table ${table} (
-       source varchar not null, page_no bigint not null, position bigint not null, observed_at timestamp not null,
+       source enum (${SOURCES.map(quoteLiteral).join(', ')}) not null, page_no integer not null, position integer not null, observed_at timestamp not null,
        ${idColumn} varchar not null, ${own.join(', ')}, unknown_fields varchar, mapped varchar
      )`,
   )
@@ -115,7 +118,7 @@ export interface StagedRows {
 
 /** Creates an empty batch of staged rows. */
 export function createStagedRows(stream: Stream): StagedRows {
-  const types: DuckDBType[] = [VARCHAR, BIGINT, BIGINT, TIMESTAMP, VARCHAR]
+  const types: DuckDBType[] = [ENUM(SOURCES), INTEGER, INTEGER, TIMESTAMP, VARCHAR]
   for (const {type, mayBeAbsent} of stream.columns)
     types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
   types.push(VARCHAR, VARCHAR)
@@ -124,7 +127,7 @@ export function createStagedRows(stream: Stream): StagedRows {
 
   function push(observation: Observation, place: StagedPlace): void {
     const {observedAt, id, values, present, unknownFields, mapped} = observation
-    const row: ColumnValue[] = [place.source, BigInt(place.pageNo), BigInt(place.position), observedAt, id]
+    const row: ColumnValue[] = [place.source, place.pageNo, place.position, observedAt, id]
     let flag = 0
     stream.columns.forEach((column, index) => {
       row.push(values[index] ?? null)
