@@ -90,7 +90,10 @@ async function completeCertificate(
   await clearStage(db, stream, walkId)
 }
 
-/** Version rows: what was observed as it was observed, and for absences the state that was last known. */
+/**
+ * Version rows: what was observed as it was observed, and for absences the state that was last known. Only ids are sorted for
+ * `seq`: a window over whole rows would pass them all through one thread.
+ */
 function buildAppendSql(stream: Stream): string {
   const {version} = tablesOf(stream)
   const {idColumn} = stream
@@ -126,10 +129,13 @@ function buildAppendSql(stream: Stream): string {
         list_hash,
         ${absent.join(', ')}
       from absence
+    ),
+    placed as (
+      select ${idColumn}, row_number() over (order by ${idColumn}) as place
+      from appended
     )
     select
-      (select coalesce(max(seq), 0) from ${version})
-        + row_number() over (order by ${idColumn}) as seq,
+      (select coalesce(max(seq), 0) from ${version}) + place as seq,
       ${idColumn},
       kind,
       source,
@@ -140,7 +146,8 @@ function buildAppendSql(stream: Stream): string {
       row_hash,
       list_hash,
       ${listColumns(stream)}
-    from appended`
+    from appended
+    join placed using (${idColumn})`
 }
 
 /** Answers of a record's own page that held the column which is confirmed, and said nothing new: no version tells of them. */
