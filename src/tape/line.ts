@@ -29,6 +29,8 @@ export const CHAIN_START = '0'.repeat(64)
 
 /** Ends what the chain covers. Inside the text of JSON its quotes would be escaped. */
 const MARK = ',"chain":"'
+/** Begins a body that stands as it was received, up to the last brace of the line. */
+const RAW = ',"raw":'
 
 const frameSchema = z.looseObject({
   frame: z.enum(FRAME_KINDS),
@@ -40,8 +42,8 @@ const bodySchema = z.object({body: z.string()})
 const digest = (content: string | Buffer) => createHash('sha256').update(content).digest('hex')
 
 /**
- * Writes a line: the frame with the sha256 of its body, the chain, the body. A body that is no UTF-8 is kept as base64. The
- * chain covers the digest, so that a body may be dropped one day.
+ * Writes a line: the frame with the sha256 of its body, the chain, the body. A body of one line of UTF-8 stands as received,
+ * one of several lines as JSON text, any other as base64. The chain covers the digest, so that a body may be dropped one day.
  */
 export function formatLine(
   frame: Frame,
@@ -55,9 +57,13 @@ export function formatLine(
     ...(!isText && {encoding: 'base64'}),
   })
   const chain = digest(`${previous}\n${covered}`)
-  const said =
-    body === undefined ? '' : `,"body":${JSON.stringify(body.toString(isText ? 'utf8' : 'base64'))}`
-  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${said}}`, chain}
+  return {text: `${covered.slice(0, -1)}${MARK}${chain}"${formatBody(body, isText)}}`, chain}
+}
+
+function formatBody(body: Buffer | undefined, isText: boolean): string {
+  if (body === undefined) return ''
+  const text = body.toString(isText ? 'utf8' : 'base64')
+  return isText && !text.includes('\n') ? `${RAW}${text}` : `,"body":${JSON.stringify(text)}`
 }
 
 const requestSchema = z.looseObject({path: z.string()})
@@ -85,7 +91,9 @@ export function parseLine(text: string, previous: string): TapeLine | {problem: 
   const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
   const said = text.slice(end + MARK.length + chain.length + 1)
   if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
-  const {body} = bodySchema.parse(JSON.parse(`{${said.slice(1)}`))
+  const body = said.startsWith(RAW)
+    ? said.slice(RAW.length, -1)
+    : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
   const received = Buffer.from(body, encoding ?? 'utf8')
   return digest(received) === sha256
     ? {frame, sha256, body: received, chain, covered}

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {createTapeKey, type TapeKey} from '../../src/tape/key.ts'
-import type {Frame, TapeLine} from '../../src/tape/line.ts'
+import {CHAIN_START, type Frame, formatLine, parseLine, type TapeLine} from '../../src/tape/line.ts'
 import {readGroups, readLines, type TapeEnd} from '../../src/tape/read-tape.ts'
 import {createTape, resumeTape} from '../../src/tape/write-tape.ts'
 import {failureOf} from '../support/lab.ts'
@@ -71,6 +71,15 @@ test('what is written is read back, byte for byte', async () => {
     }),
     {numRuns: 60},
   )
+})
+
+test('reads bodies of one line as tapes kept them at first: as JSON text', () => {
+  const body = '{"address":"1 Größe St\\u2028"}'
+  const {text} = formatLine({frame: 'list'}, Buffer.from(body), CHAIN_START)
+  const former = text.replace(`"raw":${body}`, `"body":${JSON.stringify(body)}`)
+  expect(former).not.toBe(text)
+  expect(parseLine(former, CHAIN_START)).toEqual(parseLine(text, CHAIN_START))
+  expect(parseLine(former, CHAIN_START)).toMatchObject({body: Buffer.from(body)})
 })
 
 test('cut off at any byte, it keeps what was stored, shows nothing torn, and goes on', async () => {
