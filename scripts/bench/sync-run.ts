@@ -1,8 +1,14 @@
-import {realClock} from '../../src/clock.ts'
-import {parseConfig} from '../../src/config.ts'
-import {createSilentLog} from '../../src/log.ts'
-import {syncDeals} from '../../src/pipeline.ts'
+import {enableCompileCache} from 'node:module'
 import {type Cost, measureCost, reportCost} from './cost.ts'
+
+// As `bin/loantape.js` starts: what follows is loaded from the cache.
+enableCompileCache()
+const [{realClock}, {parseConfig}, {createSilentLog}, {syncDeals}] = await Promise.all([
+  import('../../src/clock.ts'),
+  import('../../src/config.ts'),
+  import('../../src/log.ts'),
+  import('../../src/pipeline.ts'),
+])
 
 /** `loantape sync`, noting what it has used when the walk is loaded and before the release is built. */
 let loaded: Cost | undefined
