@@ -3,22 +3,18 @@ import type {NormalisedPage, Page} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
 import {createStagedRows} from './stream-tables.ts'
+import type {OpenWalk} from './walk-state.ts'
 
-/** Pages that are stored together. */
+/** Pages that are staged together. */
 export interface PageGroup {
   readonly pages: number
-  /** What they were asked with; empty of the first page. */
-  readonly cursors: readonly string[]
   readonly records: number
   /** Length of the answers' texts. */
   readonly length: number
-  readonly quarantined: readonly RejectedRecord[]
-  /** The last page, without its records; undefined while the group is empty. */
-  readonly last: Omit<Page, 'records' | 'received'> | undefined
   /** Takes a page in, column by column: its records need not stay in memory as they came. */
   add(page: Omit<Page, 'received'>, normalised: NormalisedPage): void
-  /** Stages what became of the records. */
-  stage(db: Database): Promise<void>
+  /** Stages what became of the records; the walk stands behind the last page then. Without pages nothing changes. */
+  stage(db: Database, waitedMs: number): Promise<void>
 }
 
 /**
@@ -26,20 +22,14 @@ export interface PageGroup {
  *
  * @param pagesBefore pages of the walk that come before this group
  */
-export function createPageGroup(
-  stream: Stream,
-  walk: {walkId: string; businessDate: string},
-  pagesBefore: number,
-): PageGroup {
+export function createPageGroup(stream: Stream, walk: OpenWalk, pagesBefore: number = walk.pages): PageGroup {
   const staged = createStagedRows(stream)
   const cursors: string[] = []
   const quarantined: RejectedRecord[] = []
   let recordCount = 0
   let length = 0
-  let last: PageGroup['last']
+  let last: Omit<Page, 'records' | 'received'> | undefined
   return {
-    cursors,
-    quarantined,
     get pages() {
       return cursors.length
     },
@@ -48,9 +38,6 @@ export function createPageGroup(
     },
     get length() {
       return length
-    },
-    get last() {
-      return last
     },
     add({records, ...page}, normalised) {
       cursors.push(page.cursor ?? '')
@@ -65,9 +52,21 @@ export function createPageGroup(
         ...normalised.quarantined.map((record) => ({...record, place: `${pageNo}/${record.position}`})),
       )
     },
-    async stage(db) {
+    async stage(db, waitedMs) {
+      if (!last) return
       await staged.append(db)
       await stageQuarantined(db, stream, walk, 'list', quarantined)
+      walk.cursors.push(...cursors)
+      walk.nextCursor = last.nextCursor
+      walk.cursorReceivedAt = BigInt(last.receivedAt) * 1000n
+      walk.envelope = last.envelope
+      walk.endedAt = last.observedAt
+      walk.isComplete = last.nextCursor === null
+      walk.pages += cursors.length
+      walk.records += recordCount
+      walk.quarantined += quarantined.length
+      walk.unreadableIds += quarantined.filter(({id}) => id === null).length
+      walk.waitedMs = waitedMs
     },
   }
 }

@@ -3,7 +3,6 @@ import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
-import type {PageGroup} from './page-group.ts'
 import {clearStage} from './stage.ts'
 import {tablesOf} from './stream-tables.ts'
 
@@ -62,29 +61,6 @@ export function startWalk(
     waitedMs: 0,
     certified: null,
   }
-}
-
-/** Stages a group of pages. */
-export async function stagePages(
-  db: Database,
-  walk: OpenWalk,
-  group: PageGroup,
-  waitedMs: number,
-): Promise<void> {
-  const {last, quarantined} = group
-  if (!last) return
-  await group.stage(db)
-  walk.cursors.push(...group.cursors)
-  walk.nextCursor = last.nextCursor
-  walk.cursorReceivedAt = BigInt(last.receivedAt) * 1000n
-  walk.envelope = last.envelope
-  walk.endedAt = last.observedAt
-  walk.isComplete = last.nextCursor === null
-  walk.pages += group.pages
-  walk.records += group.records
-  walk.quarantined += quarantined.length
-  walk.unreadableIds += quarantined.filter(({id}) => id === null).length
-  walk.waitedMs = waitedMs
 }
 
 /** The ids of the records a walk has read, those in quarantine included. */

@@ -10,14 +10,7 @@ import {readStreams} from '../load/mapped-fields.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {clearStage, createStage} from '../load/stage.ts'
-import {
-  findWalkState,
-  type OpenWalk,
-  type OpenWalks,
-  stagePages,
-  startWalk,
-  storeWalk,
-} from '../load/walk-state.ts'
+import {findWalkState, type OpenWalk, type OpenWalks, startWalk, storeWalk} from '../load/walk-state.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {readAnswer} from '../source/detail.ts'
@@ -139,7 +132,7 @@ export function createRestager(
   let listings: StagedListing[] = []
 
   async function stage({stream, walk}: Restaged): Promise<void> {
-    if (pages) await stagePages(db, walk, pages, waitedMs)
+    await pages?.stage(db, waitedMs)
     pages = undefined
     await stageDetails(db, stream, walk, details)
     details = []
@@ -151,7 +144,7 @@ export function createRestager(
     const {requested_at: observedAt, received_at: receivedAt, ...frame} = listFrame.parse(line.frame)
     const text = textOf(line)
     const page = readPage(JSON.parse(text), parseEnvelope(frame.envelope))
-    pages ??= createPageGroup(stream, walk, walk.pages)
+    pages ??= createPageGroup(stream, walk)
     pages.add(
       {...frame, ...page, observedAt, receivedAt, length: text.length},
       normalise(page.records, observedAt),

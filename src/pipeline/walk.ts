@@ -6,14 +6,7 @@ import {codeOf, newError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
-import {
-  findPast,
-  listReadIds,
-  type OpenWalk,
-  stagePages,
-  startWalk,
-  type WalkRequest,
-} from '../load/walk-state.ts'
+import {findPast, listReadIds, type OpenWalk, startWalk, type WalkRequest} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {SourceClient} from '../source/client.ts'
 import {walkPages} from '../source/walk.ts'
@@ -190,14 +183,14 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
   const expected = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
   const waitedBefore = client.waitedMs - walk.waitedMs
-  let group = createPageGroup(stream, walk, walk.pages)
+  let group = createPageGroup(stream, walk)
   let groupStartedAt = world.realClock.now()
   let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
 
   async function store(pages: PageGroup): Promise<void> {
-    if (!pages.last) return
+    if (pages.pages === 0) return
     await tapes.store(walk.walkId)
-    await stagePages(db, walk, pages, client.waitedMs - waitedBefore)
+    await pages.stage(db, client.waitedMs - waitedBefore)
     world.onStep('pages stored')
   }
 

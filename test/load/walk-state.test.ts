@@ -1,6 +1,6 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {certifyWalk} from '../../src/load/certify.ts'
-import {findPast, listReadIds, stagePages, storeWalk} from '../../src/load/walk-state.ts'
+import {findPast, listReadIds, storeWalk} from '../../src/load/walk-state.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
@@ -39,7 +39,7 @@ const countRows = () =>
 async function stageTwoPages() {
   const begun = await beginWalk(db, {at: DAY_1})
   const pages = pagesOf({at: DAY_1, pages: [[a()], [b(), b({id: 'c', status: ''})]]}, 1, false)
-  await stagePages(db, begun, groupPages(begun, pages), 250)
+  await groupPages(begun, pages).stage(db, 250)
   return begun
 }
 
@@ -64,7 +64,7 @@ test('staged pages leave their records, their bad records and the next cursor, a
 test('a walk that goes on counts all of its pages', async () => {
   const walked = await stageTwoPages()
   const rest = pagesOf({at: DAY_1, pages: [[aRecord({id: 'd'})]]}, 3)
-  await stagePages(db, walked, groupPages(walked, rest), 0)
+  await groupPages(walked, rest).stage(db, 0)
   expect(await certifyWalk(db, stream, walked)).toEqual({
     walkId: walked.walkId,
     businessDate: '2026-02-02',
@@ -92,7 +92,7 @@ test('pages that cannot be staged move no cursor', async () => {
     values: observation.values.map((value) => (typeof value === 'bigint' ? 10n ** 30n : value)),
   }))
   const group = groupPages(walked, [good!, {...bad!, normalised: {observations: tooLarge, quarantined: []}}])
-  await expect(stagePages(db, walked, group, 0)).rejects.toThrow()
+  await expect(group.stage(db, 0)).rejects.toThrow()
   expect(await countRows()).toMatchObject({staged: '2', rejected: '1'})
   expect(walked).toEqual(before)
 })
@@ -100,7 +100,7 @@ test('pages that cannot be staged move no cursor', async () => {
 test('a group without pages changes nothing', async () => {
   const begun = await beginWalk(db, {at: DAY_1})
   const before = structuredClone(begun)
-  await stagePages(db, begun, groupPages(begun, []), 10)
+  await groupPages(begun, []).stage(db, 10)
   expect(begun).toEqual(before)
 })
 

@@ -7,7 +7,7 @@ import {type StagedDetail, stageDetails} from '../../src/load/details.ts'
 import {createPageGroup, type PageGroup} from '../../src/load/page-group.ts'
 import {type ChangePlan, planChanges} from '../../src/load/plan-changes.ts'
 import {createStage} from '../../src/load/stage.ts'
-import {type OpenWalk, stagePages, startWalk} from '../../src/load/walk-state.ts'
+import {type OpenWalk, startWalk} from '../../src/load/walk-state.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
 import type {Certificate, NormalisedPage, Page, WireRecord} from '../../src/types.ts'
 import type {Database} from '../../src/warehouse/database.ts'
@@ -99,7 +99,7 @@ export function pagesOf(spec: Pick<WalkSpec, 'at' | 'pages'>, first = 1, isLast 
 
 /** The pages as one group that follows what is stored of the walk. */
 export function groupPages(walk: OpenWalk, pages: readonly ReadPage[]): PageGroup {
-  const group = createPageGroup(stream, walk, walk.pages)
+  const group = createPageGroup(stream, walk)
   for (const {page, normalised} of pages) group.add(page, normalised)
   return group
 }
@@ -114,7 +114,7 @@ export interface StagedWalk {
 /** Stages a walk whole, certifies it and plans its changes. */
 export async function stageWalk(db: Database, spec: WalkSpec): Promise<StagedWalk> {
   const walk = await beginWalk(db, spec)
-  await stagePages(db, walk, groupPages(walk, pagesOf(spec)), 0)
+  await groupPages(walk, pagesOf(spec)).stage(db, 0)
   const certificate = await certifyWalk(db, stream, walk)
   if (spec.details) await stageDetails(db, stream, walk, spec.details.map(toStagedDetail))
   return {walk, certificate, plan: await planChanges(db, stream, walk)}
