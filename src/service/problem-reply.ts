@@ -16,24 +16,15 @@ export class Refusal extends Error {
   }
 }
 
-/** Builds problem details by RFC 9457; the type is `about:blank`, so the title is that of the status. */
-export function buildProblem(input: {
-  status: number
-  code: string
-  detail?: string
-  errors?: {path: string; message: string}[]
-}): Problem {
-  return {type: 'about:blank', title: STATUS_CODES[input.status] ?? 'Error', ...input}
-}
-
-/** A refusal of the table of codes; its detail is the code's meaning unless told. */
+/** A refusal by RFC 9457; its type is `about:blank`, so the title is that of the status, and its detail the code's meaning unless told. */
 export function refuse(
   code: ProblemCode,
   more: {detail?: string; errors?: {path: string; message: string}[]; headers?: Record<string, string>} = {},
 ): Refusal {
   const {headers, ...words} = more
   const {status, meaning} = PROBLEMS[code]
-  return new Refusal(buildProblem({status, code, detail: meaning, ...words}), headers)
+  const title = STATUS_CODES[status] ?? 'Error'
+  return new Refusal({type: 'about:blank', title, status, code, detail: meaning, ...words}, headers)
 }
 
 /** What was found. @throws Refusal of this code when nothing was */

@@ -7,21 +7,17 @@ import {
   type FastifyRequest,
   fastify,
 } from 'fastify'
-import {type Clock, realClock} from '../clock.ts'
+import type {Clock} from '../clock.ts'
 import type {ProblemCode} from '../contract/problem.ts'
 import {newError} from '../errors.ts'
 import {createSilentLog, type Log} from '../log.ts'
 import {addAccessHooks} from './access.ts'
 import {buildApi, type WebhookOptions} from './api.ts'
-import {formatCursor, parseCursor} from './cursor.ts'
 import {openServiceDatabase, type ServiceDatabase} from './database.ts'
 import {addDescription} from './description.ts'
-import {addFaultHooks} from './fault-hooks.ts'
-import {createFaultBook, type Faults} from './faults.ts'
 import type {FileStore} from './files.ts'
 import {Refusal, refuse, sendProblem} from './problem-reply.ts'
 import type {RateLimit} from './rate-limit.ts'
-import {createRequestLog, type RequestLog} from './request-log.ts'
 import {addRoutes, PREFIX, refuseUnknown} from './routes.ts'
 import {createDealStore, type DealStore} from './store.ts'
 
@@ -45,6 +41,8 @@ export interface ServiceOptions {
   documentsPerDeal?: number
   webhooks?: WebhookOptions
   log?: Log
+  /** Adds hooks that run before the service's own. */
+  extend?: (app: FastifyInstance, database: ServiceDatabase) => void
 }
 
 /** A service that listens. */
@@ -56,18 +54,12 @@ export interface RunningService extends AsyncDisposable {
   database: ServiceDatabase
   /** The files of documents. */
   files: FileStore
-  faults: Faults
-  requests: RequestLog
   /** Ends every connection at once, busy or idle, and closes the store. */
   close(): Promise<void>
 }
 
 const MAX_FILE_BYTES = 25 * 1024 * 1024
 const DOCUMENTS_PER_DEAL = 200
-
-function pathOf(request: FastifyRequest): string {
-  return request.url.startsWith(`${PREFIX}/`) ? request.url.slice(PREFIX.length) : request.url
-}
 
 const PROBLEM_CODES: Record<string, ProblemCode> = {
   FST_ERR_CTP_INVALID_JSON_BODY: 'malformed_json',
@@ -127,13 +119,6 @@ function addBodyParsers(app: FastifyInstance, maxFileBytes: number): void {
   })
 }
 
-function rewindCursor(cursor: string, store: DealStore, secret: Buffer): string {
-  const place = parseCursor(cursor, secret)
-  if (place?.list !== 'deals') return cursor
-  const after = store.keyBefore(place.after, place.filter ?? undefined) ?? {createdAt: 0, id: ''}
-  return formatCursor({...place, after}, secret)
-}
-
 /**
  * Starts a local Deal Financing Service over HTTP.
  *
@@ -142,9 +127,6 @@ function rewindCursor(cursor: string, store: DealStore, secret: Buffer): string 
 export async function startService(options: ServiceOptions): Promise<RunningService> {
   const {host = '127.0.0.1', port = 0, dbPath = ':memory:', log = createSilentLog()} = options
   const app = createApp(log)
-  const closing = new AbortController()
-  const faults = createFaultBook()
-  const requests = createRequestLog()
   const database = openServiceDatabase(dbPath)
   const store = createDealStore(database)
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
@@ -160,7 +142,6 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   const close = (): Promise<void> => {
     // Connections go first: a request that waits must see a closed connection, not an error of the abort.
     app.server.closeAllConnections()
-    closing.abort(new Error('The service is closing.'))
     closed ??= app
       .close()
       .then(() => api.stop())
@@ -170,14 +151,8 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   try {
     app.addHook('onRequest', async (request, reply) => {
       reply.header('X-Request-Id', request.id)
-      requests.add({method: request.method, path: pathOf(request), at: realClock.now()})
     })
-    addFaultHooks(app, faults, {
-      realClock,
-      signal: closing.signal,
-      pathOf,
-      rewindCursor: (cursor) => rewindCursor(cursor, store, database.secret),
-    })
+    options.extend?.(app, database)
     addAccessHooks(app, {...options, database})
     addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
@@ -191,7 +166,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     })
     const url = address + PREFIX
     api.start()
-    return {url, store, database, files: api.files, faults, requests, close, [Symbol.asyncDispose]: close}
+    return {url, store, database, files: api.files, close, [Symbol.asyncDispose]: close}
   } catch (error) {
     await close()
     throw error

@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import type {ListKey} from './cursor.ts'
 import {rowCount, type ServiceDatabase} from './database.ts'
 
 /** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
@@ -18,9 +19,6 @@ export type DealChange = {
   [Field in Exclude<keyof StoredDeal, 'id' | 'createdAt'>]?: StoredDeal[Field] | undefined
 }
 
-/** A place in the list: lists are ordered by `createdAt`, then `id`, both ascending. */
-export type DealKey = Pick<StoredDeal, 'createdAt' | 'id'>
-
 /** Deals and their amount (cents), per status. */
 export type StatusTotal = z.output<typeof totalRow>
 const totalRow = z.object({status: z.string(), deals: rowCount, amountCents: z.bigint()})
@@ -31,9 +29,7 @@ export interface DealStore {
   insert(deals: Iterable<StoredDeal>): number
   get(id: string): StoredDeal | undefined
   /** At most `limit` deals behind `after`, in list order. */
-  list(query: {after?: DealKey | undefined; status?: string | undefined; limit: number}): StoredDeal[]
-  /** The key right before `key` in the list of this status, or of all; undefined when `key` is the first. */
-  keyBefore(key: DealKey, status?: string): DealKey | undefined
+  list(query: {after?: ListKey | undefined; status?: string | undefined; limit: number}): StoredDeal[]
   /** The ids of the deals in this status, or of all, in list order. */
   ids(status?: string): string[]
   /** The deal after the change; undefined when there is none. */
@@ -84,15 +80,6 @@ export function createDealStore(database: ServiceDatabase): DealStore {
         ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...place)
         : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...place)
     },
-    keyBefore: ({createdAt, id}, status) =>
-      database.get(
-        dealRow,
-        `${SELECT} where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
-         order by created_at desc, id desc limit 1`,
-        createdAt,
-        id,
-        status ?? null,
-      ),
     ids: (status) =>
       (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
     update: (id, change) => {

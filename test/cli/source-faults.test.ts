@@ -1,10 +1,10 @@
 import {randomUUID} from 'node:crypto'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {realClock} from '../../src/clock.ts'
-import type {Fault} from '../../src/service/faults.ts'
-import {startService} from '../../src/service/server.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
+import type {Fault} from '../support/faults.ts'
 import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
+import {startSpoiltService} from '../support/spoilt-service.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -275,9 +275,12 @@ test.concurrent('a first run at a mistyped address does not bind the folder to i
 
 test.concurrent('another base URL is refused for this folder until accepted', async () => {
   const {folder, sync} = openCase()
-  await using moved = await startService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  await using moved = await startSpoiltService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
   moved.store.insert(someDeals(60))
-  await using foreign = await startService({apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''], clock: realClock})
+  await using foreign = await startSpoiltService({
+    apiKeys: [lab.env.LOANTAPE_API_KEY ?? ''],
+    clock: realClock,
+  })
   foreign.store.insert(someDeals(70).slice(60))
   const failure = readFailure(await sync({LOANTAPE_BASE_URL: moved.url}))
   expect(failure).toMatchObject({code: 'SOURCE_PINNED', exitCode: 2})

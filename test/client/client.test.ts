@@ -1,10 +1,10 @@
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {waitBefore} from '../../src/client/send.ts'
-import type {FaultRule} from '../../src/service/faults.ts'
-import type {RunningService} from '../../src/service/server.ts'
 import {API_KEY, insertDeals, PDF, startTestService} from '../service/client.ts'
 import {startReceiver} from '../service/receiver.ts'
+import type {FaultRule} from '../support/faults.ts'
+import type {SpoiltService} from '../support/spoilt-service.ts'
 
 const newDeal = {
   property_address: '12 Main St',
@@ -14,7 +14,7 @@ const newDeal = {
 }
 
 describe('the client', () => {
-  let service: RunningService
+  let service: SpoiltService
   let client: DealClient
   let waits: number[]
 

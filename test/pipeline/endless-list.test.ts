@@ -1,5 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import type {Fault} from '../../src/service/faults.ts'
+import type {Fault} from '../support/faults.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'

@@ -1,9 +1,9 @@
 import {realClock} from '../../src/clock.ts'
 import {formatDeal, formatListedDeal} from '../../src/service/deals.ts'
 import type {Random} from '../../src/service/random.ts'
-import {startService} from '../../src/service/server.ts'
 import type {DealChange, StoredDeal} from '../../src/service/store.ts'
 import {sendJson, startTestServer} from '../source/test-server.ts'
+import {startSpoiltService} from '../support/spoilt-service.ts'
 
 /** A source whose deals can be changed while it is walked. */
 export interface MovingSource extends AsyncDisposable {
@@ -22,7 +22,7 @@ export const MOVING_KEY = 'sk_test_moving'
 
 /** The local service: it pages by key, so that no change shifts a page. */
 export async function startKeysetSource(): Promise<MovingSource> {
-  const service = await startService({apiKeys: [MOVING_KEY], clock: realClock})
+  const service = await startSpoiltService({apiKeys: [MOVING_KEY], clock: realClock})
   const {store} = service
   const source: MovingSource = {
     url: service.url,

@@ -7,10 +7,10 @@ import {createDealClient} from '../../src/client/index.ts'
 import {parseDealRows} from '../../src/push/deal-rows.ts'
 import {pushDeals} from '../../src/push/push-deals.ts'
 import {appendResult, type RowResult, readCreated} from '../../src/push/result-file.ts'
-import type {RunningService} from '../../src/service/server.ts'
 import {readFailure, readJson} from '../cli/outcome.ts'
 import {API_KEY, startTestService} from '../service/client.ts'
 import {runCommand} from '../support/command.ts'
+import type {SpoiltService} from '../support/spoilt-service.ts'
 
 const CSV = `external_reference,property_address,loan_amount,property_value,loan_program
 crm-1,"12 Main St, Austin, TX 78701",350000.10,500000,bridge_30yr
@@ -18,7 +18,7 @@ crm-2,"Lot 7; ""The Mill""",1000000,,
 `
 
 describe('pushing deals', () => {
-  let service: RunningService
+  let service: SpoiltService
   let folder: string
   let resultFile: string
 

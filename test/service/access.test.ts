@@ -3,12 +3,13 @@ import type {Clock} from '../../src/clock.ts'
 import {ConfigError} from '../../src/errors.ts'
 import {Refusal} from '../../src/service/problem-reply.ts'
 import {createRateLimiter} from '../../src/service/rate-limit.ts'
-import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
+import type {ServiceOptions} from '../../src/service/server.ts'
+import type {SpoiltService} from '../support/spoilt-service.ts'
 import {API_KEY, aDeal, call, callWith, readData, readProblem, startTestService} from './client.ts'
 
 const DEAL = `/deals/${aDeal(1).id}`
 
-async function aService(options: Partial<ServiceOptions> = {}): Promise<RunningService> {
+async function aService(options: Partial<ServiceOptions> = {}): Promise<SpoiltService> {
   const service = await startTestService(options)
   onTestFinished(() => service.close())
   return service

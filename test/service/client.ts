@@ -2,14 +2,15 @@ import {createFrozenClock} from '../../src/clock.ts'
 import type {Deal, ListedDeal} from '../../src/contract/deal-record.ts'
 import type {ListBody} from '../../src/contract/page.ts'
 import type {Problem} from '../../src/contract/problem.ts'
-import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
+import type {RunningService, ServiceOptions} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
+import {type SpoiltService, startSpoiltService} from '../support/spoilt-service.ts'
 
 export const API_KEY = 'sk_test_service_tests'
 export const NOW: number = Date.parse('2026-03-02T15:04:05.678Z')
 
-export function startTestService(options: Partial<ServiceOptions> = {}): Promise<RunningService> {
-  return startService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
+export function startTestService(options: Partial<ServiceOptions> = {}): Promise<SpoiltService> {
+  return startSpoiltService({apiKeys: [API_KEY], clock: createFrozenClock(NOW), ...options})
 }
 
 /** A stored deal; the number gives its id and its place in the list. */

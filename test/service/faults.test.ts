@@ -1,11 +1,11 @@
 import {Agent, request} from 'undici'
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
-import type {Fault, FaultRule} from '../../src/service/faults.ts'
-import type {RunningService} from '../../src/service/server.ts'
+import type {Fault, FaultRule} from '../support/faults.ts'
+import type {SpoiltService} from '../support/spoilt-service.ts'
 import {API_KEY, call, insertDeals, readDeal, readPage, readProblem, startTestService} from './client.ts'
 
 describe('injected faults', () => {
-  let service: RunningService
+  let service: SpoiltService
   let agent: Agent
 
   beforeEach(async () => {

@@ -11,13 +11,14 @@ import {createSilentLog} from '../../src/log.ts'
 import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
-import {type RunningService, type ServiceOptions, startService} from '../../src/service/server.ts'
+import type {ServiceOptions} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
 import {runCommand} from './command.ts'
 import {COMPILED} from './data.ts'
+import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
 
 const API_KEY = 'sk_test_lab'
 
@@ -48,7 +49,7 @@ type NightRequest = SyncRequest & {config?: Partial<Config>; signal?: AbortSigna
 
 /** A local service and a data folder of their own; disposing it ends the one and removes the other. */
 export interface Lab extends AsyncDisposable {
-  service: RunningService
+  service: SpoiltService
   folder: DataFolder
   config: Config
   /** The environment a process needs to read this service into this folder. */
@@ -75,7 +76,7 @@ export interface Lab extends AsyncDisposable {
 export async function createLab(options: Partial<ServiceOptions> = {}): Promise<Lab> {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
-  const service = await startService({apiKeys: [API_KEY], clock: realClock, ...options})
+  const service = await startSpoiltService({apiKeys: [API_KEY], clock: realClock, ...options})
   const env = {
     LOANTAPE_BASE_URL: service.url,
     LOANTAPE_API_KEY: API_KEY,

@@ -1,23 +1,15 @@
 import {once} from 'node:events'
+import {STATUS_CODES} from 'node:http'
 import type {Socket} from 'node:net'
 import {Readable} from 'node:stream'
 import {setImmediate} from 'node:timers/promises'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
-import type {RealClock} from '../clock.ts'
-import type {WireRecord} from '../types.ts'
+import {z} from 'zod'
+import {realClock} from '../../src/clock.ts'
+import {formatCursor, parseCursor} from '../../src/service/cursor.ts'
+import {rowCount, type ServiceDatabase} from '../../src/service/database.ts'
+import type {WireRecord} from '../../src/types.ts'
 import type {DueFault, EnvelopeShape, Fault, FaultBook} from './faults.ts'
-import {buildProblem} from './problem-reply.ts'
-
-/** What fault rules need of the service around them. */
-export interface FaultWorld {
-  realClock: RealClock
-  /** Ends delays when the service closes. */
-  signal: AbortSignal
-  /** The path of a request relative to the base URL. */
-  pathOf(request: FastifyRequest): string
-  /** The cursor that shows the list from one record earlier. */
-  rewindCursor(cursor: string): string
-}
 
 const WEB_PAGE = '<!doctype html><html><body><h1>Down for maintenance</h1></body></html>'
 const SLOW_PARTS = 10
@@ -83,10 +75,11 @@ function spoilJson(text: string, due: readonly DueFault[], askedCursor: string |
 function answerInstead(fault: Fault, reply: FastifyReply): boolean {
   switch (fault.kind) {
     case 'status': {
-      const problem = buildProblem({status: fault.status, code: 'injected_fault'})
+      const {status} = fault
+      const problem = {type: 'about:blank', title: STATUS_CODES[status], status, code: 'injected_fault'}
       const body = typeof fault.body === 'string' ? fault.body : JSON.stringify(fault.body ?? problem)
       const type = fault.body === undefined ? 'application/problem+json' : 'application/json'
-      reply.code(fault.status).type(type)
+      reply.code(status).type(type)
       reply.headers(fault.headers ?? {}).send(body)
       return true
     }
@@ -125,10 +118,10 @@ async function* cutBody(body: Buffer, socket: Socket, how: 'reset' | 'close'): A
   await closed
 }
 
-async function* dribbleBody(body: Buffer, ms: number, world: FaultWorld): AsyncGenerator<Buffer> {
+async function* dribbleBody(body: Buffer, ms: number, signal: AbortSignal): AsyncGenerator<Buffer> {
   const size = Math.ceil(body.length / SLOW_PARTS)
   for (let from = 0; from < body.length; from += size) {
-    await world.realClock.sleep(ms / SLOW_PARTS, world.signal)
+    await realClock.sleep(ms / SLOW_PARTS, signal)
     yield body.subarray(from, from + size)
   }
 }
@@ -138,7 +131,7 @@ function spoilSending(
   payload: string | Readable,
   fault: Fault,
   reply: FastifyReply,
-  world: FaultWorld,
+  signal: AbortSignal,
 ): string | Readable {
   const {socket} = reply.raw
   if (typeof payload !== 'string' || !socket) return payload
@@ -147,7 +140,7 @@ function spoilSending(
   const spoilt = ((): AsyncGenerator<Buffer> | null => {
     if (fault.kind === 'truncate') return cutBody(body, socket, 'close')
     if (fault.kind === 'reset') return cutBody(body, socket, 'reset')
-    if (fault.kind === 'slow_body') return dribbleBody(body, fault.ms, world)
+    if (fault.kind === 'slow_body') return dribbleBody(body, fault.ms, signal)
     return null
   })()
   if (!spoilt) return payload
@@ -155,18 +148,45 @@ function spoilSending(
   return Readable.from(spoilt, {objectMode: false})
 }
 
-/** Lets the rules of `book` spoil the answers of every route; the only place that knows of faults. */
-export function addFaultHooks(app: FastifyInstance, book: FaultBook, world: FaultWorld): void {
+/** The cursor that shows the deals from one earlier. */
+function rewindCursor(cursor: string, database: ServiceDatabase): string {
+  const place = parseCursor(cursor, database.secret)
+  if (place?.list !== 'deals') return cursor
+  const {createdAt, id} = place.after
+  const before = database.get(
+    z.object({createdAt: rowCount, id: z.string()}),
+    `select created_at as createdAt, id from deal
+     where (created_at, id) < (?1, ?2) and status = coalesce(?3, status)
+     order by created_at desc, id desc limit 1`,
+    createdAt,
+    id,
+    place.filter,
+  )
+  return formatCursor({...place, after: before ?? {createdAt: 0, id: ''}}, database.secret)
+}
+
+/**
+ * Lets the rules of `book` spoil the answers of every route.
+ *
+ * @param pathOf the path of a request relative to the base URL
+ */
+export function addFaultHooks(
+  app: FastifyInstance,
+  book: FaultBook,
+  {database, pathOf}: {database: ServiceDatabase; pathOf(request: FastifyRequest): string},
+): void {
+  const closing = new AbortController()
+  app.addHook('preClose', async () => closing.abort(new Error('The service is closing.')))
   const spoilt = new WeakMap<FastifyRequest, {due: DueFault[]; askedCursor: string | undefined}>()
 
   app.addHook('onRequest', async (request, reply) => {
     const {query} = request
     const askedCursor = hasCursor(query) ? query.cursor : undefined
-    const due = book.takeDue({method: request.method, path: world.pathOf(request), cursor: askedCursor})
+    const due = book.takeDue({method: request.method, path: pathOf(request), cursor: askedCursor})
     spoilt.set(request, {due, askedCursor})
     for (const {fault} of due) {
-      if (fault.kind === 'delay') await world.realClock.sleep(fault.ms, world.signal)
-      if (fault.kind === 'shift' && hasCursor(query)) query.cursor = world.rewindCursor(query.cursor)
+      if (fault.kind === 'delay') await realClock.sleep(fault.ms, closing.signal)
+      if (fault.kind === 'shift' && hasCursor(query)) query.cursor = rewindCursor(query.cursor, database)
       if (answerInstead(fault, reply)) return reply
     }
   })
@@ -177,6 +197,9 @@ export function addFaultHooks(app: FastifyInstance, book: FaultBook, world: Faul
     const isJson = String(reply.getHeader('content-type')).startsWith('application/json')
     const isAnswered = due.some(({fault}) => fault.kind === 'wrong_json' || fault.kind === 'status')
     const body = isJson && !isAnswered ? spoilJson(payload, due, askedCursor) : payload
-    return due.reduce<string | Readable>((sent, {fault}) => spoilSending(sent, fault, reply, world), body)
+    return due.reduce<string | Readable>(
+      (sent, {fault}) => spoilSending(sent, fault, reply, closing.signal),
+      body,
+    )
   })
 }

@@ -1,4 +1,4 @@
-import type {WireRecord} from '../types.ts'
+import type {WireRecord} from '../../src/types.ts'
 
 /** How an answer is spoilt. */
 export type Fault =
