@@ -28,13 +28,6 @@ interface CallParts extends WriteOptions {
   body?: object | FormData
 }
 
-/** Calls operations of the contract. */
-export interface Caller {
-  call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']>
-  /** The answer as it is, for what is no JSON. */
-  open(id: OperationId, parts?: CallParts): Promise<Response>
-}
-
 function buildRequest(id: OperationId, parts: CallParts): Outgoing {
   const {method, path} = ENDPOINTS[id]
   const {ids = [], query = {}, body, idempotencyKey = randomUUID(), ifMatch} = parts
@@ -58,26 +51,28 @@ function buildRequest(id: OperationId, parts: CallParts): Outgoing {
 }
 
 /** Creates calls over what sends requests. */
-export function createCaller(send: (outgoing: Outgoing) => Promise<Response>): Caller {
-  const open: Caller['open'] = (id, parts = {}) => send(buildRequest(id, parts))
+export function createCaller(send: (outgoing: Outgoing) => Promise<Response>) {
+  const open = (id: OperationId, parts: CallParts = {}) => send(buildRequest(id, parts))
   return {
+    /** The answer as it is, for what is no JSON. */
     open,
-    async call(id, parts) {
+    async call<Id extends OperationId>(id: Id, parts?: CallParts): Promise<Operations[Id]['answer']> {
       const text = await (await open(id, parts)).text()
       // Typed by the contract, not parsed by it: a client must not fail over a field or a word that is new.
-      return text === '' ? undefined : JSON.parse(text)
+      const answer = text === '' ? undefined : JSON.parse(text)
+      return answer
     },
   }
 }
 
 /**
- * The records of a list, page after page, asked for as they are read.
+ * The records of a list, page after page, asked for as they are read; 100 a page unless told.
  *
  * @throws ApiError `broken_list` on a page that does not say how the list goes on, or that leads nowhere
  */
 export async function* readPages<T>(
   askForPage: (query: Query) => Promise<ListBody<T>>,
-  query: Query = {},
+  {limit = 100, ...filter}: Query = {},
 ): AsyncGenerator<T, void, undefined> {
   const progress = createListProgress({
     name: 'the list',
@@ -88,7 +83,7 @@ export async function* readPages<T>(
   let envelope: Envelope | undefined
   let cursor: string | null = null
   do {
-    const body: ListBody<T> = await askForPage({...query, cursor: cursor ?? undefined})
+    const body: ListBody<T> = await askForPage({limit, ...filter, cursor: cursor ?? undefined})
     const page: PageBody = readWhole(() => {
       envelope ??= findEnvelope(body)
       const read = readPage(body, envelope)
