@@ -115,7 +115,8 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
       'SERVICE_DAY_PASSED',
       `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
     )
-  return store.insert(deals)
+  store.insert(deals)
+  return deals.length
 }
 
 /**

@@ -26,7 +26,8 @@ export interface PagedList<T> {
 }
 
 const MAC_BYTES = 16
-const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
+/** Before every record. */
+export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
 
 const placeSchema = z.tuple([z.number().int(), z.string(), z.string(), z.string().nullable()])
 

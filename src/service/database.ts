@@ -5,26 +5,7 @@ import {newError} from '../errors.ts'
 import {SCHEMA} from './schema.ts'
 
 /** The service's SQLite database; integers come back as bigint. */
-export interface ServiceDatabase {
-  /** The file, or `:memory:`. */
-  path: string
-  /** Signs cursors and digests of requests; kept with the data, so that both outlive a restart. */
-  secret: Buffer
-  prepare(sql: string): StatementSync
-  all<T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T[]
-  get<T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined
-  /** Returns how many rows were touched. */
-  run(sql: string, ...values: SQLInputValue[]): number
-  /** Inserts one row, its values by column. */
-  insert(table: string, row: Record<string, SQLInputValue>): void
-  /** Sets columns of the row with this id. */
-  update(table: string, id: string, columns: Record<string, SQLInputValue>): void
-  /** Runs `work` in one transaction, or in the one under way; rolls back and rethrows when it throws. */
-  transaction<T>(work: () => T): T
-  /** Has `work` run when the transaction under way has been committed, never when it is rolled back. */
-  afterCommit(work: () => void): void
-  close(): void
-}
+export type ServiceDatabase = ReturnType<typeof openServiceDatabase>
 
 /** An id of the service: `deal_` and 80 random bits. */
 export function createId(prefix: string): string {
@@ -68,7 +49,7 @@ function readSecret(database: DatabaseSync): Buffer {
  *
  * @throws ConfigError when the file cannot be opened as the service's database
  */
-export function openServiceDatabase(path: string): ServiceDatabase {
+export function openServiceDatabase(path: string) {
   const database = openFile(path)
   const statements = new Map<string, StatementSync>()
   let onCommit: (() => void)[] = []
@@ -81,6 +62,7 @@ export function openServiceDatabase(path: string): ServiceDatabase {
     return statement
   }
 
+  /** Runs `work` in one transaction, or in the one under way; rolls back and rethrows when it throws. */
   function transaction<T>(work: () => T): T {
     if (database.isTransaction) return work()
     database.exec('begin immediate')
@@ -97,26 +79,34 @@ export function openServiceDatabase(path: string): ServiceDatabase {
   }
 
   return {
+    /** The file, or `:memory:`. */
     path,
+    /** Signs cursors and digests of requests; kept with the data, so that both outlive a restart. */
     secret: readSecret(database),
     prepare,
     transaction,
-    all: (row, sql, ...values) => z.array(row).parse(prepare(sql).all(...values)),
-    get: (row, sql, ...values) => row.optional().parse(prepare(sql).get(...values)),
-    run: (sql, ...values) => Number(prepare(sql).run(...values).changes),
-    insert: (table, row) => {
+    all: <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T[] =>
+      z.array(row).parse(prepare(sql).all(...values)),
+    get: <T>(row: z.ZodType<T>, sql: string, ...values: SQLInputValue[]): T | undefined =>
+      row.optional().parse(prepare(sql).get(...values)),
+    /** Returns how many rows were touched. */
+    run: (sql: string, ...values: SQLInputValue[]): number => Number(prepare(sql).run(...values).changes),
+    /** Inserts one row, its values by column. */
+    insert(table: string, row: Record<string, SQLInputValue>): void {
       const names = Object.keys(row)
       const places = names.map(() => '?').join(', ')
       prepare(`insert into ${table} (${names.join(', ')}) values (${places})`).run(...Object.values(row))
     },
-    update: (table, id, columns) => {
+    /** Sets columns of the row with this id. */
+    update(table: string, id: string, columns: Record<string, SQLInputValue>): void {
       const set = Object.keys(columns).map((name) => `${name} = ?`)
       prepare(`update ${table} set ${set.join(', ')} where id = ?`).run(...Object.values(columns), id)
     },
-    afterCommit: (work) => {
+    /** Has `work` run when the transaction under way has been committed, never when it is rolled back. */
+    afterCommit(work: () => void): void {
       if (database.isTransaction) onCommit.push(work)
       else work()
     },
-    close: () => database.close(),
+    close: (): void => database.close(),
   }
 }

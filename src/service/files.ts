@@ -26,22 +26,7 @@ import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
 /** The files of documents, each found by its document's id; no name that was sent is ever a path. */
-export interface FileStore {
-  /** Streams a file to the disk under a temporary name. @throws Refusal (415) when its type is not kept */
-  receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>>
-  /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
-  keep(file: ReceivedFile, documentId: string): void
-  /** Keeps the file of a document that is made up in the database, within the transaction under way. */
-  place(documentId: string, content: string): void
-  /** Writes a file of our own. */
-  write(content: string): ReceivedFile
-  open(documentId: string): Readable
-  /** Forgets a received file; one that was kept stays. */
-  discard(file: {path: string}): void
-  /** Removes the files of a deal's documents once the transaction under way is committed. */
-  removeOfDeal(dealId: string): void
-  close(): void
-}
+export type FileStore = ReturnType<typeof openFileStore>
 
 /** What lenders exchange: PDF, scans, office documents; text is told apart from binary by its bytes. */
 const KEPT_TYPES = new Set([
@@ -126,7 +111,7 @@ function removeOrphans(folder: string, database: ServiceDatabase): void {
 }
 
 /** Opens the files beside the database file, or, for a database in memory, in a folder that goes with it. */
-export function openFileStore(database: ServiceDatabase): FileStore {
+export function openFileStore(database: ServiceDatabase) {
   const isKept = database.path !== ':memory:'
   let folder: string | undefined
   const openFolder = (): string => {
@@ -137,10 +122,12 @@ export function openFileStore(database: ServiceDatabase): FileStore {
   }
   const temporaryPath = (): string => join(openFolder(), `incoming-${process.pid}-${randomUUID()}`)
   if (isKept && existsSync(`${database.path}.files`)) removeOrphans(openFolder(), database)
+  /** Forgets a received file; one that was kept stays. */
   const discard = ({path}: {path: string}): void => rmSync(path, {force: true})
 
   return {
-    async receive(stream) {
+    /** Streams a file to the disk under a temporary name. @throws Refusal (415) when its type is not kept */
+    async receive(stream: Readable): Promise<Omit<ReceivedFile, 'fileName'>> {
       const path = temporaryPath()
       const meter = createMeter()
       try {
@@ -152,14 +139,17 @@ export function openFileStore(database: ServiceDatabase): FileStore {
         throw error
       }
     },
-    keep({path}, documentId) {
+    /** Gives a received file its final name, durably; whose row is rolled back becomes an orphan. */
+    keep({path}: ReceivedFile, documentId: string): void {
       renameSync(path, join(openFolder(), documentId))
       syncPath(openFolder())
     },
-    place(documentId, content) {
+    /** Keeps the file of a document that is made up in the database, within the transaction under way. */
+    place(documentId: string, content: string): void {
       database.insert('made_up_file', {document_id: documentId, content})
     },
-    write(content) {
+    /** Writes a file of our own. */
+    write(content: string): ReceivedFile {
       const path = temporaryPath()
       writeFileSync(path, content, {flush: true})
       const sha256 = createHash('sha256').update(content).digest('hex')
@@ -171,7 +161,7 @@ export function openFileStore(database: ServiceDatabase): FileStore {
         mediaType: 'text/markdown; charset=utf-8',
       }
     },
-    open(documentId) {
+    open(documentId: string): Readable {
       const madeUp = database.get(
         z.object({content: z.string()}),
         'select content from made_up_file where document_id = ?',
@@ -180,7 +170,8 @@ export function openFileStore(database: ServiceDatabase): FileStore {
       return madeUp ? Readable.from([madeUp.content]) : createReadStream(join(openFolder(), documentId))
     },
     discard,
-    removeOfDeal(dealId) {
+    /** Removes the files of a deal's documents once the transaction under way is committed. */
+    removeOfDeal(dealId: string): void {
       const ids = database.all(
         z.object({id: z.string()}),
         'select id from document where deal_id = ?',
@@ -190,7 +181,7 @@ export function openFileStore(database: ServiceDatabase): FileStore {
         for (const {id} of ids) rmSync(join(openFolder(), id), {force: true})
       })
     },
-    close() {
+    close(): void {
       if (folder !== undefined && !isKept) rmSync(folder, {recursive: true, force: true})
     },
   }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {ListKey} from './cursor.ts'
+import {FIRST, type ListKey} from './cursor.ts'
 import {rowCount, type ServiceDatabase} from './database.ts'
 
 /** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
@@ -23,26 +23,6 @@ export type DealChange = {
 export type StatusTotal = z.output<typeof totalRow>
 const totalRow = z.object({status: z.string(), deals: rowCount, amountCents: z.bigint()})
 
-/** The service's deals in SQLite. */
-export interface DealStore {
-  /** Inserts all or none of the deals; returns how many. */
-  insert(deals: Iterable<StoredDeal>): number
-  get(id: string): StoredDeal | undefined
-  /** At most `limit` deals behind `after`, in list order. */
-  list(query: {after?: ListKey | undefined; status?: string | undefined; limit: number}): StoredDeal[]
-  /** The ids of the deals in this status, or of all, in list order. */
-  ids(status?: string): string[]
-  /** The deal after the change; undefined when there is none. */
-  update(id: string, change: DealChange): StoredDeal | undefined
-  /** Whether there was such a deal. */
-  remove(id: string): boolean
-  count(): number
-  /** The statuses that occur, alphabetically. */
-  totals(): StatusTotal[]
-  /** Runs `work` in one transaction; rolls back and rethrows when it throws. */
-  transaction<T>(work: () => T): T
-}
-
 const SELECT = `
   select id, property_address as propertyAddress, loan_amount_cents as loanAmountCents,
     property_value_cents as propertyValueCents, loan_program as loanProgram, status, created_at as createdAt
@@ -55,34 +35,36 @@ const INSERT = `
 
 const PAGE = '(created_at, id) > (?, ?) order by created_at, id limit ?'
 
+/** The service's deals in SQLite. */
+export type DealStore = ReturnType<typeof createDealStore>
+
 /** Creates the store of deals over the service's database. */
-export function createDealStore(database: ServiceDatabase): DealStore {
+export function createDealStore(database: ServiceDatabase) {
   const {transaction} = database
   const insertOne = database.prepare(INSERT)
   const selectIds = database.prepare('select id from deal order by created_at, id')
   const selectStatusIds = database.prepare('select id from deal where status = ? order by created_at, id')
-  const get = (id: string) => database.get(dealRow, `${SELECT} where id = ?`, id)
+  const get = (id: string): StoredDeal | undefined => database.get(dealRow, `${SELECT} where id = ?`, id)
   return {
     get,
     transaction,
-    insert: (deals) =>
+    /** Inserts all or none of the deals. */
+    insert: (deals: Iterable<StoredDeal>): void =>
       transaction(() => {
-        let inserted = 0
-        for (const deal of deals) {
-          insertOne.run(deal)
-          inserted++
-        }
-        return inserted
+        for (const deal of deals) insertOne.run(deal)
       }),
-    list: ({after, status, limit}) => {
-      const place = [after?.createdAt ?? Number.MIN_SAFE_INTEGER, after?.id ?? '', limit]
+    /** At most `limit` deals behind `after`, in list order. */
+    list({after = FIRST, status, limit}: {after?: ListKey; status?: string | undefined; limit: number}) {
+      const place = [after.createdAt, after.id, limit]
       return status === undefined
         ? database.all(dealRow, `${SELECT} where ${PAGE}`, ...place)
         : database.all(dealRow, `${SELECT} where status = ? and ${PAGE}`, status, ...place)
     },
-    ids: (status) =>
+    /** The ids of the deals in this status, or of all, in list order. */
+    ids: (status?: string): string[] =>
       (status === undefined ? selectIds.all() : selectStatusIds.all(status)).map((row) => String(row.id)),
-    update: (id, change) => {
+    /** The deal after the change; undefined when there is none. */
+    update(id: string, change: DealChange): StoredDeal | undefined {
       const found = get(id)
       if (!found) return undefined
       const set = Object.fromEntries(Object.entries(change).filter(([, value]) => value !== undefined))
@@ -96,9 +78,12 @@ export function createDealStore(database: ServiceDatabase): DealStore {
       })
       return deal
     },
-    remove: (id) => database.run('delete from deal where id = ?', id) > 0,
-    count: () => database.get(z.object({deals: rowCount}), 'select count(*) as deals from deal')?.deals ?? 0,
-    totals: () =>
+    /** Whether there was such a deal. */
+    remove: (id: string): boolean => database.run('delete from deal where id = ?', id) > 0,
+    count: (): number =>
+      database.get(z.object({deals: rowCount}), 'select count(*) as deals from deal')?.deals ?? 0,
+    /** The statuses that occur, alphabetically. */
+    totals: (): StatusTotal[] =>
       database.all(
         totalRow,
         `select status, count(*) as deals, sum(loan_amount_cents) as amountCents
