@@ -56,7 +56,7 @@ export async function atSource<T>(
     await dropStepped({db, tapes, walks}, error)
     throw error
   } finally {
-    storeLearntRate(ledger, config.baseUrl, client.stats.ratePerSecond, world)
-    addSourceAnswers(ledger, client.stats.answers)
+    storeLearntRate(ledger, config.baseUrl, client.ratePerSecond, world)
+    addSourceAnswers(ledger, client.answers)
   }
 }

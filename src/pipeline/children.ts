@@ -147,8 +147,8 @@ async function readListings(
       pages: walk.pages,
       records: walk.records,
       expected: null,
-      waitedMs: client.stats.waitedMs,
-      isWaiting: client.stats.waitingSince !== null,
+      waitedMs: client.waitedMs,
+      isWaiting: client.isWaiting,
     })
   }
 

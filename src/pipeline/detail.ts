@@ -74,8 +74,8 @@ export async function fetchMissingDetails(
         pages: walk.pages,
         records: fetched,
         expected: candidates.length,
-        waitedMs: client.stats.waitedMs,
-        isWaiting: client.stats.waitingSince !== null,
+        waitedMs: client.waitedMs,
+        isWaiting: client.isWaiting,
       })
     }
   })

@@ -223,8 +223,8 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
       pages: walk.pages + group.pages,
       records: walk.records + group.records,
       expected,
-      waitedMs: client.stats.waitedMs,
-      isWaiting: client.stats.waitingSince !== null,
+      waitedMs: client.waitedMs,
+      isWaiting: client.isWaiting,
     })
   }, REPORT_MS)
   await db.closedWhile(async () => {

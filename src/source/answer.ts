@@ -1,35 +1,31 @@
-import {type LoantapeError, newError} from '../errors.ts'
+import {type LoantapeError, newError, RetryableError} from '../errors.ts'
+import {parseJson} from '../json.ts'
 import type {Received} from '../types.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import type {LimitedAnswer} from './rate-limit.ts'
-import {createFailing, createNotJson, createNotUtf8, createTooLarge, type Target} from './retry.ts'
-
-/** A 2xx answer, or a 4xx one that its caller must judge. */
-export interface JsonAnswer {
-  status: number
-  /** The parsed body; null for a 4xx answer that is not JSON. */
-  body: unknown
-  /** Business instant at which the request that succeeded began, microseconds since the epoch. */
-  observedAt: bigint
-  /** Real instant at which the whole answer was there, ms since the epoch. */
-  receivedAt: number
-  /** Length of the body's text. */
-  length: number
-  received: Received
-}
+import {createTooLarge, type Target} from './retry.ts'
 
 /** The text of a 2xx answer, or of a 4xx one that its caller must judge. */
 export interface TextAnswer {
   status: number
   text: string
-  /** As of {@link JsonAnswer}. */
+  /** Business instant at which the request that succeeded began, microseconds since the epoch. */
   observedAt: bigint
+  /** Real instant at which the whole answer was there, ms since the epoch. */
+  receivedAt: number
   received: Received
+}
+
+/** The same, parsed. */
+export interface JsonAnswer extends Omit<TextAnswer, 'text'> {
+  /** Null for a 4xx answer that is not JSON. */
+  body: unknown
+  /** Length of the body's text. */
+  length: number
 }
 
 /** One request and its whole answer. */
 export interface Exchange extends LimitedAnswer, TextAnswer {
-  receivedAt: number
   /** Whether the body is UTF-8; what is not stands in the text as U+FFFD. */
   isUtf8: boolean
 }
@@ -52,12 +48,9 @@ export function parseAnswer(exchange: Exchange, target: Target, base: URL): Json
   const {status, headers, text, observedAt, receivedAt, received} = exchange
   requireServed(exchange, target, base)
   if (holdsMoreValues(text, MOST_VALUES)) throw createTooLarge(target, 'more than a million values')
-  const body = parseBody(text)
-  if (body instanceof SyntaxError) {
-    if (status < 300) throw createNotJson(headers, body)
-    return {status, body: null, observedAt, receivedAt, length: text.length, received}
-  }
-  return {status, body, observedAt, receivedAt, length: text.length, received}
+  const body = parseJson(text)
+  if (body === undefined && status < 300) throw createNotJson(headers)
+  return {status, body: body ?? null, observedAt, receivedAt, length: text.length, received}
 }
 
 /**
@@ -71,9 +64,15 @@ export function requireServed({status, headers, isUtf8}: Exchange, target: Targe
       'SOURCE_UNAUTHORIZED',
       `API key refused with status ${status} by source '${target.host}' at GET ${target.path}: expected a key that may read it.`,
     )
-  if (status >= 500 || NOT_NOW.has(status)) throw createFailing(status)
+  if (status >= 500 || NOT_NOW.has(status))
+    throw new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
   if (status >= 300 && status < 400) throw createRedirected(status, headers, {target, base})
-  if (status < 300 && !isUtf8) throw createNotUtf8(target)
+  if (status < 300 && !isUtf8)
+    // Read with marks in place of its bytes, two ids or amounts could become one.
+    throw newError(
+      'SOURCE_NOT_UTF8',
+      `Answer of source '${target.host}' to GET ${target.path}: its bytes are not UTF-8, which JSON is written in.`,
+    )
 }
 
 /** Whether a JSON text has more values than `most`. Parsed, a value takes up to a hundred bytes, written two. */
@@ -100,12 +99,11 @@ function findStringEnd(text: string, start: number): number {
   return end
 }
 
-function parseBody(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch (error) {
-    return error
-  }
+/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
+function createNotJson(headers: ResponseHeaders): RetryableError {
+  const given = String(headers['content-type'] ?? '')
+  const contentType = /^[\w.+-]{1,40}\/[\w.+-]{1,40}/.exec(given)?.[0] ?? 'unknown'
+  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
 }
 
 /** A redirect could lead the key to another origin, so that none is followed. */

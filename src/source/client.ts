@@ -1,13 +1,13 @@
 import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
 import type {SourceConfig} from '../config.ts'
-import {LoantapeError, newError} from '../errors.ts'
+import {LoantapeError, newError, RetryableError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import {createRateLimiter} from './rate-limit.ts'
-import {classifyFault, createOverdue, type Target, withRetries} from './retry.ts'
+import {classifyFault, type Target, withRetries} from './retry.ts'
 
 /** The settings of a client. */
 export type ClientConfig = Pick<
@@ -30,43 +30,15 @@ export type ClientConfig = Pick<
 /** Query parameters by name; an absent one is not sent. */
 type Query = Record<string, string | number | undefined>
 
-/** What a progress line wants to know. */
-interface ClientStats {
-  /** Requests sent so far, those tried again included. */
-  requests: number
-  /** Time spent waiting because the source asked for it, ms. */
-  waitedMs: number
-  /** Real instant since which the source makes us wait, ms; null when it does not. */
-  waitingSince: number | null
-  /** Answers so far by HTTP status. */
-  answers: ReadonlyMap<number, number>
-  /** Requests a second at present: the learnt rate. */
-  ratePerSecond: number
-}
-
 /** Speaks HTTP to the source: one key, one rate, one retry policy. */
-export interface SourceClient extends AsyncDisposable {
-  /**
-   * Asks for one resource.
-   *
-   * @param path relative to the base URL
-   * @param signal cancels this request alone, which then throws the signal's reason
-   * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
-   * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
-   */
-  getJson(path: string, query?: Query, signal?: AbortSignal): Promise<JsonAnswer>
-  /** Asks for one resource that need not be JSON; throws as `getJson` does. */
-  getText(path: string, query?: Query): Promise<TextAnswer>
-  readonly waitedMs: number
-  readonly stats: ClientStats
-}
+export type SourceClient = ReturnType<typeof createClient>
 
 const MEBIBYTE = 1024 * 1024
 /** A body that drips never times out between two parts: the whole of it may take this many timeouts. */
 const TIMEOUTS_PER_ANSWER = 10
 
 /** Creates the client of one run; disposing it cancels what is under way and closes its connections. */
-export function createClient(config: ClientConfig, world: World): SourceClient {
+export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
   const timeoutMs = Math.ceil(config.requestTimeoutSeconds * 1000)
   const pool = new Pool(base.origin, {
@@ -91,7 +63,6 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     'accept-encoding': 'identity',
     'user-agent': `loantape/${VERSION}`,
   }
-  let requests = 0
   const answers = new Map<number, number>()
 
   async function exchange(
@@ -100,7 +71,6 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
     signal: AbortSignal,
   ): Promise<Exchange> {
     const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
-    requests += 1
     const overdue = new AbortController()
     const timer = setTimeout(() => overdue.abort(), timeoutMs * TIMEOUTS_PER_ANSWER)
     const startedAt = world.realClock.now()
@@ -137,7 +107,10 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
       }
     } catch (error) {
       if (signal.aborted) throw error
-      if (overdue.signal.aborted) throw createOverdue(error)
+      if (overdue.signal.aborted) {
+        const problem = 'answer not complete in time'
+        throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem, cause: error})
+      }
       throw classifyFault(error, target, config)
     } finally {
       clearTimeout(timer)
@@ -168,28 +141,39 @@ export function createClient(config: ClientConfig, world: World): SourceClient {
   }
 
   return {
-    get waitedMs() {
+    /** Answers so far by HTTP status. */
+    answers,
+    /** Time spent waiting because the source asked for it, ms. */
+    get waitedMs(): number {
       return limiter.waitedMs
     },
-    get stats() {
-      return {
-        requests,
-        answers,
-        waitedMs: limiter.waitedMs,
-        waitingSince: limiter.waitingSince,
-        ratePerSecond: limiter.ratePerSecond,
-      }
+    /** Whether the source makes us wait now. */
+    get isWaiting(): boolean {
+      return limiter.waitingSince !== null
     },
-    getJson(path, query = {}, cancelled) {
+    /** Requests a second at present: the learnt rate. */
+    get ratePerSecond(): number {
+      return limiter.ratePerSecond
+    },
+    /**
+     * Asks for one resource.
+     *
+     * @param path relative to the base URL
+     * @param cancelled cancels this request alone, which then throws the signal's reason
+     * @throws AuthError `SOURCE_UNAUTHORIZED` on 401 and 403; ContractError `SOURCE_REDIRECTED`, `SOURCE_NOT_JSON`,
+     * `SOURCE_NOT_UTF8`, `SOURCE_TOO_LARGE`; DeferredError `SOURCE_UNREACHABLE`, `SOURCE_FAILING`, `SOURCE_RATE_LIMITED`, `INTERRUPTED`
+     */
+    getJson(path: string, query: Query = {}, cancelled?: AbortSignal): Promise<JsonAnswer> {
       return ask({path, query, accept: 'application/json', cancelled}, parseAnswer)
     },
-    getText(path, query = {}) {
+    /** Asks for one resource that need not be JSON; throws as `getJson` does. */
+    getText(path: string, query: Query = {}): Promise<TextAnswer> {
       return ask({path, query, accept: 'application/json, text/csv, */*;q=0.1'}, (answer, target) => {
         requireServed(answer, target, base)
         return answer
       })
     },
-    async [Symbol.asyncDispose]() {
+    async [Symbol.asyncDispose](): Promise<void> {
       await pool.destroy()
     },
   }

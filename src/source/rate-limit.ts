@@ -1,8 +1,8 @@
 import pLimit from 'p-limit'
 import {type LoantapeError, newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {backoffMs} from './backoff.ts'
 import {parseLimitHeaders, type ResponseHeaders} from './limit-headers.ts'
+import {backoffMs} from './retry.ts'
 import {type BucketSettings, createTokenBucket} from './token-bucket.ts'
 
 /** What the limiter is set to. */
@@ -21,30 +21,14 @@ export interface LimitedAnswer {
   startedAt: number
 }
 
-/** Lets requests start at the rate the settings and the source allow. */
-export interface RateLimiter {
-  /** Requests a second at present: what the source taught so far. */
-  readonly ratePerSecond: number
-  /** Time spent waiting because the source asked for it; keeping to our own rate is not counted. */
-  readonly waitedMs: number
-  /** Real instant since which the source makes us wait, ms; null when it does not. */
-  readonly waitingSince: number | null
-  /**
-   * Sends, and sends again for as long as the source answers with a limit: 429, or 503 naming a wait.
-   *
-   * @throws DeferredError `SOURCE_RATE_LIMITED` when waiting would pass `maxWaitMs`; the signal's reason on abort
-   */
-  send<T extends LimitedAnswer>(request: () => Promise<T>, signal: AbortSignal): Promise<T>
-}
-
 /** The source names full seconds and its clock is not ours: a little more than it asks for. */
 const SLACK_MS = 250
 
-/** Creates the limiter of one client. */
+/** Creates what lets the requests of one client start at the rate the settings and the source allow. */
 export function createRateLimiter(
   settings: RateLimitSettings,
   world: Pick<World, 'realClock' | 'random' | 'log'>,
-): RateLimiter {
+) {
   const clock = world.realClock
   const bucket = createTokenBucket(settings, clock.now())
   const inTurn = pLimit(1)
@@ -113,16 +97,24 @@ export function createRateLimiter(
   }
 
   return {
-    get ratePerSecond() {
+    /** Requests a second at present: what the source taught so far. */
+    get ratePerSecond(): number {
       return bucket.rate
     },
-    get waitedMs() {
+    /** Time spent waiting because the source asked for it; keeping to our own rate is not counted. */
+    get waitedMs(): number {
       return waitedMs
     },
-    get waitingSince() {
+    /** Real instant since which the source makes us wait, ms; null when it does not. */
+    get waitingSince(): number | null {
       return waitingSince
     },
-    async send(request, signal) {
+    /**
+     * Sends, and sends again for as long as the source answers with a limit: 429, or 503 naming a wait.
+     *
+     * @throws DeferredError `SOURCE_RATE_LIMITED` when waiting would pass `maxWaitMs`; the signal's reason on abort
+     */
+    async send<T extends LimitedAnswer>(request: () => Promise<T>, signal: AbortSignal): Promise<T> {
       for (let refusals = 0; ; refusals += 1) {
         await inTurn(() => takeToken(refusals > 0, signal))
         const answer = await request()

@@ -1,8 +1,6 @@
 import {errors} from 'undici'
 import {codeOf, type LoantapeError, newError, RetryableError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {backoffMs} from './backoff.ts'
-import type {ResponseHeaders} from './limit-headers.ts'
 
 /** What is asked, for words in errors and logs. */
 export interface Target {
@@ -15,6 +13,20 @@ export interface Target {
 export interface RetryPolicy {
   retries: number
   target: Target
+}
+
+const FIRST_WAIT_MS = 500
+const LONGEST_WAIT_MS = 30_000
+
+/**
+ * Exponential backoff with full jitter: uniform between 0 and 0.5 s, doubled by each earlier attempt, at most 30 s.
+ * See https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+ *
+ * @param attempt 0 for the first wait
+ * @returns whole milliseconds
+ */
+export function backoffMs(attempt: number, random: () => number): number {
+  return Math.floor(random() * Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt))
 }
 
 /** Faults of this program, not of the network: trying again does not help. */
@@ -51,33 +63,6 @@ export function createTooLarge({host, path}: Target, size: string, cause?: unkno
     `Answer of source '${host}' to GET ${path}: ${size}, expected a page of records.`,
     {cause},
   )
-}
-
-/** An answer whose bytes are no text: read with marks in place of them, two ids or amounts could become one. */
-export function createNotUtf8({host, path}: Target): LoantapeError {
-  return newError(
-    'SOURCE_NOT_UTF8',
-    `Answer of source '${host}' to GET ${path}: its bytes are not UTF-8, which JSON is written in.`,
-  )
-}
-
-/** The failure of an exchange that took longer than all its parts may. */
-export function createOverdue(cause: unknown): RetryableError {
-  return new RetryableError({code: 'SOURCE_UNREACHABLE', problem: 'answer not complete in time', cause})
-}
-
-/** An answer worth trying again, of which only the status counts: 5xx, 408, 425. */
-export function createFailing(status: number): RetryableError {
-  return new RetryableError({code: 'SOURCE_FAILING', problem: `status ${status}`})
-}
-
-/** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
-export function createNotJson(headers: ResponseHeaders, cause: unknown): RetryableError {
-  const given = String(headers['content-type'] ?? '')
-  const contentType = /^[\w.+-]{1,40}\/[\w.+-]{1,40}/.exec(given)?.[0] ?? 'unknown'
-  // The parser's own message quotes the body.
-  const reason = cause instanceof SyntaxError ? undefined : cause
-  return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType, cause: reason})
 }
 
 /** What a failure becomes once the retries are used up. */

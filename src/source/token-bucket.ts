@@ -8,26 +8,16 @@ export interface BucketSettings {
   learntRate?: number | undefined
 }
 
-/** A token bucket whose rate adapts: halved when the source refuses, raised slowly again. All instants are ms. */
-export interface TokenBucket {
-  /** Requests a second at present. */
-  readonly rate: number
-  /** Time until {@link spend} is allowed; 0 when it is. */
-  msUntilToken(now: number): number
-  spend(now: number): void
-  /** Halves the rate, once for all requests that started before the last cut; never under 0.2/s. */
-  cut(now: number, startedAt: number): void
-  /** Raises the rate after an answer: by a hundredth of the upper bound for each second since the last change. */
-  raise(now: number): void
-}
-
 const LEAST_RATE = 0.2
 const RAISE_PER_SECOND = 0.01
 /** Idle time proves nothing about the source, so that one answer never counts for more than this. */
 const LONGEST_RAISE_MS = 5_000
 
-/** Creates a bucket that is full at `now`. */
-export function createTokenBucket(settings: BucketSettings, now: number): TokenBucket {
+/**
+ * Creates a token bucket that is full at `now` and whose rate adapts: halved when the source refuses, raised slowly again.
+ * All instants are ms.
+ */
+export function createTokenBucket(settings: BucketSettings, now: number) {
   const {ratePerSecond, burst} = settings
   const leastRate = Math.min(LEAST_RATE, ratePerSecond)
   let rate = Math.min(ratePerSecond, Math.max(leastRate, settings.learntRate ?? ratePerSecond))
@@ -43,18 +33,21 @@ export function createTokenBucket(settings: BucketSettings, now: number): TokenB
   }
 
   return {
-    get rate() {
+    /** Requests a second at present. */
+    get rate(): number {
       return rate
     },
-    msUntilToken(instant) {
+    /** Time until a token can be spent; 0 when one can. */
+    msUntilToken(instant: number): number {
       fill(instant)
       return tokens >= 1 ? 0 : Math.ceil(((1 - tokens) / rate) * 1000)
     },
-    spend(instant) {
+    spend(instant: number): void {
       fill(instant)
       tokens -= 1
     },
-    cut(instant, startedAt) {
+    /** Halves the rate, once for all requests that started before the last cut; never under 0.2/s. */
+    cut(instant: number, startedAt: number): void {
       fill(instant)
       tokens = Math.min(tokens, 0)
       if (startedAt < cutAt) return
@@ -62,7 +55,8 @@ export function createTokenBucket(settings: BucketSettings, now: number): TokenB
       cutAt = instant
       changedAt = instant
     },
-    raise(instant) {
+    /** Raises the rate after an answer: by a hundredth of the upper bound for each second since the last change. */
+    raise(instant: number): void {
       fill(instant)
       const elapsedMs = Math.min(LONGEST_RAISE_MS, Math.max(0, instant - changedAt))
       rate = Math.min(ratePerSecond, rate + ratePerSecond * RAISE_PER_SECOND * (elapsedMs / 1000))

@@ -261,14 +261,18 @@ test('a limit is waited for without spending a retry', async () => {
   })
   await using client = createClient(aClientConfig({baseUrl: server.url, retries: 0}), createTestWorld())
   expect((await client.getJson('/deals')).body).toEqual({turn: 4})
-  expect(client.stats).toMatchObject({requests: 5, waitedMs: client.waitedMs, waitingSince: null})
+  expect([...client.answers]).toEqual([
+    [429, 4],
+    [200, 1],
+  ])
+  expect(client.isWaiting).toBe(false)
   expect(client.waitedMs).toBeGreaterThan(12_000)
-  expect(client.stats.ratePerSecond).toBeLessThan(100)
+  expect(client.ratePerSecond).toBeLessThan(100)
 })
 
 test('starts from a learnt rate', async () => {
   await using client = createClient(aClientConfig({ratePerSecond: 5, learntRate: 1.5}), createTestWorld())
-  expect(client.stats.ratePerSecond).toBe(1.5)
+  expect(client.ratePerSecond).toBe(1.5)
 })
 
 test('an abort cancels the request under way', async () => {

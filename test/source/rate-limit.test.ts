@@ -1,16 +1,11 @@
 import {expect, test} from 'vitest'
-import {
-  createRateLimiter,
-  type LimitedAnswer,
-  type RateLimiter,
-  type RateLimitSettings,
-} from '../../src/source/rate-limit.ts'
+import {createRateLimiter, type LimitedAnswer, type RateLimitSettings} from '../../src/source/rate-limit.ts'
 import {createGate} from './test-server.ts'
 import {createTestWorld, failureOf, START, type TestWorld} from './test-world.ts'
 
 const SETTINGS = {ratePerSecond: 10, burst: 5, maxWaitMs: 3_600_000, host: 'deals.example.com'}
 
-function setUp(changes: Partial<RateLimitSettings> = {}): {limiter: RateLimiter; world: TestWorld} {
+function setUp(changes: Partial<RateLimitSettings> = {}) {
   const world = createTestWorld()
   return {limiter: createRateLimiter({...SETTINGS, ...changes}, world), world}
 }

@@ -1,8 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {AuthError, RetryableError} from '../../src/errors.ts'
-import {backoffMs} from '../../src/source/backoff.ts'
-import {classifyFault, withRetries} from '../../src/source/retry.ts'
+import {backoffMs, classifyFault, withRetries} from '../../src/source/retry.ts'
 import {createTestWorld, failureOf} from './test-world.ts'
 
 const TARGET = {host: 'deals.example.com', path: '/deals'}

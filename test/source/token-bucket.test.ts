@@ -1,9 +1,9 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {createTokenBucket, type TokenBucket} from '../../src/source/token-bucket.ts'
+import {createTokenBucket} from '../../src/source/token-bucket.ts'
 
 /** Spends as soon as allowed; returns the instant. */
-function spendNext(bucket: TokenBucket, now: number): number {
+function spendNext(bucket: ReturnType<typeof createTokenBucket>, now: number): number {
   const instant = now + bucket.msUntilToken(now)
   bucket.spend(instant)
   return instant
