@@ -1,7 +1,6 @@
 import pLimit from 'p-limit'
 import {AuthError, LoantapeError} from '../errors.ts'
 import type {Received, World} from '../types.ts'
-import {holdOutcome, readOutcome} from './read-ahead.ts'
 
 /** How single records, or what belongs to them, are asked for. */
 export interface EachRequest {
@@ -72,7 +71,7 @@ export async function* askEach<Found>(
   const budget = AbortSignal.timeout(Math.ceil(request.budgetMs))
   const signal = AbortSignal.any([consumer.signal, budget])
   const limit = pLimit(request.concurrency)
-  const window: Promise<PromiseSettledResult<Reply<Found>>>[] = []
+  const window: Promise<Reply<Found>>[] = []
   const unproven: EachAnswer<Found>[] = []
   let failuresInARow = 0
 
@@ -100,7 +99,7 @@ export async function* askEach<Found>(
   async function* drainWindow(most: number): AsyncGenerator<EachAnswer<Found>> {
     while (window.length > most && summary.ended === 'done') {
       const oldest = window.shift()
-      if (oldest) yield* takeReply(readOutcome(await oldest))
+      if (oldest) yield* takeReply(await oldest)
     }
   }
 
@@ -109,7 +108,10 @@ export async function* askEach<Found>(
     for await (const id of ids) {
       isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
-      window.push(holdOutcome(limit(() => askForOne(id, {request, ask, signal, log: world.log}))))
+      const reply = limit(() => askForOne(id, {request, ask, signal, log: world.log}))
+      // It may fail before anyone waits for it: that is told when its turn comes.
+      reply.catch(() => undefined)
+      window.push(reply)
       const isProbing = request.mode === 'auto' && !summary.proven
       yield* drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
     }
@@ -119,7 +121,7 @@ export async function* askEach<Found>(
     return summary
   } finally {
     consumer.abort()
-    await Promise.all(window)
+    await Promise.allSettled(window)
   }
 }
 

@@ -7,7 +7,6 @@ import {scrubSecrets} from '../log.ts'
 import type {Page, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import type {SourceClient} from './client.ts'
-import {holdOutcome, readOutcome} from './read-ahead.ts'
 
 /** One walk, from its start or from where an earlier run got to. */
 export interface WalkRequest {
@@ -53,16 +52,20 @@ export async function* walkPages(
   })
   let envelope = request.envelope === null ? null : parseEnvelope(request.envelope)
 
-  const fetchPage = (cursor: string | null): Promise<PromiseSettledResult<JsonAnswer>> =>
-    holdOutcome(askForPage({...request, cursor}, client, consumer.signal))
+  function fetchPage(cursor: string | null): Promise<JsonAnswer> {
+    const answer = askForPage({...request, cursor}, client, consumer.signal)
+    // It may fail before anyone waits for it: that is told when the page is come for.
+    answer.catch(() => undefined)
+    return answer
+  }
 
   let cursor = request.cursor
-  let ahead: ReturnType<typeof fetchPage> | null = fetchPage(cursor)
+  let ahead: Promise<JsonAnswer> | null = fetchPage(cursor)
   try {
     while (ahead) {
-      const outcome: Awaited<typeof ahead> = await ahead
+      const current: Promise<JsonAnswer> = ahead
       ahead = null
-      const {body, observedAt, receivedAt, length, received} = readOutcome(outcome)
+      const {body, observedAt, receivedAt, length, received} = await current
       envelope ??= findEnvelope(body)
       const page = createPage({cursor, observedAt, receivedAt, length, received}, body, envelope)
       if (page.records.length > request.pageSize * MOST_TIMES_PAGE)
@@ -88,13 +91,13 @@ export async function* walkPages(
     }
   } finally {
     consumer.abort()
-    const left = await ahead
-    if (left?.status === 'rejected' && left.reason !== consumer.signal.reason) {
+    await ahead?.catch((error: unknown) => {
+      if (error === consumer.signal.reason) return
       world.log.warn(
-        {path: request.path, code: codeOf(left.reason), reason: messageOf(left.reason)},
+        {path: request.path, code: codeOf(error), reason: messageOf(error)},
         'the page fetched ahead failed after the walk was given up',
       )
-    }
+    })
   }
 }
 
