@@ -10,21 +10,14 @@ const hashed = z
   .regex(/^hmac-sha256:[0-9a-f]{64}$/)
   .transform((text) => text.slice('hmac-sha256:'.length))
 
-const borrowerSchema = z
-  .object({
-    id: idField,
-    deal_id: idField,
-    email: hashed.nullish(),
-    created_at: instantOrDate.nullish(),
-  })
-  .transform(({id, deal_id, email, created_at}) => ({
-    link_id: childIdOf(deal_id, id),
-    deal_id,
-    borrower_id: id,
-    email_hash: email ?? null,
-    created_at: created_at?.micros ?? null,
-    created_at_precision: created_at?.precision ?? null,
-  }))
+const kept = z.object({
+  id: idField,
+  deal_id: idField,
+  email: hashed.nullish(),
+  created_at: instantOrDate.nullish(),
+})
+
+const dropped = ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four']
 
 /** The stream of borrowers, each as linked to one deal; who it is, is a keyed hash of the e-mail address. */
 export const borrowerStream: Stream = {
@@ -41,20 +34,15 @@ export const borrowerStream: Stream = {
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
     {name: 'created_at_precision', type: PRECISION},
   ],
-  wireFields: [
-    'id',
-    'deal_id',
-    'first_name',
-    'last_name',
-    'email',
-    'ssn_last_four',
-    'has_ssn_last_four',
-    'created_at',
-  ],
-  privacy: {
-    hashed: ['email'],
-    dropped: ['first_name', 'last_name', 'ssn_last_four', 'has_ssn_last_four'],
-  },
+  wireFields: [...Object.keys(kept.shape), ...dropped],
+  privacy: {hashed: ['email'], dropped},
   vocabularies: [],
-  schema: borrowerSchema,
+  schema: kept.transform(({id, deal_id, email, created_at}) => ({
+    link_id: childIdOf(deal_id, id),
+    deal_id,
+    borrower_id: id,
+    email_hash: email ?? null,
+    created_at: created_at?.micros ?? null,
+    created_at_precision: created_at?.precision ?? null,
+  })),
 }

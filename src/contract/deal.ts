@@ -15,22 +15,15 @@ const cents = z.unknown().transform((value, context): bigint => {
   return z.NEVER
 })
 
-const dealSchema = z
-  .object({
-    id: idField,
-    property_address: sourceText.nullable(),
-    loan_amount: cents,
-    property_value: cents.nullable().optional(),
-    loan_program: sourceText.nullable().optional(),
-    status: sourceText.refine((status) => status !== '', 'expected a status'),
-    created_at: instantOrDate,
-  })
-  .transform(({id, created_at, ...rest}) => ({
-    deal_id: id,
-    ...rest,
-    created_at: created_at.micros,
-    created_at_precision: created_at.precision,
-  }))
+const record = z.object({
+  id: idField,
+  property_address: sourceText.nullable(),
+  loan_amount: cents,
+  property_value: cents.nullable().optional(),
+  loan_program: sourceText.nullable().optional(),
+  status: sourceText.refine((status) => status !== '', 'expected a status'),
+  created_at: instantOrDate,
+})
 
 /** The stream of deals. */
 export const dealStream: Stream = {
@@ -48,15 +41,7 @@ export const dealStream: Stream = {
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
     {name: 'created_at_precision', type: PRECISION},
   ],
-  wireFields: [
-    'id',
-    'property_address',
-    'loan_amount',
-    'property_value',
-    'loan_program',
-    'status',
-    'created_at',
-  ],
+  wireFields: Object.keys(record.shape),
   mapped: [],
   amountColumn: 'loan_amount',
   vocabularies: [
@@ -79,5 +64,10 @@ export const dealStream: Stream = {
     ],
   },
   confirmed: 'property_value',
-  schema: dealSchema,
+  schema: record.transform(({id, created_at, ...rest}) => ({
+    deal_id: id,
+    ...rest,
+    created_at: created_at.micros,
+    created_at_precision: created_at.precision,
+  })),
 }

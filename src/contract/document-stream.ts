@@ -4,21 +4,14 @@ import {idField, sourceText} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
 import {childIdOf, PRECISION, type Stream} from './stream.ts'
 
-const documentSchema = z
-  .object({
-    id: idField,
-    deal_id: idField,
-    category: sourceText.nullish(),
-    created_at: instantOrDate.nullish(),
-  })
-  .transform(({id, deal_id, category, created_at}) => ({
-    attachment_id: childIdOf(deal_id, id),
-    deal_id,
-    document_id: id,
-    category: category ?? null,
-    created_at: created_at?.micros ?? null,
-    created_at_precision: created_at?.precision ?? null,
-  }))
+const kept = z.object({
+  id: idField,
+  deal_id: idField,
+  category: sourceText.nullish(),
+  created_at: instantOrDate.nullish(),
+})
+
+const dropped = ['name', 'file_name', 'media_type', 'bytes', 'sha256']
 
 /** The stream of documents attached to deals; their names, which often name people, are not kept. */
 export const documentStream: Stream = {
@@ -35,18 +28,15 @@ export const documentStream: Stream = {
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
     {name: 'created_at_precision', type: PRECISION},
   ],
-  wireFields: [
-    'id',
-    'deal_id',
-    'category',
-    'name',
-    'file_name',
-    'media_type',
-    'bytes',
-    'sha256',
-    'created_at',
-  ],
-  privacy: {hashed: [], dropped: ['name', 'file_name', 'media_type', 'bytes', 'sha256']},
+  wireFields: [...Object.keys(kept.shape), ...dropped],
+  privacy: {hashed: [], dropped},
   vocabularies: [{column: 'category', known: null}],
-  schema: documentSchema,
+  schema: kept.transform(({id, deal_id, category, created_at}) => ({
+    attachment_id: childIdOf(deal_id, id),
+    deal_id,
+    document_id: id,
+    category: category ?? null,
+    created_at: created_at?.micros ?? null,
+    created_at_precision: created_at?.precision ?? null,
+  })),
 }
