@@ -130,7 +130,8 @@ function readCursor(positions: Place[]): string {
   )
 }
 
-function isObject(value: unknown): value is WireRecord {
+/** Whether a JSON value is an object. */
+export function isObject(value: unknown): value is WireRecord {
   return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 

@@ -1,23 +1,12 @@
 import {newError} from '../errors.ts'
-import type {WireRecord} from '../types.ts'
-import type {PageBody} from './envelope.ts'
+import {isObject, type PageBody} from './envelope.ts'
 import type {SeenIds} from './seen-ids.ts'
-
-/** Makes sure that a list leads on. */
-export interface ListProgress {
-  /**
-   * Takes in the next page.
-   *
-   * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`
-   */
-  take(page: PageBody): void
-}
 
 /** Pages in a row without a record that is new. */
 const MOST_STALE_PAGES = 3
 
 /**
- * Follows a list from where it has been read to.
+ * Follows a list from where it has been read to, and makes sure that it leads on.
  *
  * @param name for words in errors: `GET /deals`
  * @param cursors those met so far; null stands for the first page
@@ -34,12 +23,17 @@ export function createListProgress({
   cursors: Iterable<string | null>
   seenIds: SeenIds
   idField: string
-}): ListProgress {
+}) {
   const seen = new Set(cursors)
   seen.delete(null)
   let stalePages = 0
   return {
-    take({records, nextCursor}) {
+    /**
+     * Takes in the next page.
+     *
+     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`
+     */
+    take({records, nextCursor}: PageBody): void {
       const news = records.filter((record) => seenIds.add(idOf(record, idField)))
       stalePages = news.length > 0 ? 0 : stalePages + 1
       if (nextCursor === null) return
@@ -62,6 +56,6 @@ export function createListProgress({
 
 /** The id of a record; the whole of it where there is none. */
 function idOf(record: unknown, idField: string): string {
-  const id = typeof record === 'object' && record !== null && (record as WireRecord)[idField]
+  const id = isObject(record) && record[idField]
   return typeof id === 'string' ? id : JSON.stringify(record)
 }

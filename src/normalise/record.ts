@@ -1,7 +1,8 @@
 import {z} from 'zod'
+import {isObject} from '../contract/envelope.ts'
 import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import type {NormalisedPage, Observation, Quarantined, WireRecord} from '../types.ts'
+import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
 import {createMappedReader} from './mapped-field.ts'
 import {createSealer} from './seal.ts'
 
@@ -75,10 +76,6 @@ function createRecordNormaliser(
       mapped: readMapped?.(record),
     }
   }
-}
-
-function isObject(value: unknown): value is WireRecord {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function isId(value: unknown): value is string {

@@ -1,4 +1,5 @@
 import {createHmac} from 'node:crypto'
+import {isObject} from '../contract/envelope.ts'
 import type {Stream} from '../contract/stream.ts'
 import {newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
@@ -24,7 +25,7 @@ export function createSealer(
   const dropped = new Set(privacy.dropped)
   const known = new Set(wireFields)
   return (record) => {
-    if (typeof record !== 'object' || record === null || Array.isArray(record)) return null
+    if (!isObject(record)) return null
     const sealed = Object.entries(record).flatMap(([name, value]): [string, unknown][] => {
       if (dropped.has(name)) return []
       if (hashed.has(name)) return [[name, hashField(value, key ?? '')]]

@@ -1,3 +1,4 @@
+import {isObject} from '../contract/envelope.ts'
 import type {Received, WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
@@ -43,8 +44,4 @@ export function readAnswer(
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
   return {id, outcome: 'found', record, observedAt}
-}
-
-function isObject(value: unknown): value is WireRecord {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

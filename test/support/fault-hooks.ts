@@ -6,6 +6,7 @@ import {setImmediate} from 'node:timers/promises'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import {z} from 'zod'
 import {realClock} from '../../src/clock.ts'
+import {isObject} from '../../src/contract/envelope.ts'
 import {formatCursor, parseCursor} from '../../src/service/cursor.ts'
 import {rowCount, type ServiceDatabase} from '../../src/service/database.ts'
 import type {WireRecord} from '../../src/types.ts'
@@ -16,10 +17,6 @@ const SLOW_PARTS = 10
 
 function hasCursor(query: unknown): query is {cursor: string} {
   return typeof query === 'object' && query !== null && 'cursor' in query && typeof query.cursor === 'string'
-}
-
-function isObject(value: unknown): value is WireRecord {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function isListBody(body: WireRecord): boolean {
