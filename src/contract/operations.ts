@@ -21,7 +21,7 @@ type AnswerOf<E extends Endpoint> = E extends {record: infer Schema extends z.Zo
     : Readable
 
 /** What an endpoint takes and answers with, after parsing. */
-interface OperationOf<E extends Endpoint> extends Operation {
+export interface OperationOf<E extends Endpoint> extends Operation {
   query: z.output<E['query']>
   body: z.output<E['body']>
   answer: AnswerOf<E>

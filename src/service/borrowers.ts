@@ -11,11 +11,7 @@ const row = borrowerSchema.extend({
 })
 
 /** Creates the operations on borrowers; the digits of the national id are checked for their form and dropped. */
-export function createBorrowerHandlers({
-  store,
-  database,
-  clock,
-}: ServiceWorld): Pick<Handlers, 'linkBorrower' | 'listBorrowers'> {
+export function createBorrowerHandlers({store, database, clock}: ServiceWorld) {
   return {
     linkBorrower: ({id: dealId, body}) => {
       requireDeal(store, dealId)
@@ -37,5 +33,5 @@ export function createBorrowerHandlers({
       requireDeal(store, id)
       return {body: readTablePage(query, {name: 'borrower', row, parent: {deal_id: id}}, database)}
     },
-  }
+  } satisfies Partial<Handlers>
 }

@@ -8,8 +8,6 @@ import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 import type {DealChange, DealStore, StoredDeal} from './store.ts'
 
-type DealHandlers = Pick<Handlers, 'listDeals' | 'createDeal' | 'getDeal' | 'updateDeal' | 'deleteDeal'>
-
 /** The deal with this id. @throws Refusal (404) */
 export function requireDeal(store: DealStore, id: string): StoredDeal {
   return requireFound(store.get(id), 'deal_not_found')
@@ -91,7 +89,7 @@ export function checkDeletable({status}: StoredDeal): void {
 }
 
 /** Creates the operations on deals. */
-export function createDealHandlers(world: ServiceWorld): DealHandlers {
+export function createDealHandlers(world: ServiceWorld) {
   const {store, database, files, clock, emit, prefix} = world
   return {
     listDeals: ({query}) => {
@@ -136,5 +134,5 @@ export function createDealHandlers(world: ServiceWorld): DealHandlers {
       emit({type: 'deal.deleted', data: {id, deal_id: id, status: deal.status}})
       return {body: undefined}
     },
-  }
+  } satisfies Partial<Handlers>
 }

@@ -8,11 +8,6 @@ import type {Handlers, ServiceWorld} from './handlers.ts'
 import {requireFound} from './problem-reply.ts'
 import {renderTemplate} from './templates.ts'
 
-type GenerationHandlers = Pick<
-  Handlers,
-  'requestDocumentGeneration' | 'listDocumentGenerations' | 'getDocumentGeneration'
->
-
 const row = documentGenerationSchema.extend({
   created_at: rowInstant,
   finished_at: rowInstant.nullable(),
@@ -25,7 +20,7 @@ const COUNT_LINKED = `select
   (select count(*) from task where deal_id = ?1 and status = 'open') as open_tasks`
 
 /** Creates the operations on document generations; `onRequested` is told once one is queued for good. */
-export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void): GenerationHandlers {
+export function createGenerationHandlers(world: ServiceWorld, onRequested: () => void) {
   const {store, database, clock} = world
   const requireGeneration = (dealId: string, id: string): DocumentGeneration =>
     requireFound(database.get(row, SELECT_ONE, id, dealId), 'document_generation_not_found')
@@ -53,7 +48,7 @@ export function createGenerationHandlers(world: ServiceWorld, onRequested: () =>
       requireDeal(store, id)
       return {body: {data: requireGeneration(id, childId)}}
     },
-  }
+  } satisfies Partial<Handlers>
 }
 
 /** Makes the document of one generation; its file, its row and its event are kept together or not at all. */

@@ -6,11 +6,6 @@ import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 
-type DocumentHandlers = Pick<
-  Handlers,
-  'uploadDocument' | 'listDocuments' | 'getDocument' | 'downloadDocument'
->
-
 const row = documentSchema.extend({
   bytes: rowCount,
   created_at: rowInstant,
@@ -53,7 +48,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
 }
 
 /** Creates the operations on documents. */
-export function createDocumentHandlers(world: ServiceWorld): DocumentHandlers {
+export function createDocumentHandlers(world: ServiceWorld) {
   const {store, database, files, limits} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
@@ -92,5 +87,5 @@ export function createDocumentHandlers(world: ServiceWorld): DocumentHandlers {
       }
       return {body: files.open(document.id), headers}
     },
-  }
+  } satisfies Partial<Handlers>
 }

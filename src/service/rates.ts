@@ -33,7 +33,7 @@ const SELECT_PAGE = `
   limit ?6`
 
 /** Creates the operations on rates: providers push, everybody reads the history or what is in force. */
-export function createRateHandlers(world: ServiceWorld): Pick<Handlers, 'pushRate' | 'listRates'> {
+export function createRateHandlers(world: ServiceWorld) {
   const {database, clock} = world
   return {
     pushRate: ({body}) => {
@@ -59,5 +59,5 @@ export function createRateHandlers(world: ServiceWorld): Pick<Handlers, 'pushRat
       const filter = JSON.stringify([provider, loan_program, current])
       return {body: readListPage(query, {name: 'rates', filter, fetch}, database.secret)}
     },
-  }
+  } satisfies Partial<Handlers>
 }

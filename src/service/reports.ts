@@ -11,7 +11,7 @@ function stageOf({status}: StatusTotal): number {
 }
 
 /** Creates the reports. */
-export function createReportHandlers({store}: ServiceWorld): Pick<Handlers, 'getPortfolioReport'> {
+export function createReportHandlers({store}: ServiceWorld) {
   return {
     getPortfolioReport: () => {
       const totals = store.totals().sort((one, other) => stageOf(one) - stageOf(other))
@@ -26,5 +26,5 @@ export function createReportHandlers({store}: ServiceWorld): Pick<Handlers, 'get
       }
       return {body: {data}}
     },
-  }
+  } satisfies Partial<Handlers>
 }

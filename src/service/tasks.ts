@@ -15,9 +15,7 @@ function requireTask(database: ServiceDatabase, id: string): Task {
 }
 
 /** Creates the operations on tasks. */
-export function createTaskHandlers(
-  world: ServiceWorld,
-): Pick<Handlers, 'createTask' | 'listTasks' | 'completeTask'> {
+export function createTaskHandlers(world: ServiceWorld) {
   const {store, database, clock, emit} = world
   return {
     createTask: ({id: dealId, body}) => {
@@ -41,5 +39,5 @@ export function createTaskHandlers(
       if (completed > 0) emit({type: 'task.completed', data: {id, deal_id, status: 'completed'}})
       return {body: {data: requireTask(database, id)}}
     },
-  }
+  } satisfies Partial<Handlers>
 }

@@ -11,8 +11,6 @@ import {createId, rowCount, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 
-type WebhookHandlers = Pick<Handlers, Extract<keyof Handlers, `${string}Webhook${string}`>>
-
 const eventsOfJson = z
   .string()
   .transform((text): unknown => JSON.parse(text))
@@ -41,7 +39,7 @@ function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
 }
 
 /** Creates the operations on webhook endpoints; `onDue` is told when something may have become due. */
-export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): WebhookHandlers {
+export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
   const {database, clock, prefix} = world
   const requireEndpoint = (id: string): WebhookEndpoint =>
     requireFound(
@@ -107,5 +105,5 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void): W
       database.afterCommit(onDue)
       return {body: {data: delivery}}
     },
-  }
+  } satisfies Partial<Handlers>
 }
