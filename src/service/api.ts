@@ -1,4 +1,3 @@
-import {realClock} from '../clock.ts'
 import type {OperationId} from '../contract/operations.ts'
 import {createBorrowerHandlers} from './borrowers.ts'
 import {createDealHandlers} from './deals.ts'
@@ -41,7 +40,7 @@ export function buildApi(
   const {database, webhooks = {}, clock, onError} = parts
   const guard = createAddressGuard({allowPrivate: false, ...webhooks})
   const retryDelaysMs = webhooks.retryDelaysMs ?? RETRY_DELAYS_MS
-  const outbox = createOutbox({database, guard, clock, realClock, retryDelaysMs, onError})
+  const outbox = createOutbox({database, guard, clock, retryDelaysMs, onError})
   const world: ServiceWorld = {...parts, files: openFileStore(database), emit: outbox.emit}
   const generator = createGenerator(world, onError)
   const handlers: Handlers = {
@@ -57,7 +56,6 @@ export function buildApi(
   return {
     ...world,
     handlers,
-    now: () => realClock.now(),
     async checkBody(id: OperationId, body: unknown) {
       if (id !== 'createWebhookEndpoint' && id !== 'updateWebhookEndpoint') return
       const problem = hasUrl(body) ? await guard.findProblem(body.url) : null

@@ -4,7 +4,7 @@ import {parseCents} from '../money.ts'
 import {type ListKey, readListPage} from './cursor.ts'
 import {createId} from './database.ts'
 import {checkIfMatch} from './etag.ts'
-import type {Handlers, ServiceWorld} from './handlers.ts'
+import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 import type {DealChange, DealStore, StoredDeal} from './store.ts'
 
@@ -90,7 +90,7 @@ export function checkDeletable({status}: StoredDeal): void {
 
 /** Creates the operations on deals. */
 export function createDealHandlers(world: ServiceWorld) {
-  const {store, database, files, clock, emit, prefix} = world
+  const {store, database, files, clock, emit} = world
   return {
     listDeals: ({query}) => {
       const {status} = query
@@ -112,7 +112,7 @@ export function createDealHandlers(world: ServiceWorld) {
       }
       store.insert([deal])
       emit({type: 'deal.created', data: {id: deal.id, deal_id: deal.id, status: deal.status}})
-      return {body: {data: formatDeal(deal)}, headers: {Location: `${prefix}/deals/${deal.id}`}}
+      return {body: {data: formatDeal(deal)}, headers: {Location: `${PREFIX}/deals/${deal.id}`}}
     },
     getDeal: ({id}) => ({body: {data: formatDeal(requireDeal(store, id))}}),
     updateDeal: ({id, body, ifMatch}) => {

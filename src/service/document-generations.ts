@@ -4,7 +4,7 @@ import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import {attachDocument} from './documents.ts'
-import type {Handlers, ServiceWorld} from './handlers.ts'
+import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {requireFound} from './problem-reply.ts'
 import {renderTemplate} from './templates.ts'
 
@@ -36,7 +36,7 @@ export function createGenerationHandlers(world: ServiceWorld, onRequested: () =>
         created_at: clock.now(),
       })
       database.afterCommit(onRequested)
-      const location = `${world.prefix}/deals/${dealId}/document-generations/${id}`
+      const location = `${PREFIX}/deals/${dealId}/document-generations/${id}`
       return {body: {data: requireGeneration(dealId, id)}, headers: {Location: location}}
     },
     listDocumentGenerations: ({id, query}) => {

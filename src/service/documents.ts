@@ -3,7 +3,7 @@ import {type DealDocument, documentSchema, type ReceivedFile} from '../contract/
 import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
-import type {Handlers, ServiceWorld} from './handlers.ts'
+import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 
 const row = documentSchema.extend({
@@ -49,7 +49,7 @@ function formatDisposition({file_name, name}: DealDocument): string {
 
 /** Creates the operations on documents. */
 export function createDocumentHandlers(world: ServiceWorld) {
-  const {store, database, files, limits} = world
+  const {store, database, files, documentsPerDeal} = world
   return {
     uploadDocument: ({id: dealId, body}) => {
       requireDeal(store, dealId)
@@ -58,12 +58,12 @@ export function createDocumentHandlers(world: ServiceWorld) {
         'select count(*) as documents from document where deal_id = ?',
         dealId,
       )
-      if ((count?.documents ?? 0) >= limits.documentsPerDeal)
+      if ((count?.documents ?? 0) >= documentsPerDeal)
         throw refuse('too_many_documents', {
-          detail: `A deal has at most ${limits.documentsPerDeal} documents.`,
+          detail: `A deal has at most ${documentsPerDeal} documents.`,
         })
       const document = attachDocument({...body, dealId}, world)
-      const location = `${world.prefix}/deals/${dealId}/documents/${document.id}`
+      const location = `${PREFIX}/deals/${dealId}/documents/${document.id}`
       return {body: {data: document}, headers: {Location: location}}
     },
     listDocuments: ({id, query}) => {

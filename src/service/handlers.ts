@@ -30,10 +30,11 @@ export type Handlers = {
   [Id in OperationId]: (call: Call<Operations[Id]>) => Answer<Operations[Id]>
 }
 
+/** What stands before every path of an endpoint. */
+export const PREFIX = '/v1'
+
 /** What handlers work on. */
 export interface ServiceWorld {
-  /** Path of the API before every path of an endpoint: `/v1`. */
-  prefix: string
   database: ServiceDatabase
   store: DealStore
   files: FileStore
@@ -41,5 +42,6 @@ export interface ServiceWorld {
   clock: Clock
   /** Notifies every endpoint that wants this type, once the transaction under way is committed. */
   emit(event: Omit<WebhookEvent, 'timestamp'>): void
-  limits: {documentsPerDeal: number}
+  /** The most documents that one deal may have. */
+  documentsPerDeal: number
 }

@@ -1,7 +1,7 @@
 import {Webhook} from 'standardwebhooks'
 import {Agent, request} from 'undici'
 import {z} from 'zod'
-import type {Clock} from '../clock.ts'
+import {type Clock, realClock} from '../clock.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import {messageOf} from '../errors.ts'
 import {createId, rowCount, type ServiceDatabase} from './database.ts'
@@ -127,11 +127,11 @@ function storeOutcome(
 
 async function send(
   {url, secret, event_id, payload}: Due,
-  world: {guard: AddressGuard; agent: Agent; signal: AbortSignal; realClock: Clock},
+  world: {guard: AddressGuard; agent: Agent; signal: AbortSignal},
 ): Promise<Outcome> {
   const problem = await world.guard.findProblem(url)
   if (problem !== null) return {status: null, error: problem}
-  const sentAt = new Date(world.realClock.now())
+  const sentAt = new Date(realClock.now())
   try {
     const {statusCode, body} = await request(url, {
       method: 'POST',
@@ -161,14 +161,12 @@ async function send(
 export function createOutbox(options: {
   database: ServiceDatabase
   guard: AddressGuard
-  /** Stamps events. */
+  /** Stamps events; attempts and signatures have the real time. */
   clock: Clock
-  /** Times attempts and signatures. */
-  realClock: Clock
   retryDelaysMs: readonly number[]
   onError: (error: unknown) => void
 }) {
-  const {database, guard, clock, realClock, retryDelaysMs, onError} = options
+  const {database, guard, clock, retryDelaysMs, onError} = options
   const stopping = new AbortController()
   const {signal} = stopping
   const agent = new Agent({connect: {lookup: guard.lookup, timeout: 10_000}, pipelining: 1})
@@ -176,7 +174,7 @@ export function createOutbox(options: {
   const underWay = new Map<string, Promise<void>>()
 
   async function deliver(due: Due): Promise<void> {
-    const outcome = await send(due, {guard, agent, signal, realClock})
+    const outcome = await send(due, {guard, agent, signal})
     if (!signal.aborted) storeOutcome(due, outcome, database, {now: realClock.now(), retryDelaysMs})
   }
 

@@ -1,11 +1,12 @@
 import {Readable} from 'node:stream'
 import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
+import {realClock} from '../clock.ts'
 import {type Endpoint, noBodySchema} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import type {OperationId, Operations} from '../contract/operations.ts'
 import type {Scope} from './api-keys.ts'
 import {etagOf} from './etag.ts'
-import type {Answer, Call, Handlers, ServiceWorld} from './handlers.ts'
+import {type Answer, type Call, type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {answerOnce, digestRequest, type KeptAnswer, parseIdempotencyKey} from './idempotency.ts'
 import {parseInput, refuse} from './problem-reply.ts'
 import {receiveParts} from './uploads.ts'
@@ -24,15 +25,11 @@ declare module 'fastify' {
   }
 }
 
-/** What stands before every path of an endpoint. */
-export const PREFIX = '/v1'
-
 /** What routes need beside what handlers do. */
 export interface RouteWorld extends ServiceWorld {
   handlers: Handlers
   /** Refuses what can only be told by asking elsewhere, before the transaction begins. */
   checkBody(id: OperationId, body: unknown): Promise<void>
-  now(): number
 }
 
 function isOperationId(id: string): id is OperationId {
@@ -68,7 +65,7 @@ function answerWriting<Id extends OperationId>(
   return database.transaction(() => {
     if (key === undefined) return work()
     const fingerprint = digestRequest({method, path: url, body: digested}, database.secret)
-    return answerOnce({owner: keyOwner, key, fingerprint}, work, {database, now: world.now()})
+    return answerOnce({owner: keyOwner, key, fingerprint}, work, {database, now: realClock.now()})
   })
 }
 

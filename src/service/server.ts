@@ -16,9 +16,10 @@ import {buildApi, type WebhookOptions} from './api.ts'
 import {openServiceDatabase, type ServiceDatabase} from './database.ts'
 import {addDescription} from './description.ts'
 import type {FileStore} from './files.ts'
+import {PREFIX} from './handlers.ts'
 import {Refusal, refuse, sendProblem} from './problem-reply.ts'
 import type {RateLimit} from './rate-limit.ts'
-import {addRoutes, PREFIX, refuseUnknown} from './routes.ts'
+import {addRoutes, refuseUnknown} from './routes.ts'
 import {createDealStore, type DealStore} from './store.ts'
 
 /** How to run a local Deal Financing Service. */
@@ -132,10 +133,9 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
   const onError = (error: unknown): void => log.error({err: error}, 'service failed in the background')
   const api = buildApi({
     ...options,
-    prefix: PREFIX,
     database,
     store,
-    limits: {documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL},
+    documentsPerDeal: options.documentsPerDeal ?? DOCUMENTS_PER_DEAL,
     onError,
   })
   let closed: Promise<void> | undefined
@@ -156,7 +156,7 @@ export async function startService(options: ServiceOptions): Promise<RunningServ
     addAccessHooks(app, {...options, database})
     addBodyParsers(app, options.maxFileBytes ?? MAX_FILE_BYTES)
     app.register(async (scope) => addRoutes(scope, api), {prefix: PREFIX})
-    addDescription(app, PREFIX)
+    addDescription(app)
     const address = await app.listen({host, port}).catch((cause: unknown) => {
       throw newError(
         'SERVICE_LISTEN',

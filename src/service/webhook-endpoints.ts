@@ -8,7 +8,7 @@ import {
 } from '../contract/webhook.ts'
 import {readTablePage} from './cursor.ts'
 import {createId, rowCount, rowInstant} from './database.ts'
-import type {Handlers, ServiceWorld} from './handlers.ts'
+import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
 
 const eventsOfJson = z
@@ -40,7 +40,7 @@ function writeEvents(events: WebhookEndpoint['events'] | undefined): string {
 
 /** Creates the operations on webhook endpoints; `onDue` is told when something may have become due. */
 export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
-  const {database, clock, prefix} = world
+  const {database, clock} = world
   const requireEndpoint = (id: string): WebhookEndpoint =>
     requireFound(
       database.get(row, 'select * from webhook_endpoint where id = ?', id),
@@ -61,7 +61,7 @@ export function createWebhookHandlers(world: ServiceWorld, onDue: () => void) {
         created_at: clock.now(),
       })
       const data = {...requireEndpoint(id), secret}
-      return {body: {data}, headers: {Location: `${prefix}/webhook-endpoints/${id}`}}
+      return {body: {data}, headers: {Location: `${PREFIX}/webhook-endpoints/${id}`}}
     },
     listWebhookEndpoints: ({query}) => ({
       body: readTablePage(query, {name: 'webhook_endpoint', row}, database),
