@@ -24,6 +24,9 @@ export interface Endpoint<Op extends Operation = Operation> {
   problems: readonly ProblemCode[]
 }
 
+/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
+export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
+
 /** The body of an endpoint that takes none: nothing, or an empty object. */
 export const noBodySchema = z
   .strictObject({})

@@ -1,6 +1,7 @@
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {type NewDeal, newDealSchema} from '../contract/deal-record.ts'
+import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {ConfigError, type LoantapeError, messageOf, newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 
@@ -44,12 +45,7 @@ const emptyAsNull = (text: string | undefined): string | null =>
 
 const rowSchema = z
   .object({
-    external_reference: z
-      .string()
-      .regex(
-        /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/,
-        'expected 1 to 255 printable ASCII characters',
-      ),
+    external_reference: z.string().regex(IDEMPOTENCY_KEY, 'expected 1 to 255 printable ASCII characters'),
     property_address: z.string(),
     loan_amount: amountField,
     property_value: z.preprocess(emptyAsNull, amountField.nullable()).optional(),

@@ -5,17 +5,8 @@ import {newError} from '../errors.ts'
 import type {DealRow} from './deal-rows.ts'
 import type {RowResult} from './result-file.ts'
 
-/** What `loantape push deals --json` prints. */
-export interface PushResult {
-  created: number
-  /** Created by an earlier push. */
-  known: number
-  /** Wrong in the file, not sent. */
-  invalid: number
-  /** Sent, and refused by the service. */
-  refused: number
-  result_file: string
-}
+/** What `loantape push deals --json` prints: the rows by what came of them. */
+export type PushResult = Record<RowResult['outcome'], number> & {result_file: string}
 
 /** What a push works with. */
 export interface PushWorld {

@@ -1,5 +1,6 @@
 import {createHmac} from 'node:crypto'
 import {z} from 'zod'
+import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
 import {rowCount, type ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
 
@@ -14,9 +15,6 @@ const answerRow = z.object({
   /** JSON text. */
   body: z.string(),
 })
-
-/** What an Idempotency-Key may be: 1 to 255 printable characters, no space at either end, where HTTP would drop it. */
-export const IDEMPOTENCY_KEY = /^[\x21-\x7e](?:[\x20-\x7e]{0,253}[\x21-\x7e])?$/
 
 /** The value of an Idempotency-Key header. @throws Refusal (400) */
 export function parseIdempotencyKey(header: string | string[] | undefined): string | undefined {

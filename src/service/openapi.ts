@@ -1,9 +1,8 @@
 import {z} from 'zod'
-import {type Endpoint, noBodySchema, problemsOf} from '../contract/endpoint.ts'
+import {type Endpoint, IDEMPOTENCY_KEY, noBodySchema, problemsOf} from '../contract/endpoint.ts'
 import {ENDPOINTS} from '../contract/endpoints.ts'
 import {PROBLEMS, problemSchema} from '../contract/problem.ts'
 import {EVENT_TYPES, webhookEventSchema} from '../contract/webhook.ts'
-import {IDEMPOTENCY_KEY} from './idempotency.ts'
 
 type Json = Record<string, unknown>
 
