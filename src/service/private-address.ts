@@ -9,12 +9,7 @@ export type AddressLookup = (
 ) => void
 
 /** Keeps notifications away from networks that only this machine can reach (server-side request forgery). */
-export interface AddressGuard {
-  /** Why notifications cannot go to this URL, or null. */
-  findProblem(url: string): Promise<string | null>
-  /** A lookup for sockets: it fails where a name leads to a private address, also when it did not before. */
-  lookup: LookupFunction
-}
+export type AddressGuard = ReturnType<typeof createAddressGuard>
 
 // https://www.iana.org/assignments/iana-ipv4-special-registry and …/iana-ipv6-special-registry
 const PRIVATE: readonly [network: string, prefix: number][] = [
@@ -55,10 +50,7 @@ export function isPrivateAddress(address: string): boolean {
 }
 
 /** Creates the guard; with `allowPrivate` it lets every address and plain http pass. */
-export function createAddressGuard(options: {
-  allowPrivate: boolean
-  lookup?: AddressLookup | undefined
-}): AddressGuard {
+export function createAddressGuard(options: {allowPrivate: boolean; lookup?: AddressLookup}) {
   const {allowPrivate, lookup = systemLookup} = options
   const isRefused = (address: string): boolean => !allowPrivate && isPrivateAddress(address)
 
@@ -69,8 +61,21 @@ export function createAddressGuard(options: {
       })
     })
 
+  /** A lookup for sockets: it fails where a name leads to a private address, also when it did not before. */
+  const guardedLookup: LookupFunction = (name, lookupOptions, callback) => {
+    lookup(name, {...lookupOptions, all: true}, (error, found) => {
+      const refused = found?.some(({address}) => isRefused(address))
+      const [first] = found ?? []
+      if (error) callback(error, '')
+      else if (refused || !first) callback(new Error('the host leads to a private address'), '')
+      else if (lookupOptions.all) callback(null, found)
+      else callback(null, first.address, first.family)
+    })
+  }
+
   return {
-    async findProblem(text) {
+    /** Why notifications cannot go to this URL, or null. */
+    async findProblem(text: string): Promise<string | null> {
       const {protocol, hostname, username, password} = new URL(text)
       if (username !== '' || password !== '') return 'expected a URL without a user name or password'
       if (allowPrivate) return null
@@ -80,15 +85,6 @@ export function createAddressGuard(options: {
       if (addresses === null || addresses.length === 0) return 'expected a host that can be resolved'
       return addresses.some(isRefused) ? 'expected a host on the public internet' : null
     },
-    lookup: (name, lookupOptions, callback) => {
-      lookup(name, {...lookupOptions, all: true}, (error, found) => {
-        const refused = found?.some(({address}) => isRefused(address))
-        const [first] = found ?? []
-        if (error) callback(error, '')
-        else if (refused || !first) callback(new Error('the host leads to a private address'), '')
-        else if (lookupOptions.all) callback(null, found)
-        else callback(null, first.address, first.family)
-      })
-    },
+    lookup: guardedLookup,
   }
 }
