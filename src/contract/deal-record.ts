@@ -17,28 +17,24 @@ export const DEAL_TRANSITIONS: Record<DealStatus, readonly DealStatus[]> = {
 
 const statusField = z.enum(DEAL_STATUSES)
 
-const newDealFields = {
-  property_address: textField(500),
-  loan_amount: moneyField,
-  property_value: moneyField.nullish(),
-  loan_program: textField(100)
-    .nullish()
-    .meta({examples: ['bridge_30yr']}),
-}
-
 /** A body of `POST /deals`. */
 export type NewDeal = z.output<typeof newDealSchema>
-export const newDealSchema = z.strictObject(newDealFields).meta({id: 'NewDeal'})
+export const newDealSchema = z
+  .strictObject({
+    property_address: textField(500),
+    loan_amount: moneyField,
+    property_value: moneyField.nullish(),
+    loan_program: textField(100)
+      .nullish()
+      .meta({examples: ['bridge_30yr']}),
+  })
+  .meta({id: 'NewDeal'})
 
 /** A body of `PATCH /deals/{id}`: null clears the property value or the program. */
 export type DealChanges = z.output<typeof dealChangesSchema>
-export const dealChangesSchema = z
-  .strictObject({
-    ...newDealFields,
-    property_address: newDealFields.property_address.optional(),
-    loan_amount: newDealFields.loan_amount.optional(),
-    status: statusField.optional(),
-  })
+export const dealChangesSchema = newDealSchema
+  .extend({status: statusField})
+  .partial()
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'DealChanges', minProperties: 1})
 
@@ -48,20 +44,20 @@ export const dealQuerySchema = z.strictObject({
   status: statusField.optional(),
 })
 
-const listedFields = {
-  id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
-  property_address: z.string(),
-  loan_amount: z.number(),
-  status: z.string().meta({examples: [...DEAL_STATUSES]}),
-  created_at: instantField,
-}
-
 /** A row of `GET /deals`: these five fields and no others. */
 export type ListedDeal = z.output<typeof listedDealSchema>
-export const listedDealSchema = z.object(listedFields).meta({id: 'ListedDeal'})
+export const listedDealSchema = z
+  .object({
+    id: z.string().meta({examples: ['deal_7f3a9c0e51b2d4886a10']}),
+    property_address: z.string(),
+    loan_amount: z.number(),
+    status: z.string().meta({examples: [...DEAL_STATUSES]}),
+    created_at: instantField,
+  })
+  .meta({id: 'ListedDeal'})
 
 /** One deal as `POST /deals` and `GET /deals/{id}` return it. */
 export type Deal = z.output<typeof dealRecordSchema>
-export const dealRecordSchema = z
-  .object({...listedFields, property_value: z.number().nullable(), loan_program: z.string().nullable()})
+export const dealRecordSchema = listedDealSchema
+  .extend({property_value: z.number().nullable(), loan_program: z.string().nullable()})
   .meta({id: 'Deal'})

@@ -13,49 +13,46 @@ export const EVENT_TYPES = [
 /** A type of {@link EVENT_TYPES}. */
 export type EventType = (typeof EVENT_TYPES)[number]
 
-const endpointFields = {
-  url: z
-    .url({protocol: /^https?$/, error: 'expected an https URL'})
-    .max(2000)
-    .meta({pattern: '^[hH][tT][tT][pP][sS]?://'}),
-  /** Default: every type. */
-  events: z.array(z.enum(EVENT_TYPES)).min(1).max(EVENT_TYPES.length).optional(),
-  description: textField(200).nullish(),
-}
-
 /** A body of `POST /webhook-endpoints`. */
 export type NewWebhookEndpoint = z.output<typeof newWebhookEndpointSchema>
-export const newWebhookEndpointSchema = z.strictObject(endpointFields).meta({id: 'NewWebhookEndpoint'})
+export const newWebhookEndpointSchema = z
+  .strictObject({
+    url: z
+      .url({protocol: /^https?$/, error: 'expected an https URL'})
+      .max(2000)
+      .meta({pattern: '^[hH][tT][tT][pP][sS]?://'}),
+    /** Default: every type. */
+    events: z.array(z.enum(EVENT_TYPES)).min(1).max(EVENT_TYPES.length).optional(),
+    description: textField(200).nullish(),
+  })
+  .meta({id: 'NewWebhookEndpoint'})
 
 /** A body of `PATCH /webhook-endpoints/{id}`. */
 export type WebhookEndpointChanges = z.output<typeof webhookEndpointChangesSchema>
-export const webhookEndpointChangesSchema = z
-  .strictObject({
-    ...endpointFields,
-    url: endpointFields.url.optional(),
-    status: z.enum(['enabled', 'disabled']).optional(),
-  })
+export const webhookEndpointChangesSchema = newWebhookEndpointSchema
+  .extend({status: z.enum(['enabled', 'disabled'])})
+  .partial()
   .refine((body) => Object.keys(body).length > 0, {message: 'expected at least one field to change'})
   .meta({id: 'WebhookEndpointChanges', minProperties: 1})
 
-const endpointRecordFields = {
-  id: z.string(),
-  url: z.string(),
-  events: z.array(z.enum(EVENT_TYPES)),
-  description: z.string().nullable(),
-  status: z.enum(['enabled', 'disabled']),
-  disabled_reason: z.string().nullable(),
-  created_at: instantField,
-}
-
 /** A registered endpoint; `disabled_reason` says why it was disabled, when the service did it. */
 export type WebhookEndpoint = z.output<typeof webhookEndpointSchema>
-export const webhookEndpointSchema = z.object(endpointRecordFields).meta({id: 'WebhookEndpoint'})
+export const webhookEndpointSchema = z
+  .object({
+    id: z.string(),
+    url: z.string(),
+    events: z.array(z.enum(EVENT_TYPES)),
+    description: z.string().nullable(),
+    status: z.enum(['enabled', 'disabled']),
+    disabled_reason: z.string().nullable(),
+    created_at: instantField,
+  })
+  .meta({id: 'WebhookEndpoint'})
 
 /** An endpoint with the secret its notifications are signed with; returned once, on creation. */
 export type CreatedWebhookEndpoint = z.output<typeof createdWebhookEndpointSchema>
-export const createdWebhookEndpointSchema = z
-  .object({...endpointRecordFields, secret: z.string()})
+export const createdWebhookEndpointSchema = webhookEndpointSchema
+  .extend({secret: z.string()})
   .meta({id: 'CreatedWebhookEndpoint'})
 
 /** One notification to one endpoint. */
