@@ -103,12 +103,31 @@ export async function* askEach<Found>(
     }
   }
 
+  async function askForOne(id: string): Promise<Reply<Found>> {
+    try {
+      const path = request.path.replaceAll('{id}', () => encodeSegment(id))
+      return {answer: await ask(id, path, signal)}
+    } catch (error) {
+      if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
+      if (signal.aborted && error === signal.reason) return {ended: 'budget'}
+      if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
+      world.log.info(
+        {path: request.path, code: error.code, reason: error.problem},
+        'a detail could not be fetched',
+      )
+      if (error instanceof AuthError) return {answer: failedAs(id, error.code), ended: 'refused'}
+      if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
+      if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
+      return {answer: failedAs(id, error.code)}
+    }
+  }
+
   let isCut = false
   try {
     for await (const id of ids) {
       isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
-      const reply = limit(() => askForOne(id, {request, ask, signal, log: world.log}))
+      const reply = limit(() => askForOne(id))
       // It may fail before anyone waits for it: that is told when its turn comes.
       reply.catch(() => undefined)
       window.push(reply)
@@ -134,31 +153,4 @@ export function failedAs(id: string, reason: string): {id: string; outcome: 'fai
 function encodeSegment(id: string): string {
   if (id === '.' || id === '..') throw new URIError('a dot segment')
   return encodeURIComponent(id)
-}
-
-/** What every request shares. */
-interface Asking<Found> {
-  request: EachRequest
-  ask: AskForOne<Found>
-  signal: AbortSignal
-  log: World['log']
-}
-
-async function askForOne<Found>(
-  id: string,
-  {request, ask, signal, log}: Asking<Found>,
-): Promise<Reply<Found>> {
-  try {
-    const path = request.path.replaceAll('{id}', () => encodeSegment(id))
-    return {answer: await ask(id, path, signal)}
-  } catch (error) {
-    if (error instanceof URIError) return {answer: failedAs(id, 'ID_UNREADABLE')}
-    if (signal.aborted && error === signal.reason) return {ended: 'budget'}
-    if (!(error instanceof LoantapeError) || error.code === 'CLOCK_STEPPED') throw error
-    log.info({path: request.path, code: error.code, reason: error.problem}, 'a detail could not be fetched')
-    if (error instanceof AuthError) return {answer: failedAs(id, error.code), ended: 'refused'}
-    if (error.code === 'INTERRUPTED') return {ended: 'interrupted'}
-    if (error.code === 'SOURCE_RATE_LIMITED') return {ended: 'rate_limited'}
-    return {answer: failedAs(id, error.code)}
-  }
 }
