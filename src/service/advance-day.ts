@@ -35,18 +35,18 @@ function drawCount(random: Random, total: number, share: number): number {
   return Math.floor(exact) + (random.chance(exact % 1) ? 1 : 0)
 }
 
-/** Takes up to `count` of the ids at random, out of the array. */
-function takeIds(random: Random, ids: string[], count: number): string[] {
-  const taken: string[] = []
-  while (taken.length < count && ids.length > 0) {
+/** Draws up to `count` of the deals with these ids; the array is used up. */
+function drawDeals(store: DealStore, random: Random, ids: string[], count: number): StoredDeal[] {
+  const drawn: string[] = []
+  while (drawn.length < count && ids.length > 0) {
     const index = random.integer(0, ids.length - 1)
     const last = ids.pop()
     const picked = ids[index] ?? last
     if (picked === undefined || last === undefined) break
     if (index < ids.length) ids[index] = last
-    taken.push(picked)
+    drawn.push(picked)
   }
-  return taken
+  return drawn.flatMap((id) => store.get(id) ?? [])
 }
 
 function moveStage(
@@ -55,9 +55,9 @@ function moveStage(
   move: {from: DealStatus; to: DealStatus; share: number},
 ): number {
   const waiting = store.ids(move.from)
-  const drawn = takeIds(random, waiting, drawCount(random, waiting.length, move.share))
+  const drawn = drawDeals(store, random, waiting, drawCount(random, waiting.length, move.share))
   // What lacks its value or program waits: the service would refuse it.
-  const moved = drawn.flatMap((id) => store.get(id) ?? []).filter((deal) => listMissing(deal).length === 0)
+  const moved = drawn.filter((deal) => listMissing(deal).length === 0)
   for (const deal of moved) changeDeal(store, deal, {status: move.to})
   return moved.length
 }
@@ -81,12 +81,9 @@ function changeDeals(
   field: 'loan_amount' | 'property_value',
   {count, draw}: {count: number; draw: (random: Random, deal: StoredDeal) => bigint},
 ): number {
-  const ids = takeIds(random, listLiving(store), count)
-  for (const id of ids) {
-    const deal = store.get(id)
-    if (deal) changeDeal(store, deal, {[field]: Number(draw(random, deal)) / 100})
-  }
-  return ids.length
+  const deals = drawDeals(store, random, listLiving(store), count)
+  for (const deal of deals) changeDeal(store, deal, {[field]: Number(draw(random, deal)) / 100})
+  return deals.length
 }
 
 /** Deals that people still work on. */
@@ -97,18 +94,19 @@ function listLiving(store: DealStore): string[] {
 
 function removeDeals(store: DealStore, random: Random, statuses: readonly string[], count: number): number {
   const ids = statuses.flatMap((status) => store.ids(status))
-  return takeIds(random, ids, count).filter((id) => {
-    const deal = store.get(id)
-    if (deal) checkDeletable(deal)
-    return store.remove(id)
-  }).length
+  const deals = drawDeals(store, random, ids, count)
+  for (const deal of deals) {
+    checkDeletable(deal)
+    store.remove(deal.id)
+  }
+  return deals.length
 }
 
 /** Each new deal has random numbers of its own, so that passing a day twice is seen by its first id. */
 function createDeals(store: DealStore, count: number, options: {seed: string | number; day: string}): number {
   const deals = Array.from({length: count}, (_, index) => {
     const random = createRandom('new deal', options.seed, options.day, index)
-    return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, options.day)})
+    return buildDeal(random, {status: 'draft', createdAt: drawInstant(random, Date.parse(options.day))})
   })
   if (deals.some(({id}) => store.get(id)))
     throw newError(
@@ -163,14 +161,12 @@ export function drawEdits(
   {seed, day, count}: {seed: string | number; day: string; count: number},
 ): {id: string; changes: DealChanges}[] {
   const random = createRandom('edits', seed, day)
-  const ids = takeIds(random, listLiving(store), Math.min(count, Math.ceil(store.count() / 10)))
-  return ids.flatMap((id, index) => {
-    const deal = store.get(id)
-    if (!deal) return []
+  const most = Math.min(count, Math.ceil(store.count() / 10))
+  return drawDeals(store, random, listLiving(store), most).map((deal, index) => {
     const changes =
       index % 3 === 0
         ? {loan_amount: Number(drawNewAmount(random, deal)) / 100}
         : {property_value: Number(drawNewValue(random, deal)) / 100}
-    return [{id, changes}]
+    return {id: deal.id, changes}
   })
 }

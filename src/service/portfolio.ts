@@ -59,9 +59,9 @@ function drawAmountAndValue(random: Random, median: number): {amount: number; va
   return {amount, value: Math.round(amount / ltv / 100_000) * 100_000}
 }
 
-/** An instant (ms since the epoch) in the business hours of a day, `YYYY-MM-DD`. */
-export function drawInstant(random: Random, day: string): number {
-  return Date.parse(day) + OPENS_MS + random.integer(0, OPEN_MS - 1)
+/** An instant in the business hours of the day that begins at this one; both ms since the epoch. */
+export function drawInstant(random: Random, day: number): number {
+  return day + OPENS_MS + random.integer(0, OPEN_MS - 1)
 }
 
 /** Makes up one deal with a new id. */
@@ -95,7 +95,7 @@ function drawCreationTimes(random: Random, deals: number, today: string): Float6
   for (let index = 0; index < deals; index++) {
     // The exponent makes the lender grow: recent months hold more deals than early ones.
     const age = Math.floor(HISTORY_DAYS * random.next() ** 1.25)
-    times[index] = lastDay - age * DAY_MS + OPENS_MS + random.integer(0, OPEN_MS - 1)
+    times[index] = drawInstant(random, lastDay - age * DAY_MS)
   }
   return times.sort()
 }
