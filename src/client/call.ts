@@ -1,6 +1,6 @@
 import {randomUUID} from 'node:crypto'
 import {ENDPOINTS} from '../contract/endpoints.ts'
-import {type Envelope, findEnvelope, type PageBody, readPage} from '../contract/envelope.ts'
+import {findEnvelope, type PageBody, readPage} from '../contract/envelope.ts'
 import {createListProgress} from '../contract/list-progress.ts'
 import type {OperationId, Operations} from '../contract/operations.ts'
 import type {ListBody} from '../contract/page.ts'
@@ -80,7 +80,7 @@ export async function* readPages<T>(
     seenIds: createSeenIds(),
     idField: 'id',
   })
-  let envelope: Envelope | undefined
+  let envelope: string | undefined
   let cursor: string | null = null
   do {
     const body: ListBody<T> = await askForPage({limit, ...filter, cursor: cursor ?? undefined})

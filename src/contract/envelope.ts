@@ -1,14 +1,6 @@
 import {type LoantapeError, newError} from '../errors.ts'
 import type {WireRecord} from '../types.ts'
 
-/** Where a list response keeps its records and its position. */
-export interface Envelope {
-  /** Path of the array: `data`, or `data.deals`. */
-  records: string
-  /** The object that holds `has_more` and `next_cursor`: `top level`, or its path. */
-  position: string
-}
-
 /** What one list response says. */
 export interface PageBody {
   records: unknown[]
@@ -31,44 +23,36 @@ interface Finding {
 }
 
 const TOP_LEVEL = 'top level'
-const SEPARATOR = ' | '
-
-/** The envelope as text, to be stored and compared: `data | top level`. */
-export function formatEnvelope(envelope: Envelope): string {
-  return `${envelope.records}${SEPARATOR}${envelope.position}`
-}
-
-/** Reads what {@link formatEnvelope} wrote. */
-export function parseEnvelope(text: string): Envelope {
-  const [records = '', position = ''] = text.split(SEPARATOR, 2)
-  return {records, position}
-}
 
 /**
  * Finds where a response keeps its records and its position: at the top level, in one object of it, or in `data`.
  *
+ * @returns the path of the records and of the object that holds `has_more` and `next_cursor`: `data | top level`
  * @throws ContractError `SOURCE_ENVELOPE` when there are no records or no boolean `has_more`, or when they contradict
  * each other
  */
-export function findEnvelope(body: unknown): Envelope {
+export function findEnvelope(body: unknown): string {
   const {records, positions} = inspectBody(body)
   const position = positions.find((place) => 'next_cursor' in place.fields) ?? positions[0]
-  return {records: records.name, position: position?.name ?? TOP_LEVEL}
+  return formatEnvelope(records, position)
+}
+
+function formatEnvelope(records: Finding['records'], position: Place | undefined): string {
+  return `${records.name} | ${position?.name ?? TOP_LEVEL}`
 }
 
 /**
- * Reads a response that is expected to have this envelope.
+ * Reads a response that is expected to have this envelope, as {@link findEnvelope} names it.
  *
  * @throws ContractError `SOURCE_ENVELOPE` as {@link findEnvelope}; `SOURCE_ENVELOPE_CHANGED` when it has another one;
  * `SOURCE_CURSOR_MISSING` when more records are announced without a cursor
  */
-export function readPage(body: unknown, envelope: Envelope): PageBody {
+export function readPage(body: unknown, envelope: string): PageBody {
   const {records, positions, hasMore} = inspectBody(body)
-  const isPinned = positions.some((place) => place.name === envelope.position)
-  if (records.name !== envelope.records || !isPinned)
+  if (!positions.some((position) => formatEnvelope(records, position) === envelope))
     throw newError(
       'SOURCE_ENVELOPE_CHANGED',
-      `Envelope '${formatEnvelope(findEnvelope(body))}' in a page of the source: expected the pinned '${formatEnvelope(envelope)}'.`,
+      `Envelope '${findEnvelope(body)}' in a page of the source: expected the pinned '${envelope}'.`,
     )
   return {records: records.items, nextCursor: hasMore ? readCursor(positions) : null}
 }

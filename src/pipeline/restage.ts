@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {parseInstant} from '../clock.ts'
-import {parseEnvelope, readPage} from '../contract/envelope.ts'
+import {readPage} from '../contract/envelope.ts'
 import type {Stream} from '../contract/stream.ts'
 import {messageOf} from '../errors.ts'
 import {parseJson} from '../json.ts'
@@ -143,7 +143,7 @@ export function createRestager(
   function takePage({stream, walk, normalise}: Restaged, line: TapeLine): void {
     const {requested_at: observedAt, received_at: receivedAt, ...frame} = listFrame.parse(line.frame)
     const text = textOf(line)
-    const page = readPage(JSON.parse(text), parseEnvelope(frame.envelope))
+    const page = readPage(JSON.parse(text), frame.envelope)
     pages ??= createPageGroup(stream, walk)
     pages.add(
       {...frame, ...page, observedAt, receivedAt, length: text.length},
@@ -168,7 +168,7 @@ export function createRestager(
     }
     const text = textOf(line)
     const readNow = () => {
-      const {records} = readPage(JSON.parse(text), parseEnvelope(frame.envelope))
+      const {records} = readPage(JSON.parse(text), frame.envelope)
       return normalise(records, frame.requested_at, parentId)
     }
     const page = stream.privacy ? parseNormalised(text) : readNow()

@@ -3,7 +3,7 @@ import {z} from 'zod'
 import {formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
-import {parseEnvelope, readPage} from '../contract/envelope.ts'
+import {readPage} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -156,7 +156,7 @@ function findRecord(
     return {request, record: kind === 'seen' ? body.data?.data : null}
   }
   if (frame.frame !== 'list' || kind !== 'seen') return undefined
-  const {records} = readPage(parseJson(textOf(line)), parseEnvelope(String(frame.envelope)))
+  const {records} = readPage(parseJson(textOf(line)), String(frame.envelope))
   const record = records.findLast((one) => z.object({id: z.literal(dealId)}).safeParse(one).success)
   return record === undefined ? undefined : {request, record}
 }

@@ -1,5 +1,5 @@
 import {setImmediate as nextTurn} from 'node:timers/promises'
-import {type Envelope, findEnvelope, formatEnvelope, parseEnvelope, readPage} from '../contract/envelope.ts'
+import {findEnvelope, readPage} from '../contract/envelope.ts'
 import {createListProgress} from '../contract/list-progress.ts'
 import type {SeenIds} from '../contract/seen-ids.ts'
 import {codeOf, type LoantapeError, messageOf, newError} from '../errors.ts'
@@ -23,7 +23,7 @@ export interface WalkRequest {
   /** Records asked for per page. */
   pageSize: number
   filter?: {param: string; value: string} | undefined
-  /** The pinned envelope as {@link formatEnvelope} writes it; null to find it on the first page. */
+  /** The pinned envelope as {@link findEnvelope} names it; null to find it on the first page. */
   envelope: string | null
 }
 
@@ -50,7 +50,7 @@ export async function* walkPages(
     name: `GET ${request.path}`,
     cursors: [...request.seenCursors, request.cursor],
   })
-  let envelope = request.envelope === null ? null : parseEnvelope(request.envelope)
+  let {envelope} = request
 
   function fetchPage(cursor: string | null): Promise<JsonAnswer> {
     const answer = askForPage({...request, cursor}, client, consumer.signal)
@@ -67,17 +67,17 @@ export async function* walkPages(
       ahead = null
       const {body, observedAt, receivedAt, length, received} = await current
       envelope ??= findEnvelope(body)
-      const page = createPage({cursor, observedAt, receivedAt, length, received}, body, envelope)
-      if (page.records.length > request.pageSize * MOST_TIMES_PAGE)
+      const {records, nextCursor} = readPage(body, envelope)
+      const page: Page = {records, nextCursor, cursor, envelope, observedAt, receivedAt, length, received}
+      if (records.length > request.pageSize * MOST_TIMES_PAGE)
         throw newError(
           'SOURCE_TOO_LARGE',
-          `Page of ${page.records.length} records at GET ${request.path}: expected about the ${request.pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
+          `Page of ${records.length} records at GET ${request.path}: expected about the ${request.pageSize} asked for, at most ${MOST_TIMES_PAGE} times as many.`,
           {
             kept: 'Everything read so far is kept; nothing is concluded from this walk.',
             next: 'Where the source always answers with so many, raise LOANTAPE_PAGE_SIZE; else report this to whoever runs it.',
           },
         )
-      const {nextCursor} = page
       progress.take(page)
       if (nextCursor !== null) {
         cursor = nextCursor
@@ -99,14 +99,6 @@ export async function* walkPages(
       )
     })
   }
-}
-
-function createPage(
-  request: Pick<Page, 'cursor' | 'observedAt' | 'receivedAt' | 'length' | 'received'>,
-  body: unknown,
-  envelope: Envelope,
-): Page {
-  return {...request, ...readPage(body, envelope), envelope: formatEnvelope(envelope)}
 }
 
 async function askForPage(
