@@ -21,13 +21,15 @@ const alarmRow = z.object({
   /** ISO 8601, real clock. */
   since: z.string(),
 })
-const messageSchema = z.object({title: z.string(), words: z.string()})
 
 /** A message about a change of state, on its way to one channel. */
 export type Notice = z.output<typeof noticeRow>
-const noticeRow = z
-  .object({notice_id: z.number(), channel: z.string(), message: z.string(), attempts: z.number()})
-  .transform(({message, ...row}) => ({...row, ...messageSchema.parse(JSON.parse(message))}))
+const noticeRow = z.object({
+  notice_id: z.number(),
+  channel: z.string(),
+  title: z.string(),
+  words: z.string(),
+})
 
 const DAY_MS = 86_400_000
 const KEPT_DAYS = 30
@@ -82,28 +84,26 @@ function describeRecovery({title, words}: Condition, since: string): {title: str
   return {title: `Recovered: ${title}`, words: `It had been otherwise since ${since}. ${words}`.trim()}
 }
 
-const LEASE_MS = 60_000
+/** A notice is tried again after this long, then after twice as long each time. */
+const FIRST_PAUSE_MS = 60_000
 const LONGEST_PAUSE_MS = 3_600_000
 
 /** Takes the next notice that is due for sending; nobody else gets it before its next attempt is due. */
 export function claimNotice(ledger: Ledger, channels: readonly string[], now: number): Notice | undefined {
-  return inLedgerTransaction(ledger, () => {
-    const notice = ledger.first(
-      noticeRow,
-      `select notice_id, channel, message, attempts from notice
+  return ledger.first(
+    noticeRow,
+    `update notice set
+       attempts = attempts + 1,
+       next_attempt_at = ?1 + min(${FIRST_PAUSE_MS} << min(attempts, 6), ${LONGEST_PAUSE_MS})
+     where notice_id = (
+       select notice_id from notice
        where sent_at is null and next_attempt_at <= ?1 and created_at > ?2
          and channel in (select value from json_each(?3))
-       order by notice_id limit 1`,
-      [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
-    )
-    if (!notice) return undefined
-    const pauseMs = Math.min(LEASE_MS * 2 ** notice.attempts, LONGEST_PAUSE_MS)
-    ledger.run('update notice set attempts = attempts + 1, next_attempt_at = ? where notice_id = ?', [
-      now + pauseMs,
-      notice.notice_id,
-    ])
-    return notice
-  })
+       order by notice_id limit 1
+     )
+     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words`,
+    [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
+  )
 }
 
 /** Records how sending went; `error` null when it arrived. */

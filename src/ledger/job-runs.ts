@@ -80,11 +80,6 @@ export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
   )
 }
 
-/** The run of this number. */
-function findJobRun(ledger: Ledger, jobRunId: number): JobRun | undefined {
-  return ledger.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
-}
-
 /**
  * Takes the first of `candidates` that may start now, unless a run is under way: one at a time in a data folder, however
  * many processes there are.
@@ -97,16 +92,18 @@ export function claimRun(ledger: Ledger, candidates: readonly JobRun[], now: num
     const slotsUnderWay = listJobRuns(ledger, 'running').filter(({slot}) => slot !== null)
     if (slotsUnderWay.length > 0) return undefined
     const {pid, host, process_started, heartbeat_at} = markHolder(now)
-    const claimed = candidates.find(({job_run_id}) => {
-      const {changes} = ledger.run(
+    for (const {job_run_id} of candidates) {
+      const claimed = ledger.first(
+        jobRunRow,
         `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
            heartbeat_at = ?, started_at = ?
-         where job_run_id = ? and state = 'queued' and not_before <= ?`,
+         where job_run_id = ? and state = 'queued' and not_before <= ?
+         returning *`,
         [pid, host, process_started, heartbeat_at, isoOf(now), job_run_id, now],
       )
-      return changes === 1
-    })
-    return claimed && findJobRun(ledger, claimed.job_run_id)
+      if (claimed) return claimed
+    }
+    return undefined
   })
 }
 
@@ -120,9 +117,7 @@ export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
     ...markHolder(now),
     started_at: isoOf(now),
   })
-  const run = findJobRun(ledger, Number(lastInsertRowid))
-  if (!run) throw new Error('a run that was recorded is not there')
-  return run
+  return ledger.one(jobRunRow, 'select * from job_run where job_run_id = ?', [lastInsertRowid])
 }
 
 /**
@@ -137,12 +132,13 @@ export function adoptRun(
   now: number,
 ): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now, asked.pid)
-  const {changes} = ledger.run(
+  return ledger.first(
+    jobRunRow,
     `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
-     where job_run_id = ? and attempt = ? and state = 'running'`,
+     where job_run_id = ? and attempt = ? and state = 'running'
+     returning *`,
     [pid, host, process_started, heartbeat_at, asked.jobRunId, asked.attempt],
   )
-  return changes === 1 ? findJobRun(ledger, asked.jobRunId) : undefined
 }
 
 /** Shows processes on other machines that a run goes on. */
