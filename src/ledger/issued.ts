@@ -62,13 +62,13 @@ export function listAllBatches(
 
 /** When something was last issued of a period, whichever batch it was handed out in: the latest `known_at`, null when never. */
 export function findLastKnown(ledger: Ledger, profile: string, period: string): string | null {
-  const {known_at} = ledger.one(
-    z.object({known_at: z.string().nullable()}),
-    `select max(known_at) as known_at from journal_batch
+  const [knownAt = null] = ledger.column(
+    z.string().nullable(),
+    `select max(known_at) from journal_batch
      where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
     [profile, period],
   )
-  return known_at
+  return knownAt
 }
 
 /** The batches that a run which died stored and did not hand over, oldest first. */
@@ -131,19 +131,17 @@ export function listIssuedLines(
 
 /** The months of which something was issued to a profile. */
 export function listIssuedPeriods(ledger: Ledger, profile: string): string[] {
-  const rows = ledger.all(
-    z.object({period: z.string()}),
+  return ledger.column(
+    z.string(),
     `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
      where profile = ? order by issued_line.period`,
     [profile],
   )
-  return rows.map(({period}) => period)
 }
 
 /** The profiles that something was ever issued to. */
 export function listIssuedProfiles(ledger: Ledger): string[] {
-  const sql = 'select distinct profile from journal_batch order by profile'
-  return ledger.all(z.object({profile: z.string()}), sql).map(({profile}) => profile)
+  return ledger.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }
 
 /** The entries that stand issued to a profile, not taken back. */

@@ -49,7 +49,7 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
  * @returns until when slots had been looked for, ms since the epoch; null where the clock was not ahead
  */
 export function takeBackLooks(ledger: Ledger, now: number): number | null {
-  const latest = findInstant(ledger, 'select max(seen_until) as instant from job_watch')
+  const latest = findInstant(ledger, 'select max(seen_until) from job_watch')
   if (latest === undefined || latest - now <= JUMP_MS) return null
   const at = new Date(now).toISOString()
   inLedgerTransaction(ledger, () => {
@@ -84,10 +84,10 @@ const STAMPS = [
 
 /** Since when anything has been scheduled here, ms since the epoch. */
 export function findFirstWatch(ledger: Ledger): number | undefined {
-  return findInstant(ledger, 'select min(watched_from) as instant from job_watch')
+  return findInstant(ledger, 'select min(watched_from) from job_watch')
 }
 
 function findInstant(ledger: Ledger, sql: string): number | undefined {
-  const {instant} = ledger.one(z.object({instant: z.string().nullable()}), sql)
+  const [instant = null] = ledger.column(z.string().nullable(), sql)
   return instant === null ? undefined : Date.parse(instant)
 }

@@ -7,12 +7,8 @@ const KEPT_MS = 24 * 3600 * 1000
 
 /** The rate that an earlier run arrived at with this source, requests per second; undefined when there is none. */
 export function findLearntRate(ledger: Ledger, baseUrl: string, world: World): number | undefined {
-  const learnt = ledger.first(
-    z.object({rate_per_second: z.number()}),
-    'select rate_per_second from learnt_rate where base_url = ? and learnt_at > ?',
-    [baseUrl, world.realClock.now() - KEPT_MS],
-  )
-  return learnt?.rate_per_second
+  const sql = 'select rate_per_second from learnt_rate where base_url = ? and learnt_at > ?'
+  return ledger.column(z.number(), sql, [baseUrl, world.realClock.now() - KEPT_MS]).at(0)
 }
 
 /** Keeps the rate this run arrived at, in place of every one that is forgotten. */

@@ -1,8 +1,8 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
-import {type JournalLine, journalLineSchema} from '../journal-line.ts'
-import {type ReleaseManifest, releaseManifestSchema} from '../release-manifest.ts'
+import {journalLineSchema} from '../journal-line.ts'
+import {releaseManifestSchema} from '../release-manifest.ts'
 import type {Ledger} from './ledger.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
@@ -17,65 +17,62 @@ export const registeredLoanSchema = z.object({
 })
 
 /** What is kept of a period when it is closed: enough to export it without a release. */
-export interface ClosedPeriod {
-  /** `YYYY-MM` */
-  period: string
-  /** The manifest of the release it was closed with. */
-  release: ReleaseManifest
-  mapping: AccountMapping
-  lines: JournalLine[]
-  register: RegisteredLoan[]
-  /** The history it stands on; null in months that an earlier version closed. */
-  historyId: string | null
-}
+export type ClosedPeriod = z.output<typeof closedRow>
+const closedRow = z
+  .object({
+    /** `YYYY-MM` */
+    period: z.string(),
+    /** The manifest of the release it was closed with. */
+    release: z.string().transform((json) => releaseManifestSchema.parse(JSON.parse(json))),
+    mapping: z.string(),
+    lines: packed(z.array(journalLineSchema)),
+    register: packed(z.array(registeredLoanSchema)),
+    /** The history it stands on; null in months that an earlier version closed. */
+    history_id: z.string().nullable(),
+  })
+  .transform((row) => ({...row, mapping: readMapping(row)}))
 
-const periodRow = z.object({period: z.string()})
+/** A column of gzipped JSON. */
+function packed<T>(schema: z.ZodType<T>) {
+  return z
+    .instanceof(Uint8Array)
+    .transform((content) => schema.parse(JSON.parse(gunzipSync(content).toString())))
+}
 
 /** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */
 export function listClosedPeriods(ledger: Ledger): string[] {
-  return ledger.all(periodRow, 'select period from closed_period order by period').map(({period}) => period)
+  return ledger.column(z.string(), 'select period from closed_period order by period')
 }
-
-const closedRow = z.object({
-  period: z.string(),
-  release: z.string(),
-  mapping: z.string(),
-  lines: z.instanceof(Uint8Array),
-  register: z.instanceof(Uint8Array),
-  history_id: z.string().nullable(),
-})
 
 /** What was kept of a closed period; undefined when it is open. */
 export function findClosedPeriod(ledger: Ledger, period: string): ClosedPeriod | undefined {
-  const row = ledger.first(closedRow, 'select * from closed_period where period = ?', [period])
-  return (
-    row && {
-      period,
-      release: releaseManifestSchema.parse(JSON.parse(row.release)),
-      mapping: readMapping(period, row.mapping),
-      lines: z.array(journalLineSchema).parse(unpack(row.lines)),
-      register: z.array(registeredLoanSchema).parse(unpack(row.register)),
-      historyId: row.history_id,
-    }
-  )
+  return ledger.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
-/** Keeps a period as it is now. */
-export function storeClosedPeriod(ledger: Ledger, closed: ClosedPeriod): void {
+/** Keeps a period as it is now; it stands on the history of its release. */
+export function storeClosedPeriod(ledger: Ledger, closed: Omit<ClosedPeriod, 'history_id'>): void {
+  const pack = (value: unknown) => gzipSync(JSON.stringify(value))
   ledger.insert('closed_period', {
     period: closed.period,
     release: JSON.stringify(closed.release),
     mapping: JSON.stringify(closed.mapping),
     lines: pack(closed.lines),
     register: pack(closed.register),
-    history_id: closed.historyId,
+    history_id: closed.release.history_id,
   })
 }
 
 /** The history each closed period stands on. */
 export function listClosedStands(ledger: Ledger): {period: string; history_id: string | null}[] {
-  const row = closedRow.pick({period: true, history_id: true})
-  return ledger.all(row, 'select period, history_id from closed_period order by period')
+  return ledger.all(
+    z.object({period: z.string(), history_id: z.string().nullable()}),
+    'select period, history_id from closed_period order by period',
+  )
+}
+
+/** The releases that closed periods were closed with: they are never pruned. */
+export function listNeededReleases(ledger: Ledger): Set<string> {
+  return new Set(ledger.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
 /** Lets everything issued and closed stand on this history. To be called within a transaction. */
@@ -85,20 +82,16 @@ export function moveStands(ledger: Ledger, historyId: string): void {
   }
 }
 
-/** Forgets what was kept of a period: it is open again. */
+/** Opens a period again and forgets what was kept of it; a move of balances that followed it begins with it. */
 export function dropClosedPeriod(ledger: Ledger, period: string): void {
   ledger.run('delete from closed_period where period = ?', [period])
+  const {changes} = ledger.run('delete from remapped_period where period = ?', [nextPeriod(period)])
+  if (changes > 0) storeRemap(ledger, period)
 }
 
 /** Notes that balances are moved to the mapping that holds from this period on. */
 export function storeRemap(ledger: Ledger, period: string): void {
   ledger.insert('remapped_period', {period}, 'or ignore')
-}
-
-/** Lets a move of balances begin a period earlier: where the mapping does, when that period is reopened. */
-export function advanceRemap(ledger: Ledger, period: string): void {
-  const {changes} = ledger.run('delete from remapped_period where period = ?', [nextPeriod(period)])
-  if (changes > 0) storeRemap(ledger, period)
 }
 
 /** Notes what was done to a period; notes are never changed. */
@@ -132,13 +125,12 @@ export function listMappingVersions(
   until: string,
 ): MappingVersion[] {
   const closed = ledger.all(
-    closedRow.pick({period: true, mapping: true}),
+    z.object({period: z.string(), mapping: z.string()}),
     'select period, mapping from closed_period order by period',
   )
-  const moves = ledger.all(periodRow, 'select period from remapped_period')
-  const remapped = new Set(moves.map(({period}) => period))
+  const remapped = new Set(ledger.column(z.string(), 'select period from remapped_period'))
   const all = [
-    ...closed.map(({period, mapping}) => ({since: period, mapping: readMapping(period, mapping)})),
+    ...closed.map((row) => ({since: row.period, mapping: readMapping(row)})),
     {since: findFirstOpen(ledger) ?? FIRST_PERIOD, mapping: current},
   ]
   const versions: MappingVersion[] = []
@@ -179,14 +171,6 @@ export function nextPeriod(period: string): string {
   return month === 12 ? `${year + 1}-01` : `${year}-${String(month + 1).padStart(2, '0')}`
 }
 
-function readMapping(period: string, json: string): AccountMapping {
-  return parseMapping(json, `kept in the ledger for ${period}`)
-}
-
-function pack(value: unknown): Uint8Array {
-  return gzipSync(JSON.stringify(value))
-}
-
-function unpack(content: Uint8Array): unknown {
-  return JSON.parse(gunzipSync(content).toString())
+function readMapping({period, mapping}: {period: string; mapping: string}): AccountMapping {
+  return parseMapping(mapping, `kept in the ledger for ${period}`)
 }

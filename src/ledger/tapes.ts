@@ -73,7 +73,7 @@ export function listTapes(ledger: Ledger): TapeRow[] {
 /** The chain that the tape ended last ends with; null before the first. */
 export function findLastHead(ledger: Ledger): string | null {
   const sql = `select head from tape where head <> '' order by ended_no desc limit 1`
-  return ledger.first(z.object({head: z.string()}), sql)?.head ?? null
+  return ledger.column(z.string(), sql).at(0) ?? null
 }
 
 /** The tape of a walk or a day. */
@@ -84,7 +84,7 @@ export function findTape(ledger: Ledger, unit: string): TapeRow | undefined {
 /** The fingerprint of the key that tapes are sealed with now; undefined before the first. */
 export function findTapeKey(ledger: Ledger): string | undefined {
   const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
-  return ledger.first(z.object({fingerprint: z.string()}), sql)?.fingerprint
+  return ledger.column(z.string(), sql).at(0)
 }
 
 /** Notes the key that tapes are sealed with from now on. */

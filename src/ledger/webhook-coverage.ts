@@ -22,18 +22,14 @@ export function noteWalkBegun(ledger: Ledger, walkId: string, now: number): void
 
 /** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
 export function findDealsToldSince(ledger: Ledger, walkId: string): Set<string> | undefined {
-  const began = ledger.first(
-    z.object({began_at: z.string()}),
+  const [beganAt] = ledger.column(
+    z.string(),
     'select began_at from webhook_coverage where walk_id = ? and settled_at is not null',
     [walkId],
   )
-  if (!began) return undefined
-  const rows = ledger.all(
-    z.object({deal_id: z.string()}),
-    'select distinct deal_id from webhook_event where received_at >= ?',
-    [began.began_at],
-  )
-  return new Set(rows.map(({deal_id}) => deal_id))
+  if (beganAt === undefined) return undefined
+  const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
+  return new Set(ledger.column(z.string(), sql, [beganAt]))
 }
 
 /**

@@ -75,7 +75,7 @@ export async function exportJournal(
       lines: closed.lines,
       mapping: closed.mapping,
       // What it stands on since: after a true-up the history that came back.
-      source: {...closed.release, history_id: closed.historyId},
+      source: {...closed.release, history_id: closed.history_id},
       dateOf: (date: string) => date,
     }
     batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
@@ -122,10 +122,10 @@ async function readMonth(
 function isIssuedAsClosed(
   ledger: Ledger,
   {name}: JournalProfile,
-  {period, release, historyId}: ClosedPeriod,
+  {period, release, history_id}: ClosedPeriod,
 ): boolean {
   const knownAt = findLastKnown(ledger, name, period)
-  return knownAt === null || (knownAt <= release.known_at && historyId === release.history_id)
+  return knownAt === null || (knownAt <= release.known_at && history_id === release.history_id)
 }
 
 /** Today's journal of other months, of the deals this month is about to book: what was booked of them may have moved. */

@@ -8,7 +8,6 @@ import type {JournalLine} from '../journal-line.ts'
 import {listAllBatches, listIssuedLines} from '../ledger/issued.ts'
 import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
 import {
-  advanceRemap,
   dropClosedPeriod,
   findFirstOpen,
   listClosedPeriods,
@@ -71,7 +70,6 @@ export async function closePeriod(
       mapping,
       lines,
       register,
-      historyId: release.manifest.history_id,
     })
     recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why})
   })
@@ -147,7 +145,6 @@ export function reopenPeriod(
       })
     }
     dropClosedPeriod(ledger, period)
-    advanceRemap(ledger, period)
     recordPeriodEvent(ledger, {period, action: 'reopen', ...signedBy(world), why: why.trim()})
   })
   return {outcome: 'reopened', period}

@@ -1,10 +1,9 @@
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
-import {type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
+import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
 import {verifyBatches} from '../export/verify.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {LEDGER_NEXT} from '../ledger/ledger-fault.ts'
 import {findTape, findTapeKey, listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify.ts'
@@ -86,7 +85,8 @@ function verifyLedger({ledger: path}: DataFolder): Failure[] {
   const {integrity_check: found} = ledger.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found === 'ok') return []
   const problem = `Ledger '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
-  return [{code: 'LEDGER_DAMAGED', problem, next: LEDGER_NEXT}]
+  const {next = ''} = CATALOGUE.LEDGER_UNREADABLE
+  return [{code: 'LEDGER_DAMAGED', problem, next}]
 }
 
 async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
