@@ -1,19 +1,18 @@
 import {hash} from 'node:crypto'
-import {statSync} from 'node:fs'
-import {writeFile} from 'node:fs/promises'
+import {statSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
 import {beginBatch} from './batch-folder.ts'
-import {type ColumnContract, requireContract, storeContract} from './column-contract.ts'
-import {readColumns} from './columns.ts'
+import {readColumnContract, requireContract, storeContract} from './column-contract.ts'
 import {writeCsv} from './csv.ts'
 import {JOURNAL_NAMES} from './journal-profiles.ts'
 import {type BatchFile, formatManifest, isWholeBatch, readBatchManifest} from './manifest.ts'
 import {writeParquet} from './parquet.ts'
-import type {ExportOptions, ExportSource, NeutralisedCell, ProfileWriter} from './profile.ts'
+import type {ExportOptions, ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
 
 /** How a kind of export writes tables. */
@@ -94,34 +93,43 @@ export async function writeBatch(
   source: ExportSource,
   request: BatchRequest,
 ): Promise<BatchResult> {
-  const {profile} = request
-  const {hasContract, options: taken} = requireProfile(profile)
-  const options = pickOptions(request.options ?? {}, taken)
-  const published = source.manifest.tables.map(({name}) => name)
+  const {profile, period} = request
+  const {manifest} = source
+  const {write, hasContract, options: taken} = requireProfile(profile)
+  const options = Object.fromEntries(
+    Object.entries(request.options ?? {}).filter(([name]) => taken.some((known) => known === name)),
+  )
+  const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
   if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
-  const batchId = batchIdOf(source, {...request, options, tables})
+  const batchId = batchIdOf(manifest, {...request, options, tables})
   const parent = join(folder.exports, profile)
   const final = join(parent, batchId)
   const isWritten = isWholeBatch(final)
   if (!isWritten) {
     requireExports(folder, profile)
     using batch = beginBatch(final)
-    const written = await writeTables(source, {...request, options, tables, published, parent}, batch.dir)
-    const {period: asked} = request
+    await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
+    const contract = hasContract ? await readColumnContract(db, tables) : {}
+    if (!request.acceptsColumns) requireContract(parent, contract, published)
+    const written = await write(db, source, {tables, options}, batch.dir)
+    const files = await Array.fromAsync(written.files, (file) => measureFile(batch.dir, file))
     const path = join(batch.dir, 'manifest.json')
-    const manifest = formatManifest(source.manifest, {
-      batch_id: batchId,
-      profile,
-      period: asked?.period ?? null,
-      period_complete: asked?.isComplete ?? null,
-      ...written,
-    })
-    await writeFile(path, manifest)
+    writeFileSync(
+      path,
+      formatManifest(manifest, {
+        ...written,
+        batch_id: batchId,
+        profile,
+        period: period?.period ?? null,
+        period_complete: period?.isComplete ?? null,
+        files,
+      }),
+    )
     syncToDisk(path)
-    if (hasContract) storeContract(parent, written.contract, published)
+    if (hasContract) storeContract(parent, contract, published)
     batch.finish(() => isWholeBatch(final))
   }
   const files = readBatchManifest(final)?.files ?? []
@@ -130,20 +138,14 @@ export async function writeBatch(
     batch_id: batchId,
     dir: final,
     files: files.length,
-    rows: source.manifest.tables
-      .filter(({name}) => tables.includes(name))
-      .reduce((sum, {rows}) => sum + rows, 0),
+    rows: manifest.tables.filter(({name}) => tables.includes(name)).reduce((sum, {rows}) => sum + rows, 0),
     bytes: files.reduce((sum, {bytes}) => sum + bytes, 0),
     outcome: isWritten ? 'unchanged' : 'written',
   }
 }
 
-function pickOptions(options: ExportOptions, taken: TableProfile['options']): ExportOptions {
-  return Object.fromEntries(Object.entries(options).filter(([name]) => taken.some((known) => known === name)))
-}
-
 /** `<as_of>-<12 hex>`: the same tables of the same release, written the same way, are the same batch. */
-function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
+function batchIdOf(manifest: ReleaseManifest, request: BatchRequest): string {
   const {lineEnding, isSpreadsheetSafe, partition} = request.options ?? {}
   const words = [
     lineEnding === 'crlf' && 'crlf',
@@ -156,31 +158,11 @@ function batchIdOf({manifest}: ExportSource, request: BatchRequest): string {
   return `${manifest.as_of}-${hash('sha256', parts.join('\n')).slice(0, 12)}`
 }
 
-async function writeTables(
-  source: ExportSource,
-  request: Required<Pick<BatchRequest, 'profile' | 'tables' | 'options'>> &
-    BatchRequest & {published: readonly string[]; parent: string},
-  dir: string,
-): Promise<{files: BatchFile[]; neutralised?: NeutralisedCell[]; contract: ColumnContract}> {
-  const {profile, tables, published, parent} = request
-  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-  const contract: ColumnContract = {}
-  const {write, hasContract} = requireProfile(profile)
-  if (hasContract) {
-    for (const table of tables) {
-      contract[table] = (await readColumns(db, table)).map(({name, type}) => `${name} ${type}`)
-    }
-    if (!request.acceptsColumns) requireContract(parent, contract, published)
-  }
-  const written = await write(db, source, request, dir)
-  const files: BatchFile[] = []
-  for (const file of written.files) {
-    const path = join(dir, file.name)
-    syncToDisk(path)
-    syncToDisk(dirname(path))
-    files.push({...file, bytes: statSync(path).size, sha256: await digestFile(path)})
-  }
-  return {...written, files, contract}
+async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
+  const path = join(dir, file.name)
+  syncToDisk(path)
+  syncToDisk(dirname(path))
+  return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
 function unknownName(code: ErrorCode, kind: string, name: string, known: readonly string[]): LoantapeError {

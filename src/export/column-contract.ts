@@ -4,10 +4,21 @@ import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import type {Database} from '../warehouse/database.ts'
+import {readColumns} from './columns.ts'
 
 /** The columns of each table as importers know them: `name TYPE`, in order. */
-export type ColumnContract = z.output<typeof contractSchema>
+type ColumnContract = z.output<typeof contractSchema>
 const contractSchema = z.record(z.string(), z.array(z.string()))
+
+/** The columns that tables of the database attached as `release` have now. */
+export async function readColumnContract(db: Database, tables: readonly string[]): Promise<ColumnContract> {
+  const entries = await Array.fromAsync(tables, async (table) => {
+    const columns = await readColumns(db, table)
+    return [table, columns.map(({name, type}) => `${name} ${type}`)] as const
+  })
+  return Object.fromEntries(entries)
+}
 
 /** Beside the profile's folder: what lies in that is a batch. */
 function contractAt(dir: string): string {

@@ -13,13 +13,14 @@ import {
 import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
 import {listClosedPeriods} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import type {JournalEntry, JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import {type BatchFile, type BatchSource, formatManifest} from './manifest.ts'
+import {type BatchFile, formatManifest} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -36,7 +37,7 @@ export interface JournalTarget {
   /** Whether opening balances are asked for. */
   withOpening: boolean
   mapping: AccountMapping
-  source: BatchSource
+  source: ReleaseManifest
   /** The date an entry, or the reversal of one, gets. */
   dateOf: (date: string) => string
   elsewhere: OtherMonths
@@ -76,8 +77,7 @@ export function issueJournal(
     })
     if (!isStored) continue
     world.onStep('journal issued')
-    const {profile, batch_id, period, known_at, history_id} = batch
-    return {profile, batch_id, period, known_at, history_id}
+    return batch
   }
 }
 

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import type {ReleaseManifest, SourceBridge} from '../release-manifest.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFileNow} from '../warehouse/atomic-file.ts'
 import type {JournalBridge} from './journal-bridge.ts'
@@ -15,75 +15,59 @@ export interface BatchFile extends WrittenFile {
   sha256: string
 }
 
-/** What `manifest.json` of a batch says; it is written last, so a batch without it is not finished. */
-export interface BatchManifest {
-  schema_version: 1
-  generator: string
+/** What the manifest of a batch says beside the release it was made from. */
+interface BatchContent {
   batch_id: string
   profile: string
-  release_id: string
-  as_of: string
   /** `YYYY-MM`; null for a batch that was not asked for by its period. */
   period: string | null
   /** Whether the month was over and seen to its end; null without a period. */
   period_complete: boolean | null
-  known_at: string
-  /** Stands for everything the release it was made from knew. */
-  history_id: string | null
-  currency: 'USD'
-  time_zone: string
-  files: BatchFile[]
-  source: SourceBridge
+  files: readonly BatchFile[]
   /** Batches this one takes the place of, wholly or in part: those it reverses entries of. */
-  supersedes: string[]
+  supersedes?: readonly string[]
   /** Of a journal: how it ties out to the journal of its month. */
   bridge?: JournalBridge
   /** The texts that got a `'` in front; only where that was asked for. */
-  neutralised?: NeutralisedCell[]
+  neutralised?: readonly NeutralisedCell[]
 }
 
-/** What a batch says of the release it was made from. */
-export type BatchSource = Pick<
-  ReleaseManifest,
-  'release_id' | 'as_of' | 'known_at' | 'history_id' | 'currency' | 'time_zone' | 'source'
->
-
-/** The text of a batch's manifest. */
-export function formatManifest(
-  source: BatchSource,
-  batch: Pick<BatchManifest, 'batch_id' | 'profile' | 'period' | 'period_complete' | 'files'> &
-    Partial<Pick<BatchManifest, 'supersedes' | 'bridge' | 'neutralised'>>,
-): string {
-  const manifest: BatchManifest = {
+/** The text of a batch's `manifest.json`; it is written last, so a batch without it is not finished. */
+export function formatManifest(release: ReleaseManifest, batch: BatchContent): string {
+  const manifest = {
     schema_version: 1,
     generator: GENERATOR,
     batch_id: batch.batch_id,
     profile: batch.profile,
-    release_id: source.release_id,
-    as_of: source.as_of,
+    release_id: release.release_id,
+    as_of: release.as_of,
     period: batch.period,
     period_complete: batch.period_complete,
-    known_at: source.known_at,
-    history_id: source.history_id,
-    currency: source.currency,
-    time_zone: source.time_zone,
+    known_at: release.known_at,
+    history_id: release.history_id,
+    currency: release.currency,
+    time_zone: release.time_zone,
     files: batch.files,
-    source: source.source,
+    source: release.source,
     supersedes: batch.supersedes ?? [],
-    ...(batch.bridge && {bridge: batch.bridge}),
-    ...(batch.neutralised && {neutralised: batch.neutralised}),
+    bridge: batch.bridge,
+    neutralised: batch.neutralised,
   }
   return `${JSON.stringify(manifest, null, 2)}\n`
 }
 
-/** A file of a batch as its manifest names it. */
-type NamedFile = z.output<typeof namedFile>
+/** What is read of a batch's manifest. */
+type WrittenManifest = z.output<typeof writtenManifest>
 const namedFile = z.object({name: z.string(), bytes: z.number(), sha256: z.string()})
+const writtenManifest = z.object({
+  batch_id: z.string(),
+  release_id: z.string(),
+  period: z.string().nullish(),
+  files: z.array(namedFile),
+})
 
-const writtenManifest = z.object({batch_id: z.string(), files: z.array(namedFile)})
-
-/** What a batch's manifest says of its id and its files; undefined when there is none that can be read. */
-export function readBatchManifest(dir: string): {batch_id: string; files: NamedFile[]} | undefined {
+/** What a batch's manifest says of its id, its origin and its files; undefined when there is none that can be read. */
+export function readBatchManifest(dir: string): WrittenManifest | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   return writtenManifest.safeParse(parseJson(readFileSync(path, 'utf8'))).data
@@ -95,7 +79,7 @@ export function isWholeBatch(dir: string): boolean {
 }
 
 /** Another process may take the file away in this very moment. */
-function isAsWritten(dir: string, {name, bytes, sha256}: NamedFile): boolean {
+function isAsWritten(dir: string, {name, bytes, sha256}: z.output<typeof namedFile>): boolean {
   const path = join(dir, name)
   try {
     return statSync(path).size === bytes && digestFileNow(path) === sha256
