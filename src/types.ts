@@ -156,20 +156,6 @@ export const NO_CHANGES: ChangeCounts = {
   unchanged: 0,
 }
 
-/** A check written as a comment tag in a model's header. */
-export interface CheckTag {
-  /** `core.deal` */
-  model: string
-  /** The model's grain: the columns that name a wrong row. */
-  grain: string[]
-  /** `unique`, `not_null`, `accepted`, `references` or `between`. */
-  rule: string
-  args: string[]
-  file: string
-  /** From 1. */
-  line: number
-}
-
 /** One model file: a SELECT that becomes a table. */
 export interface Model {
   /** `core.deal` */
@@ -182,7 +168,8 @@ export interface Model {
   /** Columns whose values together are unique; the table is ordered by them. */
   grain: string[]
   columns: {name: string; meaning: string; line: number}[]
-  checks: CheckTag[]
+  /** The checks of its header; `rule` is `unique`, `not_null`, `accepted`, `references` or `between`, `line` from 1. */
+  checks: {rule: string; args: string[]; line: number}[]
   /** `-- depends_on:` names, for what the parser cannot see. */
   declaredDependencies: {name: string; line: number}[]
   isPublished: boolean

@@ -1,9 +1,14 @@
-import {existsSync, readdirSync} from 'node:fs'
 import {basename, join} from 'node:path'
 import {type LoantapeError, newError} from '../errors.ts'
-import type {Check, CheckTag} from '../types.ts'
-import {readSqlFile} from '../warehouse/sql-file.ts'
-import {buildTagSql} from './tag-sql.ts'
+import type {Check, Model} from '../types.ts'
+import {quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {listFiles, readSqlFile, splitHeader} from '../warehouse/sql-file.ts'
+
+/** A model as its header checks need it. */
+type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'checks'>
+
+/** A check in a model's header. */
+type CheckTag = Model['checks'][number]
 
 /**
  * Reads the checks of the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
@@ -15,44 +20,74 @@ import {buildTagSql} from './tag-sql.ts'
  * @returns checks by name
  * @throws CheckError `CHECK_HEADER`, with file and line
  */
-export function readChecks(tags: readonly CheckTag[], folders: readonly string[]): Check[] {
-  const checks = new Map<string, Check>()
-  for (const tag of tags) {
-    const check = parseTag(tag)
-    checks.set(check.name, check)
-  }
-  for (const folder of folders.map((root) => join(root, 'checks')).filter((path) => existsSync(path))) {
-    for (const file of readdirSync(folder).filter((name) => name.endsWith('.sql'))) {
-      const check = parseCheck(join(folder, file), readSqlFile(join(folder, file)))
-      checks.set(check.name, check)
-    }
-  }
-  return [...checks.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
+  const files = folders.flatMap((folder) => listFiles(join(folder, 'checks'), '.sql'))
+  const checks = [
+    ...models.flatMap((model) => model.checks.map((tag) => parseTag(model, tag))),
+    ...files.map((file) => parseCheck(file, readSqlFile(file))),
+  ]
+  const byName = new Map(checks.map((check) => [check.name, check]))
+  return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-function parseTag(tag: CheckTag): Check {
+function parseTag(model: CheckedModel, tag: CheckTag): Check {
+  const {file} = model
+  const {line} = tag
   const demand = `${tag.rule}(${tag.args.join(', ')})`
-  const sql = buildTagSql(tag)
+  const sql = buildTagSql(model, tag)
   if (sql === null) {
     throw headerError(
-      tag,
-      `Check '${demand}' of model '${tag.model}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
+      {file, line},
+      `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
     )
   }
-  return {
-    name: `${tag.model} ${demand}`,
-    severity: 'error',
-    description: `Every row of ${tag.model} holds ${demand}.`,
-    file: tag.file,
-    line: tag.line,
-    sql,
+  const description = `Every row of ${model.name} holds ${demand}.`
+  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql}
+}
+
+/**
+ * The SELECT of the rows that break a header check, led by the columns of the model's grain; on one line.
+ *
+ * @returns null when the arguments do not fit the rule
+ */
+function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null {
+  const columns = args.map(quoteName)
+  const [name = ''] = columns
+  const [, ...rest] = args
+  const selectRows = (shown: readonly string[], isWrong: string) => {
+    const named = new Set([...model.grain.map(quoteName), ...shown])
+    return `select ${[...named].join(', ')} from ${model.name} where ${isWrong}`
+  }
+  switch (rule) {
+    case 'unique':
+      if (args.length === 0) return null
+      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} group by all having count(*) > 1`
+    case 'not_null':
+      if (args.length === 0) return null
+      return selectRows(columns, columns.map((each) => `${each} is null`).join(' or '))
+    case 'accepted':
+      if (rest.length === 0) return null
+      return selectRows([name], `cast(${name} as varchar) not in (${rest.map(quoteLiteral).join(', ')})`)
+    case 'references': {
+      const [schema, other, key, ...more] = rest.join('.').split('.').map(quoteName)
+      if (rest.length !== 1 || key === undefined || more.length > 0) return null
+      return selectRows(
+        [name],
+        `${name} is not null and ${name} not in (select ${key} from ${schema}.${other} where ${key} is not null)`,
+      )
+    }
+    case 'between': {
+      const [low, high] = rest
+      if (rest.length !== 2 || low === undefined || high === undefined) return null
+      return selectRows([name], `${name} not between ${quoteLiteral(low)} and ${quoteLiteral(high)}`)
+    }
+    default:
+      return null
   }
 }
 
 function parseCheck(file: string, text: string): Check {
-  const lines = text.split('\n')
-  const end = lines.findIndex((line) => !line.startsWith('--'))
-  const header = end === -1 ? lines : lines.slice(0, end)
+  const {header, sql} = splitHeader(text)
   const severities = header.map((line) => /^-- severity: (error|warn)$/.exec(line)?.[1])
   const index = severities.findIndex((severity) => severity !== undefined)
   const description = header
@@ -74,7 +109,7 @@ function parseCheck(file: string, text: string): Check {
     description,
     file,
     line: null,
-    sql: text.replace(/;\s*$/, '\n'),
+    sql,
   }
 }
 

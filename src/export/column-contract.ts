@@ -5,7 +5,7 @@ import {newError} from '../errors.ts'
 import {WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import type {Database} from '../warehouse/database.ts'
-import {readColumns} from './columns.ts'
+import {readColumns} from '../warehouse/table-columns.ts'
 
 /** The columns of each table as importers know them: `name TYPE`, in order. */
 type ColumnContract = z.output<typeof contractSchema>
@@ -14,7 +14,7 @@ const contractSchema = z.record(z.string(), z.array(z.string()))
 /** The columns that tables of the database attached as `release` have now. */
 export async function readColumnContract(db: Database, tables: readonly string[]): Promise<ColumnContract> {
   const entries = await Array.fromAsync(tables, async (table) => {
-    const columns = await readColumns(db, table)
+    const columns = await readColumns(db, `release.${table}`)
     return [table, columns.map(({name, type}) => `${name} ${type}`)] as const
   })
   return Object.fromEntries(entries)

@@ -1,6 +1,7 @@
 import {join} from 'node:path'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {type ExportColumn, readColumns, readControlTotals} from './columns.ts'
+import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
+import {readControlTotals} from './control-totals.ts'
 import {buildSafeValue, listFormulas, requireSafeColumns} from './formula.ts'
 import type {ExportOptions, NeutralisedCell, ProfileWriter, WrittenFile} from './profile.ts'
 
@@ -13,7 +14,7 @@ export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, di
   const neutralised: NeutralisedCell[] = []
   for (const table of tables) {
     const name = `${table}.csv`
-    const columns = await readColumns(db, table)
+    const columns = await readColumns(db, `release.${table}`)
     if (options.isSpreadsheetSafe) {
       await requireSafeColumns(db, table, columns)
       for (const cell of await listFormulas(db, table, columns)) neutralised.push({file: name, ...cell})
@@ -27,7 +28,7 @@ export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, di
 async function copyTable(
   db: Database,
   table: string,
-  columns: readonly ExportColumn[],
+  columns: readonly TableColumn[],
   {lineEnding, isSpreadsheetSafe}: ExportOptions,
   path: string,
 ): Promise<void> {

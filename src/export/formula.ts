@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import type {ExportColumn} from './columns.ts'
+import type {TableColumn} from '../warehouse/table-columns.ts'
 import type {NeutralisedCell} from './profile.ts'
 
 /**
@@ -16,7 +16,7 @@ function buildFormulaTest(column: string): string {
 }
 
 /** Whether people write what stands in a column; an id is text, too, but nothing may be put in front of it. */
-function isFreeText({name, type}: ExportColumn): boolean {
+function isFreeText({name, type}: TableColumn): boolean {
   return type === 'VARCHAR' && !isId(name)
 }
 
@@ -25,7 +25,7 @@ function isId(name: string): boolean {
 }
 
 /** SQL of a column's value, with `'` in front where it would be taken for a formula. */
-export function buildSafeValue(column: ExportColumn): string {
+export function buildSafeValue(column: TableColumn): string {
   const name = quoteName(column.name)
   if (!isFreeText(column)) return name
   return `case when ${buildFormulaTest(column.name)} then '''' || ${name} else ${name} end`
@@ -35,7 +35,7 @@ export function buildSafeValue(column: ExportColumn): string {
 export async function listFormulas(
   db: Database,
   table: string,
-  columns: readonly ExportColumn[],
+  columns: readonly TableColumn[],
 ): Promise<Omit<NeutralisedCell, 'file'>[]> {
   const texts = columns.filter(isFreeText)
   if (texts.length === 0) return []
@@ -59,7 +59,7 @@ export async function listFormulas(
 export async function requireSafeColumns(
   db: Database,
   table: string,
-  columns: readonly ExportColumn[],
+  columns: readonly TableColumn[],
 ): Promise<void> {
   for (const {name, type} of columns) {
     const isText = type === 'VARCHAR' && isId(name)

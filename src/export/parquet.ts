@@ -2,7 +2,8 @@ import {copyFileSync, mkdirSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {type ExportColumn, readColumns, readControlTotals} from './columns.ts'
+import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
+import {readControlTotals} from './control-totals.ts'
 import type {ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 
 /**
@@ -13,7 +14,7 @@ import type {ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 export const writeParquet: ProfileWriter = async (db, source, {tables, options}, dir) => {
   const files: WrittenFile[] = []
   for (const table of tables) {
-    const columns = await readColumns(db, table)
+    const columns = await readColumns(db, `release.${table}`)
     const date = options.partition === 'month' ? findDateColumn(columns) : undefined
     if (date === undefined) files.push(await copyWhole(db, source, table, dir))
     else files.push(...(await writeMonths(db, source, {table, date, key: choosePathKey(columns)}, dir)))
@@ -35,7 +36,7 @@ async function copyWhole(
 /** The dates a table can be parted by, the most telling first. */
 const DATES = ['day', 'entry_date', 'business_date', 'observed_on', 'created_on']
 
-function findDateColumn(columns: readonly ExportColumn[]): string | undefined {
+function findDateColumn(columns: readonly TableColumn[]): string | undefined {
   return DATES.find((date) => columns.some(({name, type}) => name === date && type === 'DATE'))
 }
 
@@ -43,7 +44,7 @@ function findDateColumn(columns: readonly ExportColumn[]): string | undefined {
  * Readers add the key of the path as a column: pyarrow, pandas and polars refuse a file that has one of that name, and
  * DuckDB, to which case makes no difference, shows the path instead of the column.
  */
-function choosePathKey(columns: readonly ExportColumn[]): string {
+function choosePathKey(columns: readonly TableColumn[]): string {
   const taken = new Set(columns.map(({name}) => name.toLowerCase()))
   let key = 'month'
   while (taken.has(key)) key = `partition_${key}`

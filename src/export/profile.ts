@@ -1,5 +1,6 @@
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Database} from '../warehouse/database.ts'
+import type {ControlTotals} from './control-totals.ts'
 
 /** The release an export reads, its tables attached as `release`. */
 export interface ExportSource {
@@ -16,17 +17,6 @@ export interface ExportOptions {
   isSpreadsheetSafe?: boolean
   /** Parquet: a file for each month of a table's date. */
   partition?: 'month'
-}
-
-/** What rows come to, for importers to compare. */
-export interface ControlTotals {
-  rows: number
-  columns: string[]
-  /** Sum of the column `loan_amount` or `amount`, null where there is neither. */
-  sum_amount: string | null
-  /** Sums of the columns `debit` and `credit`, null where there are none. */
-  sum_debit: string | null
-  sum_credit: string | null
 }
 
 /** A file that was written into a batch's folder, and the control totals of what it holds. */

@@ -2,7 +2,7 @@ import type {Json} from '@duckdb/node-api'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {type Database, quoteName} from '../warehouse/database.ts'
-import {type ExportColumn, readColumns} from './columns.ts'
+import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 
 /** What a cell holds; a text is never read as a formula. */
 export type CellValue = string | number | boolean | Date | {richText: {text: string}[]} | null
@@ -48,12 +48,12 @@ const LOOKS = {
   text: {format: null, read: readText},
 } satisfies Record<string, Look>
 
-function lookOf(column: ExportColumn): Look {
+function lookOf(column: TableColumn): Look {
   const look = lookOfName(column)
   return ['DOUBLE', 'FLOAT'].includes(column.type) ? {...look, read: readDouble} : look
 }
 
-function lookOfName({name, type}: ExportColumn): Look {
+function lookOfName({name, type}: TableColumn): Look {
   if (type === 'DATE') return LOOKS.date
   if (type === 'TIMESTAMP') return LOOKS.timestamp
   if (type === 'BOOLEAN') return LOOKS.truth
@@ -98,7 +98,7 @@ const lengthsRow = z.record(z.string(), z.coerce.number())
  * @throws CheckError `EXPORT_CELL_TOO_LONG`
  */
 export async function readSheetColumns(db: Database, table: string): Promise<SheetColumn[]> {
-  const columns = await readColumns(db, table)
+  const columns = await readColumns(db, `release.${table}`)
   const lengths = columns.map(({name}) => {
     const quoted = quoteName(name)
     return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`

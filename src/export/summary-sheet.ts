@@ -1,6 +1,6 @@
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {ControlTotals} from './profile.ts'
+import type {ControlTotals} from './control-totals.ts'
 import {type CellValue, readNumber, readText} from './sheet-column.ts'
 
 /** What one table's sheets come to, and what they hold. */

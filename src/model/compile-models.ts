@@ -2,12 +2,12 @@ import {z} from 'zod'
 import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
+import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {buildModels, fingerprintModels, tableOf} from './build-models.ts'
-import {requireExactSums} from './exact-sums.ts'
-import {listColumns, requireDescribedColumns, type TableColumn} from './model-columns.ts'
+import {requireDescribedColumns} from './model-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
-import {listChangingFunctions, requireRepeatable} from './repeatable.ts'
+import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
 
 const nameRow = z.object({name: z.string()})
@@ -64,7 +64,7 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     isDry: true,
     async around(model, build) {
       await build()
-      const described = await listColumns(db, tableOf(model))
+      const described = await readColumns(db, tableOf(model))
       requireDescribedColumns(model, described)
       columns.set(model.name, described)
       const select = selects.get(model.name)
@@ -75,7 +75,7 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     },
   })
   for (const {name} of source.seeds) {
-    columns.set(`seed.${name}`, await listColumns(db, `release.seed.${quoteName(name)}`))
+    columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
   }
   for (const check of source.checks) await bindCheck(db, check)
   const checkReads = new Map(

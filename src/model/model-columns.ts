@@ -1,19 +1,9 @@
-import {z} from 'zod'
 import type {Model} from '../types.ts'
-import type {Database} from '../warehouse/database.ts'
+import type {TableColumn} from '../warehouse/table-columns.ts'
 import {createModelError} from './model-error.ts'
 
 /** Types that every tool reading a release understands. */
 const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
-
-/** A column of a table; `type` as DuckDB names it. */
-export type TableColumn = z.output<typeof columnRow>
-const columnRow = z.object({name: z.string(), type: z.string()})
-
-/** The columns of a table, in order. */
-export function listColumns(db: Database, table: string): Promise<TableColumn[]> {
-  return db.all(columnRow, `select column_name as name, column_type as type from (describe ${table})`)
-}
 
 /**
  * Holds the columns that a model came to against its header: every column is described, every description has its
@@ -27,14 +17,18 @@ export function requireDescribedColumns(model: Model, columns: readonly TableCol
     const described = model.columns.find((column) => column.name === name)
     const place = {file: model.file, line: described?.line ?? headerEnd}
     if (!described) {
-      throw createModelError('MODEL_COLUMNS', place, {
-        problem: `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
-      })
+      throw createModelError(
+        'MODEL_COLUMNS',
+        place,
+        `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
+      )
     }
     if (model.isPublished && !PLAIN_TYPES.test(type)) {
-      throw createModelError('MODEL_TYPE', place, {
-        problem: `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
-      })
+      throw createModelError(
+        'MODEL_TYPE',
+        place,
+        `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
+      )
     }
   }
   const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
@@ -42,9 +36,7 @@ export function requireDescribedColumns(model: Model, columns: readonly TableCol
     throw createModelError(
       'MODEL_COLUMNS',
       {file: model.file, line: stray.line},
-      {
-        problem: `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
-      },
+      `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
     )
   }
 }

@@ -9,10 +9,11 @@ export interface Place {
 /** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
 export function createModelError(
   code: ErrorCode,
-  place: Place,
-  {problem, ...more}: {problem: string; next?: string; cause?: unknown},
+  {file, line}: Place,
+  problem: string,
+  cause?: unknown,
 ): LoantapeError {
-  return newError(code, `${problem} in ${place.file}:${place.line}.`, more)
+  return newError(code, `${problem} in ${file}:${line}.`, {cause})
 }
 
 /**
@@ -30,5 +31,5 @@ export function createSqlError(code: ErrorCode, what: string, place: Place, caus
     .slice(0, 3)
     .join(' ')
     .trim()
-  return createModelError(code, {file: place.file, line}, {problem: `${what}: ${said},`, cause})
+  return createModelError(code, {file: place.file, line}, `${what}: ${said},`, cause)
 }

@@ -30,9 +30,7 @@ export function orderModels(
       throw createModelError(
         'MODEL_UNKNOWN_TABLE',
         {file: model.file, line: unknown.line},
-        {
-          problem: `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table,`,
-        },
+        `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table,`,
       )
     }
     references.set(model.name, read)
@@ -54,9 +52,7 @@ function sortByReads(byName: Map<string, Model>, reads: Map<string, TableReferen
         throw createModelError(
           'MODEL_CYCLE',
           {file: model.file, line},
-          {
-            problem: `Models read each other in a cycle, ${cycle}: expected an order,`,
-          },
+          `Models read each other in a cycle, ${cycle}: expected an order,`,
         )
       }
       const read = byName.get(name)

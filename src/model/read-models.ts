@@ -1,8 +1,8 @@
-import {existsSync, readdirSync} from 'node:fs'
+import {readdirSync} from 'node:fs'
 import {basename, join, relative} from 'node:path'
-import type {CheckTag, Model} from '../types.ts'
-import {readSqlFile} from '../warehouse/sql-file.ts'
-import {createModelError} from './model-error.ts'
+import type {Model} from '../types.ts'
+import {listFiles, readSqlFile, splitHeader} from '../warehouse/sql-file.ts'
+import {createModelError, type Place} from './model-error.ts'
 
 /** The models, seeds and checks that loantape ships. */
 export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
@@ -45,15 +45,14 @@ const CHECK_RULES = ['unique', 'not_null', 'accepted', 'references', 'between']
 export function readModels(folders: readonly string[]): Model[] {
   const models = new Map<string, Model>()
   for (const folder of folders) {
-    const [stray] = listSqlFiles(folder)
+    const [stray] = listFiles(folder, '.sql')
     if (stray !== undefined) throw nameError(stray, `File '${basename(stray)}' has no schema`)
     for (const schema of listSchemas(folder)) {
-      const [nested] = listSchemas(join(folder, schema)).flatMap((name) =>
-        listSqlFiles(join(folder, schema, name)),
-      )
+      const below = listSchemas(join(folder, schema)).map((name) => join(folder, schema, name))
+      const [nested] = below.flatMap((path) => listFiles(path, '.sql'))
       if (nested !== undefined)
         throw nameError(nested, `File '${relative(folder, nested)}' lies below its schema`)
-      for (const file of listSqlFiles(join(folder, schema))) {
+      for (const file of listFiles(join(folder, schema), '.sql')) {
         const model = readModel(schema, file)
         models.set(model.name, model)
       }
@@ -69,13 +68,6 @@ function listSchemas(folder: string): string[] {
     .sort()
 }
 
-/** The `.sql` files of a folder in name order; none when there is no such folder. */
-function listSqlFiles(folder: string): string[] {
-  if (!existsSync(folder)) return []
-  const names = readdirSync(folder).filter((name) => name.endsWith('.sql'))
-  return names.sort().map((name) => join(folder, name))
-}
-
 function readModel(schema: string, file: string): Model {
   const name = basename(file, '.sql')
   if (!namePattern.test(schema) || !namePattern.test(name) || RESERVED_SCHEMAS.has(schema)) {
@@ -86,7 +78,7 @@ function readModel(schema: string, file: string): Model {
 
 function nameError(file: string, problem: string): Error {
   const expected = `expected <schema>/<name>.sql, lower-case words, the schema not ${[...RESERVED_SCHEMAS].join(', ')},`
-  return createModelError('MODEL_NAME', {file, line: 1}, {problem: `${problem}: ${expected}`})
+  return createModelError('MODEL_NAME', {file, line: 1}, `${problem}: ${expected}`)
 }
 
 /**
@@ -106,11 +98,12 @@ function nameError(file: string, problem: string): Error {
  */
 export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
   const {schema, name, file, text} = source
+  const {header, sql} = splitHeader(text)
   const model: Model = {
     name,
     schema,
     file,
-    sql: text.replace(/;\s*$/, '\n'),
+    sql,
     description: '',
     grain: [],
     columns: [],
@@ -118,12 +111,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     declaredDependencies: [],
     isPublished: schema !== WORK_SCHEMA,
   }
-  const lines = text.split('\n')
-  const end = lines.findIndex((line) => !line.startsWith('--'))
-  const header = end === -1 ? lines : lines.slice(0, end)
-  header.forEach((line, index) => {
-    readHeaderLine(model, line.trimEnd(), index + 1)
-  })
+  for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
   const last = {file, line: Math.max(1, header.length)}
   if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
   if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
@@ -132,7 +120,7 @@ export function parseModel(source: {schema: string; name: string; file: string; 
       throw headerError(last, `grain column '${column}' is not described: expected \`-- ${column}: meaning\``)
     }
   }
-  return {...model, checks: model.checks.map((check) => ({...check, grain: model.grain}))}
+  return model
 }
 
 function readHeaderLine(model: Model, line: string, lineNo: number): void {
@@ -142,7 +130,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   if (field) {
     const [, key = '', value = ''] = field
     if (key === 'grain') model.grain.push(...splitList(value))
-    else if (key === 'check') model.checks.push(parseCheckTag(model, value, lineNo))
+    else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
     else if (key === 'depends_on') {
       model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
     } else if (model.columns.some(({name}) => name === key)) {
@@ -164,16 +152,13 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   }
 }
 
-function parseCheckTag(model: Model, text: string, line: number): CheckTag {
-  const match = checkTag.exec(text)
-  const [, rule = '', args = ''] = match ?? []
-  if (!CHECK_RULES.includes(rule)) {
-    throw headerError(
-      {file: model.file, line},
-      `check '${text}': expected ${CHECK_RULES.map((known) => `${known}(…)`).join(', ')}`,
-    )
-  }
-  return {model: model.name, grain: [], rule, args: splitList(args), file: model.file, line}
+function parseCheck(text: string, place: Place): {rule: string; args: string[]} {
+  const [, rule = '', args = ''] = checkTag.exec(text) ?? []
+  if (CHECK_RULES.includes(rule)) return {rule, args: splitList(args)}
+  throw headerError(
+    place,
+    `check '${text}': expected ${CHECK_RULES.map((known) => `${known}(…)`).join(', ')}`,
+  )
 }
 
 function splitList(text: string): string[] {
@@ -183,6 +168,6 @@ function splitList(text: string): string[] {
     .filter((part) => part !== '')
 }
 
-function headerError(place: {file: string; line: number}, problem: string): Error {
-  return createModelError('MODEL_HEADER', place, {problem: `Model header: ${problem},`})
+function headerError(place: Place, problem: string): Error {
+  return createModelError('MODEL_HEADER', place, `Model header: ${problem},`)
 }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import type {Model} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {createModelError} from './model-error.ts'
-import {findTableFunctions, type ParsedSelect, walkTree} from './table-references.ts'
+import {findCall, findNodes, findTableFunctions, type ParsedSelect} from './table-references.ts'
 
 /** Table functions whose rows come from their arguments alone; all others read files or the engine's own state. */
 const PURE_TABLE_FUNCTIONS = [
@@ -18,12 +18,21 @@ const PURE_TABLE_FUNCTIONS = [
 /** Functions the engine takes for constant although they ask for the time or the machine. */
 const TAKEN_FOR_CONSTANT = ['current_localtime', 'current_localtimestamp', 'current_setting']
 
+/** Aggregates that add up: over a DOUBLE their result differs with the number of threads. */
+const SUMS = ['sum', 'avg', 'mean', 'fsum', 'sumkahan', 'kahan_sum', 'favg']
+
 const nameRow = z.object({name: z.string()})
 const boundCall = z.object({
   expression_class: z.literal('BOUND_FUNCTION'),
   name: z.string(),
   arguments: z.array(z.unknown()),
   query_location: z.number(),
+})
+const boundSum = z.object({
+  expression_class: z.enum(['BOUND_AGGREGATE', 'BOUND_WINDOW']),
+  name: z.enum(SUMS),
+  arguments: z.tuple([z.object({id: z.enum(['DOUBLE', 'FLOAT'])})], z.unknown()),
+  children: z.array(z.object({alias: z.string().optional()})),
 })
 
 /** The functions whose result changes from one statement to the next; `age` does where it has but one argument. */
@@ -49,14 +58,11 @@ export function requireRepeatable(
 ): void {
   const table = findTableFunctions(select).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
   if (table) throw describeCall(model, table.name, table.line)
-  const lines = new Map<string, number>()
-  walkTree(plan, (node) => {
-    if (!('name' in node && changing.has(String(node.name)))) return
-    const call = boundCall.safeParse(node).data
-    if (call === undefined || (call.name === 'age' && call.arguments.length > 1)) return
-    lines.set(call.name, select.lineAt(call.query_location))
-  })
-  const [first] = [...lines].sort()
+  const calls = findNodes(plan, boundCall)
+    .filter(({name, arguments: given}) => changing.has(name) && !(name === 'age' && given.length > 1))
+    .map(({name, query_location}) => [name, select.lineAt(query_location)] as const)
+  // Of each function the last call counts.
+  const [first] = [...new Map(calls)].sort()
   if (first) throw describeCall(model, ...first)
 }
 
@@ -64,8 +70,23 @@ function describeCall(model: Model, name: string, line: number): Error {
   return createModelError(
     'MODEL_UNREPEATABLE',
     {file: model.file, line},
-    {
-      problem: `${name}() of model '${model.name}' gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
-    },
+    `${name}() of model '${model.name}' gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
+  )
+}
+
+/**
+ * Holds that a model neither sums nor averages a DOUBLE or FLOAT, as aggregate or over a window.
+ *
+ * @param bound its SELECT, and the engine's bound plan, which knows the types
+ * @throws CheckError `MODEL_INEXACT_SUM`, with file and line
+ */
+export function requireExactSums(model: Model, {select, plan}: {select: ParsedSelect; plan: unknown}): void {
+  const [sum] = findNodes(plan, boundSum)
+  if (!sum) return
+  const of = sum.children[0]?.alias || '…'
+  throw createModelError(
+    'MODEL_INEXACT_SUM',
+    {file: model.file, line: findCall(select, sum.name)},
+    `${sum.name}(${of}) of model '${model.name}' adds up ${sum.arguments[0].id}: expected DECIMAL or whole numbers, whose sum does not depend on their order,`,
   )
 }

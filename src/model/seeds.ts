@@ -1,13 +1,12 @@
-import {existsSync, readdirSync} from 'node:fs'
-import {join} from 'node:path'
+import {basename, join} from 'node:path'
 import {parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import {codeOf, type ErrorCode} from '../errors.ts'
 import type {Seed} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {readSqlFile} from '../warehouse/sql-file.ts'
-import {listColumns} from './model-columns.ts'
+import {listFiles, readSqlFile} from '../warehouse/sql-file.ts'
+import {readColumns} from '../warehouse/table-columns.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {widenDecimal} from './wide-decimals.ts'
 
@@ -25,12 +24,10 @@ const TEXT_TYPES = ['varchar', 'canonical']
  */
 export function readSeeds(folders: readonly string[]): Seed[] {
   const seeds = new Map<string, Seed>()
-  for (const folder of folders.map((root) => join(root, 'seeds')).filter((path) => existsSync(path))) {
-    for (const name of readdirSync(folder).filter((entry) => entry.endsWith('.csv'))) {
-      const seed = parseSeed(name.slice(0, -'.csv'.length), join(folder, name))
-      const replaced = seeds.get(seed.name)
-      seeds.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
-    }
+  for (const file of folders.flatMap((folder) => listFiles(join(folder, 'seeds'), '.csv'))) {
+    const seed = parseSeed(basename(file, '.csv'), file)
+    const replaced = seeds.get(seed.name)
+    seeds.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
   }
   return [...seeds.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
@@ -45,9 +42,7 @@ function parseSeed(name: string, file: string): Seed {
       throw createModelError(
         'SEED_HEADER',
         {file, line: 1},
-        {
-          problem: `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma,`,
-        },
+        `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma,`,
       )
     }
     if (type !== undefined) types[column] = type
@@ -61,7 +56,7 @@ function readHeader(text: string, file: string): string[] {
     return parse(line, {trim: true})[0] ?? ['']
   } catch (error) {
     const problem = `Seed header '${line}' (${codeOf(error)}): expected columns as a CSV file has them,`
-    throw createModelError('SEED_HEADER', {file, line: 1}, {problem})
+    throw createModelError('SEED_HEADER', {file, line: 1}, problem)
   }
 }
 
@@ -83,7 +78,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   } catch (error) {
     throw createSqlError('SEED_CSV', `Seed '${seed.name}' is not a CSV`, {file: seed.file, line: 1}, error)
   }
-  const found = (await listColumns(db, rows)).filter(({name}) => name !== 'line')
+  const found = (await readColumns(db, rows)).filter(({name}) => name !== 'line')
   const columns = found.map(({name: header}) => {
     const name = header.split(':')[0]?.trim() ?? header
     return {header, name, type: widenDecimal(name, seed.types[name] ?? 'varchar')}
@@ -133,8 +128,6 @@ async function requireNoRow(
   throw createModelError(
     code,
     {file: seed.file, line: row.line},
-    {
-      problem: `Value '${row.value ?? ''}' of seed column ${expected},`,
-    },
+    `Value '${row.value ?? ''}' of seed column ${expected},`,
   )
 }

@@ -28,17 +28,17 @@ const baseTable = z.object({
   table_name: z.string(),
   query_location: z.number(),
 })
-const functionCall = z.object({
-  class: z.enum(['FUNCTION', 'WINDOW']),
-  function_name: z.string(),
-  query_location: z.number(),
-})
+const commonTables = z.object({cte_map: z.object({map: z.array(z.object({key: z.string()}))})})
 const tableFunction = z.object({
   type: z.literal('TABLE_FUNCTION'),
   function: z.object({function_name: z.string()}),
   query_location: z.number(),
 })
-const commonTableExpressions = z.object({map: z.array(z.object({key: z.string()}))})
+const functionCall = z.object({
+  class: z.enum(['FUNCTION', 'WINDOW']),
+  function_name: z.string(),
+  query_location: z.number(),
+})
 
 /**
  * Parses files that hold one SELECT each, all in one statement.
@@ -73,52 +73,43 @@ export async function parseSelects(
 
 /** The tables a SELECT reads; names of its CTEs are not among them. */
 export function findTables({statements, lineAt}: ParsedSelect): TableReference[] {
-  const tables: TableReference[] = []
-  const cteNames = new Set<string>()
-  walkTree(statements, (node) => {
-    if ('table_name' in node) {
-      const table = baseTable.safeParse(node)
-      if (!table.success) return
-      const {schema_name, table_name, query_location} = table.data
-      tables.push({
-        name: schema_name === '' ? table_name : `${schema_name}.${table_name}`,
-        line: lineAt(query_location),
-      })
-    }
-    if ('cte_map' in node) {
-      for (const {key} of commonTableExpressions.parse(node.cte_map).map) cteNames.add(key)
-    }
-  })
-  return tables.filter(({name}) => !cteNames.has(name))
+  const ctes = findNodes(statements, commonTables).flatMap(({cte_map}) => cte_map.map.map(({key}) => key))
+  return findNodes(statements, baseTable)
+    .map(({schema_name, table_name, query_location}) => ({
+      name: schema_name === '' ? table_name : `${schema_name}.${table_name}`,
+      line: lineAt(query_location),
+    }))
+    .filter(({name}) => !ctes.includes(name))
 }
 
 /** The table functions a SELECT reads from. */
 export function findTableFunctions({statements, lineAt}: ParsedSelect): TableReference[] {
-  const found: TableReference[] = []
-  walkTree(statements, (node) => {
-    if (!('function' in node)) return
-    const call = tableFunction.safeParse(node).data
-    if (!call) return
-    found.push({name: call.function.function_name.toLowerCase(), line: lineAt(call.query_location)})
-  })
-  return found
+  return findNodes(statements, tableFunction).map((call) => ({
+    name: call.function.function_name.toLowerCase(),
+    line: lineAt(call.query_location),
+  }))
 }
 
 /** The line of the first call of a function, as written; 1 where it is not called by this name. */
 export function findCall({statements, lineAt}: ParsedSelect, name: string): number {
-  let line = 1
-  walkTree(statements, (node) => {
-    const call = functionCall.safeParse(node)
-    if (line === 1 && call.data?.function_name.toLowerCase() === name) line = lineAt(call.data.query_location)
-  })
-  return line
+  const calls = findNodes(statements, functionCall)
+  const call = calls.find(({function_name}) => function_name.toLowerCase() === name)
+  return call ? lineAt(call.query_location) : 1
 }
 
-/** Visits every object of a tree of JSON values. */
-export function walkTree(node: unknown, visit: (node: object) => void): void {
-  if (typeof node !== 'object' || node === null) return
-  visit(node)
-  for (const child of Object.values(node)) walkTree(child, visit)
+/** Every object of this form in a tree of JSON values, from the outside in. */
+export function findNodes<Form extends z.ZodObject>(tree: unknown, form: Form): z.output<Form>[] {
+  const keys = Object.keys(form.shape)
+  const found: z.output<Form>[] = []
+  const visit = (node: unknown): void => {
+    if (typeof node !== 'object' || node === null) return
+    // Most objects lack a key: that is found faster than a schema parses.
+    const parsed = keys.every((key) => key in node) ? form.safeParse(node) : undefined
+    if (parsed?.success) found.push(parsed.data)
+    for (const child of Object.values(node)) visit(child)
+  }
+  visit(tree)
+  return found
 }
 
 /** Line numbers, from 1, of the parser's byte positions. */
@@ -128,5 +119,5 @@ function createLineFinder(sql: string): (position: number) => number {
 }
 
 function sqlError(place: Place, words = 'no statement'): Error {
-  return createModelError('MODEL_SQL', place, {problem: `A model must be exactly one SELECT: ${words},`})
+  return createModelError('MODEL_SQL', place, `A model must be exactly one SELECT: ${words},`)
 }

@@ -1,5 +1,5 @@
 import {type Database, quoteName} from '../warehouse/database.ts'
-import {listColumns} from './model-columns.ts'
+import {readColumns} from '../warehouse/table-columns.ts'
 
 /** Digits from which the engine multiplies a decimal by an amount without overflow: up to 18 both are whole 64-bit numbers. */
 const WIDE = 19
@@ -20,7 +20,7 @@ export function widenDecimal(name: string, type: string): string {
 
 /** Widens the columns of a table that was just made. */
 export async function widenDecimals(db: Database, table: string): Promise<void> {
-  for (const {name, type} of await listColumns(db, table)) {
+  for (const {name, type} of await readColumns(db, table)) {
     const wide = widenDecimal(name, type)
     if (wide !== type) await db.run(`alter table ${table} alter column ${quoteName(name)} type ${wide}`)
   }

@@ -32,8 +32,7 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
   const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
   const mapped = createMappedModels(fields)
   const models = [...readModels(folders), ...mapped.models]
-  const tags = models.flatMap((model) => model.checks)
   const accounts = createAccountSeed(readMappingVersions(config, asOf))
   const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
-  return {models, seeds, checks: [...readChecks(tags, folders), ...mapped.checks]}
+  return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
 }

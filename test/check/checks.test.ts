@@ -3,7 +3,6 @@ import {readChecks} from '../../src/check/read-checks.ts'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
 import type {Counted} from '../../src/model/build-models.ts'
 import type {CheckOutcome, CheckResult} from '../../src/release-manifest.ts'
-import type {CheckTag} from '../../src/types.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {
@@ -16,16 +15,15 @@ import {
   type Row,
 } from '../model/history.ts'
 
-const tag = (rule: string, ...args: string[]): CheckTag => ({
-  model: 'core.deal',
+/** A model with one check in its header. */
+const tag = (rule: string, ...args: string[]) => ({
+  name: 'core.deal',
   grain: ['deal_id'],
-  rule,
-  args,
   file: 'sql/core/deal.sql',
-  line: 4,
+  checks: [{rule, args, line: 4}],
 })
 
-async function checkTag(tested: CheckTag): Promise<CheckResult | undefined> {
+async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
   await using db = await openDatabase()
   await db.run(`
     create schema core;

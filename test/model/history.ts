@@ -180,10 +180,7 @@ let builtIn: Promise<{plan: BuildPlan; checks: Check[]}> | undefined
 export function builtInPlan(): Promise<{plan: BuildPlan; checks: Check[]}> {
   builtIn ??= (async () => {
     const models = readModels([BUILT_IN_SQL])
-    const checks = readChecks(
-      models.flatMap((model) => model.checks),
-      [BUILT_IN_SQL],
-    )
+    const checks = readChecks(models, [BUILT_IN_SQL])
     return {plan: await compileModels({models, seeds: readSeeds([BUILT_IN_SQL]), checks}), checks}
   })()
   return builtIn
