@@ -12,7 +12,6 @@ import {fetchMissingDetails} from './pipeline/detail.ts'
 import {type EventsResult, lookAgain} from './pipeline/events.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {readToEnd} from './pipeline/walk.ts'
-import {createWebhookWatch} from './pipeline/webhook-watch.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
 import {requireHashKey} from './warehouse/hash-key.ts'
@@ -103,13 +102,11 @@ export function walkAndApply(
 ): Promise<Walked> {
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
-  return atSource(config, {folder, ledger: run.ledger, accepted}, outside, async (source, world) => {
-    const {db, client, deals} = source
+  return atSource(config, {folder, run, accepted}, outside, async (tools, world) => {
+    const {db, client, stream: deals} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
-    const webhooks = createWebhookWatch(run.ledger, config, world)
-    const tools = {...source, stream: deals, accepted, runId: run.runId, webhooks, isDryRun}
-    const walk = await readToEnd(tools, world)
+    const walk = await readToEnd(tools, isDryRun, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     const certificate = await certifyWalk(db, deals, walk)
     world.onStep('walk certified')
@@ -120,8 +117,8 @@ export function walkAndApply(
     const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
-      const childTools = {...tools, stream, hashKey, announced, webhooks: undefined}
-      streams.push(await syncChildren(childTools, {businessDate: walk.businessDate, budgetMs}, world))
+      const asked = {businessDate: walk.businessDate, budgetMs, hashKey, announced}
+      streams.push(await syncChildren({...tools, stream}, asked, world))
     }
     return {certificate, changes, streams, waitedMs: client.waitedMs}
   })

@@ -1,32 +1,19 @@
 import type {SourceConfig} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
 import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
-import type {Ledger} from '../ledger/ledger.ts'
+import type {CurrentRun} from '../ledger/runs.ts'
 import {addSourceAnswers} from '../ledger/source-answers.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {readDealStream} from '../load/mapped-fields.ts'
-import type {OpenWalks} from '../load/walk-state.ts'
-import {createClient, type SourceClient} from '../source/client.ts'
+import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {openWarehouse, type Warehouse} from '../warehouse/warehouse.ts'
+import {openWarehouse} from '../warehouse/warehouse.ts'
 import {adoptFields} from './mapped-fields.ts'
 import {restageWalks} from './restage.ts'
-import {openTapes, type Tapes} from './tapes.ts'
+import type {WalkTools} from './settle.ts'
+import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
 import {createWalkClock, dropStepped} from './walk-clock.ts'
-
-/** What a run at the source works with. */
-export interface SourceTools {
-  db: Warehouse
-  folder: DataFolder
-  tapes: Tapes
-  walks: OpenWalks
-  /** With the fields that are mapped. */
-  deals: Stream
-  client: SourceClient
-  config: SourceConfig
-}
 
 /**
  * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
@@ -36,10 +23,11 @@ export interface SourceTools {
  */
 export async function atSource<T>(
   config: SourceConfig,
-  {folder, ledger, accepted}: {folder: DataFolder; ledger: Ledger; accepted: ReadonlySet<Acceptance>},
+  {folder, run, accepted}: {folder: DataFolder; run: CurrentRun; accepted: ReadonlySet<Acceptance>},
   outside: World,
-  work: (tools: SourceTools, world: World) => Promise<T>,
+  work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
+  const {runId, ledger} = run
   await using db = await openWarehouse(folder, outside, config)
   outside.onStep('warehouse opened')
   await adoptFields(db, folder, outside)
@@ -50,8 +38,8 @@ export async function atSource<T>(
   const learntRate = findLearntRate(ledger, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
-    const deals = await readDealStream(db)
-    return await work({db, folder, tapes, walks, deals, client, config}, world)
+    const stream = await readDealStream(db)
+    return await work({runId, db, ledger, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
     await dropStepped({db, tapes, walks}, error)
     throw error

@@ -1,7 +1,5 @@
 import {createHash} from 'node:crypto'
 import {formatInstant} from '../clock.ts'
-import type {SourceConfig} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
@@ -14,12 +12,10 @@ import {
 import {type OpenWalk, startWalk} from '../load/walk-state.ts'
 import {formatNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
-import type {SourceClient} from '../source/client.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
-import {type SettleTools, settleWalk} from './settle.ts'
-import type {Tapes} from './tapes.ts'
-import {beginTape, continueWalk} from './walk.ts'
+import {settleWalk, type WalkTools} from './settle.ts'
+import {beginTape, continueWalk, nameWalk} from './walk.ts'
 import {dropStepped} from './walk-clock.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
@@ -42,11 +38,11 @@ export interface ChildResult {
   reason: string | null
 }
 
-/** What a child stream is synced with. */
-export interface ChildTools extends SettleTools {
-  client: SourceClient
-  config: SourceConfig
-  runId: string
+/** What the lists of one night are read with. */
+export interface ChildRun {
+  /** Of the walk of the parents. */
+  businessDate: string
+  budgetMs: number
   /** Of hashed fields; streams without need none. */
   hashKey: string | undefined
   /** Deals that webhooks have named. */
@@ -56,14 +52,8 @@ export interface ChildTools extends SettleTools {
 /**
  * Reads, within the budget, the lists of the parents in need, and applies what they say as one walk of the child stream.
  * A list that cannot be read concludes nothing; whatever fails here, the parents have long been applied.
- *
- * @param businessDate of the walk of the parents
  */
-export async function syncChildren(
-  tools: ChildTools,
-  run: {businessDate: string; budgetMs: number},
-  world: World,
-): Promise<ChildResult> {
+export async function syncChildren(tools: WalkTools, run: ChildRun, world: World): Promise<ChildResult> {
   const result: ChildResult = {
     stream: tools.stream.plural,
     outcome: 'unchanged',
@@ -83,8 +73,8 @@ export async function syncChildren(
 }
 
 async function readAndSettle(
-  tools: ChildTools,
-  run: {businessDate: string; budgetMs: number},
+  tools: WalkTools,
+  run: ChildRun,
   result: ChildResult,
   world: World,
 ): Promise<ChildResult> {
@@ -97,7 +87,7 @@ async function readAndSettle(
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
   const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
-  const asked = {businessDate: run.businessDate, now, limit, announced: tools.announced}
+  const asked = {businessDate: run.businessDate, now, limit, announced: run.announced}
   const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
   if (open === undefined && parents.length === 0) {
     return run.budgetMs > 0 ? result : {...result, ended: 'budget'}
@@ -113,22 +103,18 @@ async function readAndSettle(
       startedAt: now,
     })
   await (open ? continueWalk(tools, walk) : beginTape(tools, walk))
-  const counts = await readListings(tools, walk, {parents, budgetMs: run.budgetMs}, world)
+  const counts = await readListings(tools, walk, {...run, parents}, world)
   return settleChildren(tools, walk, {...result, ...counts}, world)
-}
-
-function nameWalk(runId: string, world: World): string {
-  const attempt = Math.floor(world.random() * 0x1000000)
-  return `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
 }
 
 /** Reads lists and stores them group by group. */
 async function readListings(
-  {db, stream, client, config, hashKey, tapes}: ChildTools,
+  tools: WalkTools,
   walk: OpenWalk,
-  {parents, budgetMs}: {parents: readonly string[]; budgetMs: number},
+  {parents, budgetMs, hashKey}: ChildRun & {parents: readonly string[]},
   world: World,
 ): Promise<Pick<ChildResult, 'listed' | 'failed' | 'ended'>> {
+  const {db, stream, client, config, tapes} = tools
   const normalise = createNormaliser(stream, hashKey)
   const waitedBefore = client.waitedMs
   let listed = 0
@@ -176,7 +162,7 @@ async function readListings(
         return {listed, failed: failed + gone, ended}
       }
       const listing = toListing(next.value, normalise, world)
-      takeListing({tapes, unit: walk.walkId, stream}, next.value, listing)
+      takeListing(tools, walk.walkId, next.value, listing)
       group.push(listing)
       const isDue = group.length >= GROUP_LISTS || world.realClock.now() - groupStartedAt >= GROUP_MS
       if (isDue) await store()
@@ -195,7 +181,8 @@ function toListing(answer: ListingAnswer, normalise: Normaliser, world: World): 
 
 /** Takes down what a list said: as it came or, where it is about people, as it is stored, with the digest of what came. */
 function takeListing(
-  {tapes, unit, stream}: {tapes: Tapes; unit: string; stream: Stream},
+  {tapes, stream}: WalkTools,
+  unit: string,
   answer: ListingAnswer,
   listing: StagedListing,
 ): void {
@@ -220,7 +207,7 @@ function takeListing(
 
 /** Applies what was read; a walk that nobody can believe is refused alone, and its lists are read again. */
 async function settleChildren(
-  tools: ChildTools,
+  tools: WalkTools,
   walk: OpenWalk,
   result: ChildResult,
   world: World,

@@ -1,14 +1,10 @@
-import type {SourceConfig} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
 import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
-import type {SourceClient} from '../source/client.ts'
 import {type DetailSaid, fetchDetails} from '../source/detail.ts'
 import type {World} from '../types.ts'
-import type {Warehouse} from '../warehouse/warehouse.ts'
-import type {Tapes} from './tapes.ts'
+import type {WalkTools} from './settle.ts'
 
 /** Details are stored together up to this many. */
 const GROUP_DETAILS = 200
@@ -18,11 +14,10 @@ const GROUP_DETAILS = 200
  * A detail path that fails or is not there costs nothing but the fields it would have brought.
  */
 export async function fetchMissingDetails(
-  tools: {db: Warehouse; stream: Stream; client: SourceClient; config: SourceConfig; tapes: Tapes},
+  {db, stream, client, config, tapes}: WalkTools,
   walk: OpenWalk,
   world: World,
 ): Promise<{fetched: number; failed: number}> {
-  const {db, stream, client, config, tapes} = tools
   if (config.detail === 'off') return {fetched: 0, failed: 0}
   await planChanges(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000

@@ -1,18 +1,18 @@
-import {businessDateOf} from '../clock.ts'
 import {type Config, requireSource} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import {openLedger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import {listWaitingEvents} from '../ledger/webhook-events.ts'
 import {applyLooks, listKnownFields} from '../load/looks.ts'
-import {findPast} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
 import type {Frame} from '../tape/line.ts'
 import type {Observation, Received, WireRecord, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {atSource, type SourceTools} from './at-source.ts'
+import {atSource} from './at-source.ts'
+import type {WalkTools} from './settle.ts'
+import {findBusinessDate} from './walk.ts'
 
 /** What the events that waited came to. */
 export interface EventsResult {
@@ -45,7 +45,7 @@ export async function lookAgain(config: Config, outside: World): Promise<Looked>
   const looked = {eventIds: events.map(({event_id}) => event_id), deals: ids.length, appended: 0}
   if (ids.length === 0 || source.detail === 'off') return {...looked, isComplete: false}
   return withRun(folder.ledger, 'events', outside, (run) =>
-    atSource(source, {folder, ledger: run.ledger, accepted: new Set()}, outside, async (tools, world) => {
+    atSource(source, {folder, run, accepted: new Set()}, outside, async (tools, world) => {
       const counts = await look(tools, ids, world)
       return {...looked, ...counts, outcome: 'applied'}
     }),
@@ -53,7 +53,7 @@ export async function lookAgain(config: Config, outside: World): Promise<Looked>
 }
 
 async function look(
-  {db, deals, tapes, walks, client, config}: SourceTools,
+  {db, stream: deals, tapes, walks, client, config}: WalkTools,
   ids: readonly string[],
   world: World,
 ): Promise<Pick<Looked, 'appended' | 'isComplete'>> {
@@ -67,9 +67,7 @@ async function look(
   await db.closedWhile(async () => {
     for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
   })
-  const past = await findPast(db, deals)
-  const today = businessDateOf(world.clock.now(), config)
-  const businessDate = past && past.businessDate > today ? past.businessDate : today
+  const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const {lines, observations} = await readObservations(db, deals, answers)
   const told = {businessDate, isWalkOpen: walks.has(deals.name)}
   const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}

@@ -1,10 +1,13 @@
+import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
+import type {Ledger} from '../ledger/ledger.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
-import {type Acceptance, type GuardLimits, guardChanges} from '../load/guard.ts'
+import {type Acceptance, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
+import type {SourceClient} from '../source/client.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -12,19 +15,21 @@ import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
 import {requireBoundedQuarantine} from './quarantine.ts'
 import type {Tapes} from './tapes.ts'
-import type {WebhookWatch} from './webhook-watch.ts'
+import {settleCoverage} from './webhook-coverage.ts'
 
-/** What settling a walk works with. */
-export interface SettleTools {
+/** What a run at the source works with. */
+export interface WalkTools {
+  runId: string
   db: Warehouse
-  stream: Stream
+  ledger: Ledger
   folder: DataFolder
-  config: GuardLimits
-  accepted: ReadonlySet<Acceptance>
   tapes: Tapes
   walks: OpenWalks
-  /** Compares the walks of deals with what webhooks had told of. */
-  webhooks?: WebhookWatch | undefined
+  /** What is read: at first the deals, with the fields that are mapped. */
+  stream: Stream
+  client: SourceClient
+  config: SourceConfig
+  accepted: ReadonlySet<Acceptance>
 }
 
 /**
@@ -34,12 +39,12 @@ export interface SettleTools {
  * @throws ContractError `SOURCE_QUARANTINE`; GuardError; DeferredError `CLOCK_STEPPED`
  */
 export async function settleWalk(
-  tools: SettleTools,
+  tools: WalkTools,
   walk: OpenWalk,
   details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
-  const {db, stream, folder, config, accepted, tapes, webhooks} = tools
+  const {db, ledger, stream, folder, config, accepted, tapes} = tools
   const now = BigInt(world.clock.now()) * 1000n
   const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
@@ -51,7 +56,7 @@ export async function settleWalk(
     throw refusal
   }
   await pinSource(db, stream, walk)
-  await webhooks?.settle(db, walk.walkId)
+  if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, ledger, walk, world)
   const conclude = (recordedAt: bigint) =>
     tapes.conclude(walk.walkId, {
       outcome: 'settled',
@@ -75,7 +80,7 @@ function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string
 
 /** Ends a walk that will not be applied: its tape says so first. */
 export async function endWalk(
-  {db, stream, tapes, walks}: Pick<SettleTools, 'db' | 'stream' | 'tapes' | 'walks'>,
+  {db, stream, tapes, walks}: Pick<WalkTools, 'db' | 'stream' | 'tapes' | 'walks'>,
   walk: OpenWalk,
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
@@ -102,7 +107,7 @@ export async function pinSource(db: Database, stream: Stream, walk: OpenWalk): P
  * @throws what {@link settleWalk} would
  */
 export async function previewWalk(
-  tools: SettleTools,
+  tools: WalkTools,
   walk: OpenWalk,
 ): Promise<{certificate: Certificate; changes: ChangeCounts}> {
   const {db, stream, config, accepted} = tools

@@ -5,7 +5,7 @@ import {codeOf, GuardError, newError} from '../errors.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
 import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
-import {endWalk, type SettleTools} from './settle.ts'
+import {endWalk, type WalkTools} from './settle.ts'
 
 /** Ids that an error names, and those it holds for programs. */
 const NAMED = 3
@@ -37,7 +37,7 @@ export async function createWalkClock(db: Database, walks: OpenWalks, clock: Clo
 
 /** Drops the walks under way where `error` says that the clock went back: their instants may be wrong. */
 export async function dropStepped(
-  tools: Pick<SettleTools, 'db' | 'tapes' | 'walks'>,
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   error: unknown,
 ): Promise<void> {
   if (codeOf(error) !== 'CLOCK_STEPPED') return

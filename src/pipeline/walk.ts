@@ -1,18 +1,20 @@
 import {businessDateOf, formatInstant} from '../clock.ts'
-import type {SourceConfig} from '../config.ts'
+import type {Config, SourceConfig} from '../config.ts'
 import {createSeenIds} from '../contract/seen-ids.ts'
+import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, newError} from '../errors.ts'
+import {noteWalkBegun} from '../ledger/webhook-coverage.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findPast, listReadIds, type OpenWalk, startWalk, type WalkRequest} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
-import type {SourceClient} from '../source/client.ts'
 import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
+import type {Database} from '../warehouse/database.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {endWalk, type SettleTools, settleWalk} from './settle.ts'
+import {endWalk, settleWalk, type WalkTools} from './settle.ts'
 
 /** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
 const GROUP_PAGES = 50
@@ -21,22 +23,13 @@ const GROUP_MS = 1000
 /** How often a walk says how far it is, also while it waits for the rate limit. */
 const REPORT_MS = 250
 
-/** What a walk works with. */
-export interface WalkTools extends SettleTools {
-  client: SourceClient
-  config: SourceConfig
-  runId: string
-  /** Nothing is stored but the walk itself. */
-  isDryRun: boolean
-}
-
 /**
  * Makes sure that a data folder reads the source it belongs to; what was begun at another is dropped.
  *
  * @throws ConfigError `SOURCE_PINNED`
  */
 export async function requireOwnSource(
-  tools: Pick<SettleTools, 'db' | 'tapes' | 'walks'>,
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
   baseUrl: string,
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
@@ -64,8 +57,8 @@ export function requirePin(pinned: string | undefined, baseUrl: string): void {
  * A cursor that the source no longer takes starts the walk anew, once. A walk whose cursors led nowhere is dropped: where
  * they lead once the source is right again, nobody knows.
  */
-export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWalk> {
-  const walk = await beginWalk(tools, world)
+export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: World): Promise<OpenWalk> {
+  const walk = await beginWalk(tools, isDryRun, world)
   if (walk.isComplete) return walk
   try {
     await readPages(tools, walk, world)
@@ -85,14 +78,14 @@ export async function readToEnd(tools: WalkTools, world: World): Promise<OpenWal
   }
 }
 
-async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
+async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Promise<OpenWalk> {
   const {db, stream, config, walks} = tools
   const open = walks.get(stream.name)
   if (!open) return startAnew(tools, world)
   const request = requestOf(config)
   const isSame =
     open.baseUrl === request.baseUrl && open.pageSize === request.pageSize && open.filter === request.filter
-  if (open.isComplete && tools.isDryRun)
+  if (open.isComplete && isDryRun)
     throw newError(
       'WALK_WAITING',
       `Walk '${open.walkId}' of ${open.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
@@ -114,7 +107,7 @@ async function beginWalk(tools: WalkTools, world: World): Promise<OpenWalk> {
 }
 
 /** Notes that another run takes up a walk. */
-export async function continueWalk(tools: TapedTools, walk: OpenWalk): Promise<void> {
+export async function continueWalk(tools: WalkTools, walk: OpenWalk): Promise<void> {
   walk.resumed += 1
   await beginTape(tools, walk)
 }
@@ -131,14 +124,11 @@ function requestOf(config: SourceConfig): WalkRequest {
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
-  const {db, stream, config, runId, webhooks} = tools
-  const past = await findPast(db, stream)
+  const {db, ledger, stream, config, runId} = tools
   const now = world.clock.now()
-  const today = businessDateOf(now, config)
-  const businessDate = past && past.businessDate > today ? past.businessDate : today
-  const attempt = Math.floor(world.random() * 0x1000000)
-  const walkId = `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
-  webhooks?.begin(walkId)
+  const businessDate = await findBusinessDate(db, stream, config, now)
+  const walkId = nameWalk(runId, world)
+  if (config.webhookSecret !== undefined) noteWalkBegun(ledger, walkId, world.realClock.now())
   const startedAt = BigInt(now) * 1000n
   const walk = startWalk({...requestOf(config), walkId, businessDate, startedAt})
   await beginTape(tools, walk)
@@ -146,11 +136,27 @@ async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
   return walk
 }
 
-type TapedTools = Pick<WalkTools, 'db' | 'tapes' | 'stream' | 'config' | 'accepted' | 'walks'>
+/** A new id for a walk of a run. */
+export function nameWalk(runId: string, {random}: World): string {
+  const attempt = Math.floor(random() * 0x1000000)
+  return `w_${runId}_${attempt.toString(16).padStart(6, '0')}`
+}
+
+/** The day that what is read at `now`, ms since the epoch, counts for: never earlier than that of the last walk. */
+export async function findBusinessDate(
+  db: Database,
+  stream: Stream,
+  config: Config,
+  now: number,
+): Promise<string> {
+  const past = await findPast(db, stream)
+  const today = businessDateOf(now, config)
+  return past && past.businessDate > today ? past.businessDate : today
+}
 
 /** Takes down what a walk asks for, and what it will be judged by. */
 export async function beginTape(
-  {db, tapes, stream, config, accepted, walks}: TapedTools,
+  {db, tapes, stream, config, accepted, walks}: WalkTools,
   walk: OpenWalk,
 ): Promise<void> {
   await tapes.begin(walk.walkId, walk.businessDate, {
