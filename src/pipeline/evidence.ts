@@ -6,21 +6,19 @@ import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {listTapes} from '../ledger/tapes.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
 import {sourceBridgeSchema} from '../release-manifest.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {type Frame, formatBare, type TapeLine, targetOf} from '../tape/line.ts'
-import {readLines} from '../tape/read-tape.ts'
 import {type ArchivedAnswer, formatAnswer, formatArchiveHead} from '../tape/warc.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {isAtHand, readUnits, type TapeUnit} from './tape-units.ts'
-import {requireReadKey} from './verify.ts'
+import {requireReadKey} from './tape-key.ts'
+import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit} from './tape-units.ts'
 
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
@@ -64,20 +62,20 @@ export async function writeEvidence(
   // Tapes are read while the warehouse is closed: nobody waits for that.
   const {tapeHead, baseUrl} = await readOrigin(folder, subject, of)
   const {tapes, before} = followBack(folder, key, tapeHead)
-  if (!tapes.some(({unit}) => unit === subject.source.walk_id))
+  if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
     throw newError(
       'EVIDENCE_TAPES',
       `The tape that '${of}' rests on is not kept, or sealed with another key.`,
     )
   const isShown = (unit: TapeUnit) =>
     from === undefined
-      ? unit.name === subject.source.walk_id
-      : String(unit.begin.businessDate ?? unit.name) >= from
+      ? unit.tape.unit === subject.source.walk_id
+      : String(unit.begin.businessDate ?? unit.tape.unit) >= from
   const temporary = `${dir}.tmp-${process.pid}`
   try {
     rmSync(temporary, {recursive: true, force: true})
     mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
-    const written = await writeTapes(temporary, tapes, {key, subject, isShown, baseUrl})
+    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -157,8 +155,7 @@ async function readOrigin(
 
 /** A tape with so many of its lines as lead to the release. */
 interface ProvingTape {
-  unit: string
-  path: string
+  tape: ReadableTape
   lines: number
   units: TapeUnit[]
 }
@@ -170,8 +167,8 @@ function followBack(
   head: string | null,
 ): {tapes: ProvingTape[]; before: string | null} {
   using ledger = openLedger(folder.ledger)
-  const kept = listTapes(ledger).filter((row) => row.ended_at !== null && isAtHand(folder, row, key))
-  const units = kept.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
+  const ended = listReadableTapes(folder, ledger, key).filter(({ended_at}) => ended_at !== null)
+  const units = ended.flatMap(readUnits)
   const byHead = new Map(units.map((unit) => [unit.head, unit]))
   const reached: TapeUnit[] = []
   let before = head
@@ -179,48 +176,41 @@ function followBack(
     reached.push(unit)
     before = unit.before
   }
-  const tapes = [...Map.groupBy(reached.reverse(), ({path}) => path)].map(([path, ofTape]) => ({
-    unit: ofTape[0]?.name ?? '',
-    path,
+  const tapes = [...Map.groupBy(reached.reverse(), ({tape}) => tape)].map(([tape, ofTape]) => ({
+    tape,
     lines: Math.max(...ofTape.map(({last}) => last)) + 1,
     units: ofTape,
   }))
   return {tapes, before}
 }
 
-const nameOf = ({unit}: ProvingTape): string => `${unit}.jsonl`
+const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 
 /** Writes every line without its body, and the bodies that are shown. */
 async function writeTapes(
   dir: string,
   tapes: readonly ProvingTape[],
-  {
-    key,
-    subject,
-    isShown,
-    baseUrl,
-  }: {key: TapeKey; subject: Subject; isShown: (unit: TapeUnit) => boolean; baseUrl: string},
+  {subject, isShown, baseUrl}: {subject: Subject; isShown: (unit: TapeUnit) => boolean; baseUrl: string},
 ): Promise<{lines: number; answers: number; shown: string[]}> {
   const told = {lines: 0, answers: 0, shown: [] as string[]}
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
   await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
-  for (const tape of tapes) {
-    const name = nameOf(tape)
-    const shown = tape.units.filter((unit) => isShown(unit) && !isOfPeople(unit.begin))
+  for (const proving of tapes) {
+    const name = nameOf(proving)
+    const shown = proving.units.filter((unit) => isShown(unit) && !isOfPeople(unit.begin))
     if (shown.length > 0) told.shown.push(name)
     await using file = await open(join(dir, 'tapes', name), 'wx')
     let number = 0
-    for (const line of readLines(tape.path, key)) {
+    for (const line of proving.tape.lines().take(proving.lines)) {
       number += 1
-      if (number > tape.lines) break
       await file.writeFile(`${formatBare(line)}\n`)
       if (shown.length === 0 || !line.body) continue
       await archive.writeFile(formatAnswer(describeAnswer(line, {place: `${name}:${number}`, baseUrl})))
       told.answers += 1
     }
-    told.lines += Math.min(number, tape.lines)
+    told.lines += number
   }
   return told
 }
@@ -250,7 +240,7 @@ function describeAnswer(
 /** What the certificates of the walks say, and which records of their pages could not be read. */
 async function listCertificates(folder: DataFolder, tapes: readonly ProvingTape[]): Promise<unknown[]> {
   await using db = await openHistory(folder)
-  const walks = JSON.stringify(tapes.map(({unit}) => unit))
+  const walks = JSON.stringify(tapes.map(({tape}) => tape.unit))
   return await db.all(
     z.record(z.string(), z.unknown()),
     `select

@@ -1,19 +1,14 @@
-import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {findQuarantined, type QuarantineEntry} from '../load/quarantine.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
-import {readTapeKey, type TapeKey} from '../tape/key.ts'
 import type {TapeLine} from '../tape/line.ts'
-import {readLines} from '../tape/read-tape.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {textOf} from './restage.ts'
-import {keyFileOf} from './tape-key.ts'
-import {isAtHand} from './tape-units.ts'
+import {findReadKey} from './tape-key.ts'
+import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 
 /** A record in quarantine as its source sent it; one of people as it was made unreadable. */
 export interface FoundRecord {
@@ -26,14 +21,14 @@ export interface FoundRecord {
 
 /**
  * Finds records in quarantine on the tapes of their walks; those stored before there were tapes are in the warehouse. What stands on a
- * tape that is not there any more, or is sealed with another key, is left out.
+ * tape that cannot be read is left out.
  *
  * @returns them by their quarantine ids
  * @throws UnexpectedError `TAPE_DAMAGED`
  */
 export function findQuarantinedRecords(
   entries: readonly QuarantineEntry[],
-  {folder, tapes, key}: {folder: DataFolder; tapes: readonly TapeRow[]; key: TapeKey | undefined},
+  tapes: readonly ReadableTape[],
 ): Map<string, FoundRecord> {
   const found = new Map<string, FoundRecord>()
   for (const {quarantine_id, record: text} of entries) {
@@ -46,10 +41,8 @@ export function findQuarantinedRecords(
   const onTape = entries.filter(({record}) => record === null)
   for (const [walkId, ofWalk] of Map.groupBy(onTape, ({walk_id}) => walk_id)) {
     const tape = tapes.find(({unit}) => unit === walkId)
-    if (!key || !tape || !isAtHand(folder, tape, key)) continue
-    const path = join(folder.root, tape.path)
     let pages = 0
-    for (const line of readLines(path, key)) {
+    for (const line of tape?.lines() ?? []) {
       if (line.frame.frame === 'list') pages += 1
       const start = placeOf(line, pages)
       if (start === undefined) continue
@@ -74,8 +67,8 @@ export async function showQuarantined(
   const folder = dataFolderAt(config.dataDir)
   const entry = await findEntry(folder, quarantineId)
   using ledger = openLedger(folder.ledger)
-  const key = readTapeKey(keyFileOf(config, folder), folder.root)
-  const found = findQuarantinedRecords([entry], {folder, tapes: listTapes(ledger), key})
+  const tapes = listReadableTapes(folder, ledger, findReadKey(config, folder))
+  const found = findQuarantinedRecords([entry], tapes)
   return {...entry, record: found.get(quarantineId)?.print() ?? null}
 }
 

@@ -61,7 +61,7 @@ async function takeOverFields(
 
 async function takeOverRows(db: Database, units: readonly TapeUnit[], since: string | null): Promise<void> {
   const before = since === null ? 'true' : `recorded_at < ${quoteLiteral(since)}`
-  const names = units.map(({name}) => quoteLiteral(name)).join(', ') || `''`
+  const names = units.map(({tape}) => quoteLiteral(tape.unit)).join(', ') || `''`
   const isKept = 'walk_id in (select walk_id from warehouse.raw.walk)'
   const isMapped =
     'name in (select name from warehouse.raw.mapped_field semi join present.raw.mapped_field using (name, path, type))'

@@ -6,8 +6,6 @@ import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
-import {listTapes, type TapeRow} from '../ledger/tapes.ts'
-import type {TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -20,7 +18,7 @@ import {takeOver} from './rebuild-base.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
-import {listUnits, readUnit, type TapeUnit} from './tape-units.ts'
+import {listReadableTapes, listUnits, type ReadableTape, type TapeUnit} from './tape-units.ts'
 import {openTapes} from './tapes.ts'
 
 /** How a rebuild is asked for. */
@@ -67,13 +65,13 @@ export async function rebuildWarehouse(
   return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
     const key = requireTapeKey(config, folder, ledger, world)
     const isReadable = await endLeft(config, {folder, ledger}, world)
-    const tapes = listTapes(ledger)
-    const units = listUnits(folder, tapes, key)
+    const tapes = listReadableTapes(folder, ledger, key)
+    const units = listUnits(ledger, tapes)
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
-    const tools = {config, folder, tapes, key, units, takenBack, fields, temporary}
+    const tools = {config, folder, tapes, units, takenBack, fields, temporary}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -94,8 +92,7 @@ export async function rebuildWarehouse(
 interface RebuildTools {
   config: Config
   folder: DataFolder
-  tapes: readonly TapeRow[]
-  key: TapeKey
+  tapes: readonly ReadableTape[]
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
   /** Those to be mapped; as the warehouse has them where undefined. */
@@ -110,7 +107,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, tapes, key, units, takenBack, fields, temporary} = tools
+  const {config, folder, tapes, units, takenBack, fields, temporary} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -125,7 +122,7 @@ async function computeAnew(
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const unit of units.slice(next, next + UNITS_AT_ONCE))
-          await resettle({db, without: takenBack, folder, tapes, key}, unit, readUnit(unit, key))
+          await resettle({db, without: takenBack, tapes}, unit)
       })
       await giveBackMemory()
     }
@@ -155,7 +152,7 @@ function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
 }
 
 function requireWalk(units: readonly TapeUnit[], walk: string): string {
-  const unit = units.find(({name, begin}) => name === walk && begin.kind === 'walk')
+  const unit = units.find(({tape, begin}) => tape.unit === walk && begin.kind === 'walk')
   if (unit?.outcome.outcome === 'settled') return walk
   throw newError(
     'REBUILD_WALK',

@@ -3,12 +3,10 @@ import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
-import {listTapes} from '../ledger/tapes.ts'
 import {readStreams} from '../load/mapped-fields.ts'
 import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {applyReplay, type Replay} from '../load/replay.ts'
 import {createNormaliser} from '../normalise/record.ts'
-import {readTapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -16,7 +14,8 @@ import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
 import {type FoundRecord, findQuarantinedRecords} from './quarantined-records.ts'
 import {restageWalks} from './restage.ts'
-import {keyFileOf} from './tape-key.ts'
+import {findReadKey} from './tape-key.ts'
+import {listReadableTapes} from './tape-units.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /** What a replay came to; `quarantine replay --json` prints it. */
@@ -58,8 +57,8 @@ async function replayAll(
   await using db = await openWarehouse(folder, world, config)
   const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
-  const key = readTapeKey(keyFileOf(config, folder), folder.root)
-  const found = findQuarantinedRecords(waiting, {folder, tapes: listTapes(ledger), key})
+  const readable = listReadableTapes(folder, ledger, findReadKey(config, folder))
+  const found = findQuarantinedRecords(waiting, readable)
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of await readStreams(db)) {
     const entries = waiting.filter((entry) => entry.stream === stream.name)

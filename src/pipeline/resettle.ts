@@ -2,7 +2,6 @@ import {z} from 'zod'
 import {rateFeedSchema} from '../contract/rate-feed.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import type {TapeRow} from '../ledger/tapes.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {applyLooks} from '../load/looks.ts'
@@ -15,27 +14,22 @@ import {createStage} from '../load/stage.ts'
 import {storeWalk} from '../load/walk-state.ts'
 import {parseFeedPage} from '../normalise/rate-feed.ts'
 import {readAnswer} from '../source/detail.ts'
-import type {TapeKey} from '../tape/key.ts'
-import type {TapeLine} from '../tape/line.ts'
 import type {WireRecord} from '../types.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {writeSetting} from '../warehouse/settings.ts'
 import {createLookReader} from './events.ts'
 import {findQuarantinedRecords} from './quarantined-records.ts'
 import {createReader} from './replay.ts'
-import {createRestager, instant, textOf} from './restage.ts'
+import {createRestager, instant} from './restage.ts'
 import {pinSource} from './settle.ts'
-import type {TapeUnit} from './tape-units.ts'
+import {type ReadableTape, readUnit, type TapeUnit, textOf} from './tape-units.ts'
 
 /** What units are settled again with. */
 export interface ResettleTools {
   db: Database
   /** Why a walk counts no more, by its id. */
   without: ReadonlyMap<string, string>
-  folder: DataFolder
-  tapes: readonly TapeRow[]
-  key: TapeKey
+  tapes: readonly ReadableTape[]
 }
 
 /**
@@ -44,16 +38,12 @@ export interface ResettleTools {
  *
  * @throws UnexpectedError `REBUILD_TAPE` where this version cannot read what stands there
  */
-export async function resettle(
-  tools: ResettleTools,
-  unit: TapeUnit,
-  lines: Iterable<TapeLine>,
-): Promise<void> {
+export async function resettle(tools: ResettleTools, unit: TapeUnit): Promise<void> {
   const {kind} = unit.begin
-  if (kind === 'walk') return resettleWalk(tools, unit, lines)
+  if (kind === 'walk') return resettleWalk(tools, unit)
   if (unit.outcome.outcome !== 'settled') return
-  if (kind === 'look') return resettleLooks(tools, unit, lines)
-  if (kind === 'rates') return resettleRates(tools, unit, lines)
+  if (kind === 'look') return resettleLooks(tools, unit)
+  if (kind === 'rates') return resettleRates(tools, unit)
   if (kind === 'replay') return resettleReplay(tools, unit)
 }
 
@@ -65,15 +55,11 @@ const walkOutcome = z.object({
   details: z.object({fetched: z.number(), failed: z.number()}).optional(),
 })
 
-async function resettleWalk(
-  {db, without}: ResettleTools,
-  unit: TapeUnit,
-  lines: Iterable<TapeLine>,
-): Promise<void> {
+async function resettleWalk({db, without}: ResettleTools, unit: TapeUnit): Promise<void> {
   await createStage(db)
   const restager = createRestager(db, {streams: await readStreams(db), walks: new Map()})
   let {begin} = unit
-  for (const line of lines) {
+  for (const line of readUnit(unit)) {
     if (line.frame.frame === 'begin') begin = line.frame
     await restager.take(line)
   }
@@ -81,7 +67,7 @@ async function resettleWalk(
   if (!staged)
     throw newError(
       'REBUILD_TAPE',
-      `Tape '${unit.path}' of '${unit.name}' cannot be read by this version: ${problem ?? 'it does not say how the walk began'}.`,
+      `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem ?? 'it does not say how the walk began'}.`,
     )
   const {stream, walk} = staged
   const {outcome, why, recorded_at: now, is_certified, details} = walkOutcome.parse(unit.outcome)
@@ -107,14 +93,11 @@ const lookFrame = z.object({
   known: z.record(z.string(), z.unknown()).optional(),
 })
 
-async function resettleLooks(
-  {db}: ResettleTools,
-  {begin, outcome, head}: TapeUnit,
-  lines: Iterable<TapeLine>,
-): Promise<void> {
+async function resettleLooks({db}: ResettleTools, unit: TapeUnit): Promise<void> {
+  const {begin, outcome, head} = unit
   const observations = []
   const deals = await readDealStream(db)
-  for (const line of lines) {
+  for (const line of readUnit(unit)) {
     if (line.frame.frame !== 'look') continue
     const {id, status, requested_at: observedAt, known} = lookFrame.parse(line.frame)
     const answer = readAnswer(id, {status, body: parseJson(textOf(line)), observedAt})
@@ -139,15 +122,12 @@ const ratesBegin = z.object({
   timeZone: z.string(),
 })
 
-async function resettleRates(
-  {db}: ResettleTools,
-  {begin, outcome, head}: TapeUnit,
-  lines: Iterable<TapeLine>,
-): Promise<void> {
+async function resettleRates({db}: ResettleTools, unit: TapeUnit): Promise<void> {
+  const {begin, outcome, head} = unit
   const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(begin)
   const feed = rateFeedSchema.parse({...parser, file: 'the tape'})
   const observations = []
-  for (const line of lines) {
+  for (const line of readUnit(unit)) {
     if (line.frame.frame === 'rates')
       observations.push(...parseFeedPage(feed, textOf(line), timeZone).observations)
   }
@@ -164,16 +144,13 @@ async function resettleRates(
 
 const replayBegin = z.object({stream: z.string(), entries: z.array(z.string()), isWalkOpen: z.boolean()})
 
-async function resettleReplay(
-  {db, folder, tapes, key}: ResettleTools,
-  {begin, outcome, head}: TapeUnit,
-): Promise<void> {
+async function resettleReplay({db, tapes}: ResettleTools, {begin, outcome, head}: TapeUnit): Promise<void> {
   const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
   const stream = (await readStreams(db)).find((one) => one.name === name)
   if (!stream) return
   const found = await Promise.all(ids.map((id) => findQuarantined(db, 'warehouse', id)))
   const entries = found.flatMap((entry) => entry ?? [])
-  const records = entries.flatMap(createReader(stream, findQuarantinedRecords(entries, {folder, tapes, key})))
+  const records = entries.flatMap(createReader(stream, findQuarantinedRecords(entries, tapes)))
   const [first] = entries
   if (!first || records.length === 0) return
   await createStage(db)

@@ -18,6 +18,7 @@ import type {TapeLine} from '../tape/line.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readDetail} from './detail.ts'
+import {textOf} from './tape-units.ts'
 import type {Tapes} from './tapes.ts'
 
 /** So much of a tape is staged together: pages by the length of their texts, what was said of single records by number. */
@@ -237,6 +238,3 @@ function begin(
   const {privacy: _, ...plain} = stream
   return {stream, walk: startWalk({...asked, walkId: unit}), normalise: createNormaliser(plain)}
 }
-
-/** The body of a line as text. */
-export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)

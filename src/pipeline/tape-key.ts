@@ -13,6 +13,26 @@ export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoM
   return existsSync(demoMark) ? `${root}.tape.key` : (tapeKeyFile ?? defaultKeyFile)
 }
 
+/**
+ * The key that tapes can be read with; undefined where its file is not there.
+ *
+ * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ */
+export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
+  return readTapeKey(keyFileOf(config, folder), folder.root)
+}
+
+/**
+ * The key to read tapes with.
+ *
+ * @throws ConfigError `TAPE_KEY_LOST`, and those of {@link findReadKey}
+ */
+export function requireReadKey(config: KeyConfig, folder: DataFolder): TapeKey {
+  const key = findReadKey(config, folder)
+  if (key) return key
+  throw newError('TAPE_KEY_LOST', `Key of tapes '${keyFileOf(config, folder)}': it is not there.`)
+}
+
 /** The settings that say where the key is. */
 export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 
@@ -29,7 +49,7 @@ export function requireTapeKey(
 ): TapeKey {
   const file = keyFileOf(config, folder)
   const pinned = findTapeKey(ledger)
-  const found = readTapeKey(file, folder.root)
+  const found = findReadKey(config, folder)
   if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
   const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
@@ -54,7 +74,7 @@ export function replaceTapeKey(
   requireWritable(folder)
   const file = keyFileOf(config, folder)
   using ledger = openLedger(folder.ledger)
-  const found = readTapeKey(file, folder.root)
+  const found = findReadKey(config, folder)
   const isFormer = found?.fingerprint === findTapeKey(ledger)
   const former = found && isFormer ? setAside(file, realClock.now()) : null
   const {fingerprint} = found && !isFormer ? found : makeTapeKey(file, folder.root)

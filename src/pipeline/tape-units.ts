@@ -1,17 +1,42 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import type {TapeRow} from '../ledger/tapes.ts'
+import type {Ledger} from '../ledger/ledger.ts'
+import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
+/** A tape that can be read: its file is kept and whole, and sealed with the key at hand. */
+export interface ReadableTape extends TapeRow {
+  /** Its absolute path. */
+  file: string
+  /** Reads it from its first line; throws UnexpectedError `TAPE_DAMAGED`. */
+  lines(): Generator<TapeLine>
+}
+
+/** The tapes that can be read, oldest first; none of them without a key. */
+export function listReadableTapes(
+  {root}: DataFolder,
+  ledger: Ledger,
+  key: TapeKey | undefined,
+): ReadableTape[] {
+  return listTapes(ledger).flatMap((row) => {
+    const file = join(root, row.path)
+    const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
+    return key && isKept && row.fingerprint === key.fingerprint
+      ? {...row, file, lines: () => readLines(file, key)}
+      : []
+  })
+}
+
+/** The body of a line as text. */
+export const textOf = ({body}: TapeLine) => new TextDecoder().decode(body)
+
 /** What stands on a tape from a `begin` to its outcome: a walk, or what was read beside the walks. */
 export interface TapeUnit {
-  /** Id of the walk; of other units their day. */
-  name: string
-  path: string
+  tape: ReadableTape
   /** Its lines, counted from 0; the outcome is the last. */
   first: number
   last: number
@@ -26,26 +51,15 @@ const when = z.object({recorded_at: z.string().optional(), after: z.string().nul
 
 /**
  * Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it.
- * Where a tape is not kept, or sealed with another key, those before it are left out with it.
- *
- * @param rows every tape, oldest first
+ * Where a tape cannot be read, those before it are left out with it.
  */
-export function listUnits(folder: DataFolder, rows: readonly TapeRow[], key: TapeKey): TapeUnit[] {
-  const gap = rows.findLastIndex((row) => !isAtHand(folder, row, key))
-  const whole = rows.slice(gap + 1).filter(({ended_at}) => ended_at !== null)
-  const units = whole.flatMap(({unit, path}) => readUnits({name: unit, path: join(folder.root, path)}, key))
+export function listUnits(ledger: Ledger, readable: readonly ReadableTape[]): TapeUnit[] {
+  const byName = new Map(readable.map((tape) => [tape.unit, tape]))
+  const all = listTapes(ledger).map(({unit}) => byName.get(unit))
+  const whole = all.slice(all.lastIndexOf(undefined) + 1).filter((tape) => tape !== undefined)
+  const units = whole.filter(({ended_at}) => ended_at !== null).flatMap(readUnits)
   const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
   return keyed.sort((a, b) => Number(a.place > b.place) - Number(a.place < b.place)).map(({unit}) => unit)
-}
-
-/** Whether a tape can be read: its file is kept and whole, and sealed with this key. */
-export function isAtHand(
-  {root}: DataFolder,
-  {path, removed_at, outcome, fingerprint}: TapeRow,
-  key: TapeKey,
-): boolean {
-  const isKept = removed_at === null && outcome !== 'lost' && existsSync(join(root, path))
-  return isKept && fingerprint === key.fingerprint
 }
 
 /** As text that sorts: what was settled at an instant, then what ended after that. */
@@ -54,22 +68,22 @@ function placeOf(outcome: Frame): string {
   return recorded_at === undefined ? `${after ?? ''} 2` : `${recorded_at} 1`
 }
 
-const readBefore = ({before}: Frame): string | undefined => (typeof before === 'string' ? before : undefined)
-
 /** The units of one tape that have ended, in their order. */
-export function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): TapeUnit[] {
+export function readUnits(tape: ReadableTape): TapeUnit[] {
   const units: TapeUnit[] = []
   let begun: Pick<TapeUnit, 'begin' | 'first' | 'before'> | undefined
   let number = 0
-  for (const {frame, chain} of readLines(tape.path, key)) {
-    const before = units.at(-1)
+  for (const {frame, chain} of tape.lines()) {
+    const previous = units.at(-1)
     if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
-    if (frame.frame === 'begin')
-      begun ??= {begin: frame, first: number, before: readBefore(frame) ?? units.at(-1)?.head ?? null}
+    if (frame.frame === 'begin') {
+      const before = typeof frame.before === 'string' ? frame.before : (previous?.head ?? null)
+      begun ??= {begin: frame, first: number, before}
+    }
     if (frame.frame === 'outcome' && begun) {
       // What was to be settled when its run died was settled again: its last outcome counts.
-      if (before?.first === begun.first) units.pop()
-      units.push({...tape, ...begun, last: number, outcome: frame, head: chain})
+      if (previous?.first === begun.first) units.pop()
+      units.push({tape, ...begun, last: number, outcome: frame, head: chain})
     }
     number += 1
   }
@@ -77,11 +91,9 @@ export function readUnits(tape: Pick<TapeUnit, 'name' | 'path'>, key: TapeKey): 
 }
 
 /** The lines of a unit. */
-export function* readUnit({path, first, last}: TapeUnit, key: TapeKey): Generator<TapeLine> {
-  let number = 0
-  for (const line of readLines(path, key)) {
-    if (number >= first) yield line
-    if (number === last) return
-    number += 1
-  }
+export function readUnit({tape, first, last}: TapeUnit): Iterable<TapeLine> {
+  return tape
+    .lines()
+    .drop(first)
+    .take(last + 1 - first)
 }

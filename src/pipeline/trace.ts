@@ -1,4 +1,3 @@
-import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -7,14 +6,11 @@ import {readPage} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {openLedger} from '../ledger/ledger.ts'
-import {listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {type TapeLine, targetOf} from '../tape/line.ts'
-import {readLines} from '../tape/read-tape.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {textOf} from './restage.ts'
-import {isAtHand} from './tape-units.ts'
-import {requireReadKey} from './verify.ts'
+import {requireReadKey} from './tape-key.ts'
+import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 
 /** How one version of a deal came to be known. */
 export interface Trace {
@@ -64,8 +60,8 @@ export async function traceDeal(
   const versions = await readVersions(config, dealId, asked)
   const key = requireReadKey(config, folder)
   using ledger = openLedger(folder.ledger)
-  const tapes = listTapes(ledger).filter((tape) => isAtHand(folder, tape, key))
-  const traces = versions.map((version): Trace & {tapes: TapeRow[]} => ({
+  const tapes = listReadableTapes(folder, ledger, key)
+  const traces = versions.map((version): Trace & {tapes: ReadableTape[]} => ({
     observed_at: formatInstant(version.observed),
     recorded_at: formatInstant(version.recorded),
     business_date: version.business_date,
@@ -83,7 +79,7 @@ export async function traceDeal(
     const wanted = traces.filter((trace) => trace.tapes.includes(tape))
     if (wanted.length === 0) continue
     let number = 0
-    for (const line of readLines(join(folder.root, tape.path), key)) {
+    for (const line of tape.lines()) {
       number += 1
       for (const trace of wanted) {
         const found = trace.tape === null ? findRecord(line, dealId, trace) : undefined
@@ -132,7 +128,7 @@ async function readVersions(
 }
 
 /** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */
-function mayHold({unit}: TapeRow, {walk_id, recorded}: z.output<typeof versionRow>): boolean {
+function mayHold({unit}: ReadableTape, {walk_id, recorded}: z.output<typeof versionRow>): boolean {
   if (walk_id !== null) return unit === walk_id
   const daysApart = (Date.parse(unit.slice(0, 10)) - Number(recorded / 1000n)) / 86_400_000
   return Math.abs(daysApart) < 3

@@ -7,13 +7,13 @@ import {openLedger} from '../ledger/ledger.ts'
 import {findTape, findTapeKey, listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify.ts'
-import {readTapeKey, type TapeKey} from '../tape/key.ts'
+import type {TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {verifyWarehouse} from '../warehouse/verify.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
-import {keyFileOf} from './tape-key.ts'
+import {findReadKey, requireReadKey} from './tape-key.ts'
 
 /** What examining everything that is kept came to; `verify --json` prints it. */
 export interface VerifyResult {
@@ -116,7 +116,7 @@ async function verifyTapes(
   const problems = listFiles(folder)
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the ledger knows no tape of this name'}))
-  const key = readTapeKey(keyFileOf(config, folder), folder.root)
+  const key = findReadKey(config, folder)
   /** What ends units, on tapes that were read and on those that cannot be any more. */
   const ends = new Set(rows.map(({head}) => head))
   const begun: {path: string; before: string}[] = []
@@ -189,18 +189,6 @@ function listFiles({root, tapes}: DataFolder): string[] {
     .filter((entry) => entry.isFile())
     .map((entry) => join(entry.parentPath, entry.name).slice(root.length + 1))
     .sort()
-}
-
-/**
- * The key to read tapes with.
- *
- * @throws ConfigError `TAPE_KEY_LOST`
- */
-export function requireReadKey(config: Config, folder: DataFolder): TapeKey {
-  const file = keyFileOf(config, folder)
-  const key = readTapeKey(file, folder.root)
-  if (key) return key
-  throw newError('TAPE_KEY_LOST', `Key of tapes '${file}': it is not there.`)
 }
 
 /**
