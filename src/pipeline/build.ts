@@ -11,10 +11,9 @@ import {listNeededReleases} from '../ledger/periods.ts'
 import {listKnownFields} from '../load/mapped-fields.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {findCurrentRelease, type Release, readRelease} from '../release/manifest.ts'
+import {findCurrentRelease, type Release, readRelease, requireRelease} from '../release/manifest.ts'
 import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
-import {markPast, noteUse} from '../release/past.ts'
-import {pruneReleases, type ReleaseRetention} from '../release/prune.ts'
+import {markPast, noteUse, pruneReleases} from '../release/prune.ts'
 import {
   createBuildFolder,
   discardBuild,
@@ -62,26 +61,16 @@ export interface BuildResult {
   models: ReleaseManifest['models']
 }
 
-/** One build: what is built, from what, and for when. */
+/** A release that is to be built: what of, for when, and where. */
 interface Build {
-  folder: DataFolder
   config: Config
+  request: BuildRequest
   sources: Sources
   moment: Moment
-  historyId: string
-  tapeHead: string | null
-  releaseId: string
-  engine: string
-  /** Whether the release is to become the current one. */
-  isPlain: boolean
-  select: string | undefined
-}
-
-/** What is built from: a copy of the warehouse, so that nobody waits while models run. */
-interface BuildPlace {
+  /** What the manifest says before anything is built. */
+  identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
+  /** The folder it is built in, with a copy of the warehouse: nobody waits while models run. */
   dir: string
-  history: string
-  source: ReleaseManifest['source']
 }
 
 /**
@@ -100,93 +89,96 @@ export async function buildRelease(
   const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
-  const {build, existing, place} = await prepareBuild(folder, config, request, today)
-  const {releaseId, moment, isPlain} = build
-  const release = existing ?? (await buildAnew(build, place, world))
-  noteUse(release.dir, isPlain, new Date(world.realClock.now()))
-  const isMoved =
-    isPlain && !isCurrentRelease(folder, releaseId) && (await isLatestMoment(folder, moment, today))
+  const {moment, build, existing} = await prepareBuild(folder, config, request, today)
+  const release = existing ?? (await buildAnew(folder, build, world))
+  const {release_id, known_at, checks, models} = release.manifest
+  noteUse(release.dir, isPlain(request), new Date(world.realClock.now()))
+  const isCurrent = () => findCurrentRelease(folder)?.manifest.release_id === release_id
+  const isMoved = isPlain(request) && !isCurrent() && (await isLatestMoment(folder, moment, today))
   if (isMoved) {
     moveCurrent(folder, release.dir)
     world.onStep('current moved')
   }
   if (existing === undefined || isMoved) {
-    const pruned = pruneReleases(folder, retentionOf(config), readNeededReleases(folder))
-    world.log.info({release_id: releaseId, count: pruned.length}, 'released; count releases pruned')
+    using ledger = openLedger(folder.ledger)
+    const pruned = pruneReleases(folder, config, listNeededReleases(ledger))
+    world.log.info({release_id, count: pruned.length}, 'released; count releases pruned')
   }
-  if (out !== undefined) copyRelease(join(release.dir, 'portfolio.duckdb'), out)
+  if (out !== undefined) copyRelease(release.database, out)
   return {
     outcome: existing === undefined || isMoved ? 'released' : 'unchanged',
-    release_id: releaseId,
+    release_id,
     as_of: moment.asOf,
-    known_at: release.manifest.known_at,
+    known_at,
     dir: release.dir,
-    is_current: request.select === undefined && isCurrentRelease(folder, releaseId),
+    is_current: request.select === undefined && isCurrent(),
     is_scratch: request.select !== undefined,
-    checks: {passed: release.manifest.checks.passed, warned: release.manifest.checks.warned},
-    models: release.manifest.models,
+    checks: {passed: checks.passed, warned: checks.warned},
+    models,
   }
 }
 
-/** Reads from the warehouse what a build needs; for one that is not there yet a folder with a copy of it. */
+/** Builds the release of a date, where it is not there yet, and reads it. */
+export async function requireBuilt(
+  config: Config,
+  moment: {asOf: string; knownAt?: string | undefined},
+  world: World,
+): Promise<Release> {
+  const {release_id} = await buildRelease(config, moment, world)
+  return requireRelease(dataFolderAt(config.dataDir), release_id)
+}
+
+/** Whether a release is to become the current one. */
+function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
+  return asOf === undefined && knownAt === undefined && select === undefined
+}
+
+/** Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build. */
 async function prepareBuild(
   folder: DataFolder,
   config: Config,
   request: BuildRequest,
   today: string,
 ): Promise<
-  {build: Build} & ({existing: Release; place?: undefined} | {existing?: undefined; place: BuildPlace})
+  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
 > {
   await using db = await openHistory(folder)
   const moment = await resolveMoment(db, request, today)
   const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
   const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
-  const {models, checks, seeds} = sources
   const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
-  const releaseId = releaseIdOf({
-    ...moment,
-    historyId,
-    timeZone: config.timeZone,
-    dayCutoff: config.dayCutoff,
-    fingerprint: fingerprintModels(models, checks, seeds),
-    engine,
-  })
-  const isPlain = request.asOf === undefined && request.knownAt === undefined && request.select === undefined
-  const build = {
-    folder,
-    config,
-    sources,
-    moment,
-    historyId,
-    tapeHead,
-    releaseId,
-    engine,
-    isPlain,
-    select: request.select,
-  }
-
-  const existing = build.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
-  if (existing) return {build, existing}
+  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
+  const {timeZone, dayCutoff} = config
+  const releaseId = releaseIdOf({...moment, historyId, timeZone, dayCutoff, fingerprint, engine})
+  const existing = request.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
+  if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
+  const identity: Build['identity'] = {
+    schema_version: 1,
+    generator: GENERATOR,
+    engine: `DuckDB ${engine}`,
+    release_id: releaseId,
+    as_of: moment.asOf,
+    known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
+    history_id: historyId,
+    tape_head: tapeHead,
+    observed_until: source.business_date,
+    currency: 'USD',
+    time_zone: timeZone,
+    source,
+  }
   const dir = await createBuildFolder(folder, releaseId)
   try {
-    const history = join(dir, 'history.duckdb')
-    await copyHistory(folder, history)
-    return {build, place: {dir, history, source}}
+    await copyHistory(folder, join(dir, HISTORY))
+    return {moment, build: {config, request, sources, moment, identity, dir}}
   } catch (error) {
     discardBuild(dir)
     throw error
   }
 }
 
-/** How many releases the settings keep. */
-export function retentionOf({releasesKept, pastReleasesKept}: Config): ReleaseRetention {
-  return {kept: releasesKept, pastKept: pastReleasesKept}
-}
-
-function isCurrentRelease(folder: DataFolder, releaseId: string): boolean {
-  return findCurrentRelease(folder)?.manifest.release_id === releaseId
-}
+/** The copy of the warehouse in the folder of a build. */
+const HISTORY = 'history.duckdb'
 
 /** Whether no sync has told anything new since: then its own release is to be the current one, not an older. */
 async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
@@ -195,67 +187,41 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
   return asOf === moment.asOf && knownAt === moment.knownAt
 }
 
-function readNeededReleases(folder: DataFolder): Set<string> {
-  using ledger = openLedger(folder.ledger)
-  return listNeededReleases(ledger)
-}
-
-async function buildAnew(
-  build: Build,
-  {dir: buildDir, history, source}: BuildPlace,
-  world: World,
-): Promise<Release> {
-  const {folder, config, sources, moment, historyId, tapeHead, releaseId, select} = build
+async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
+  const {config, request, sources, moment, identity, dir: buildDir} = build
+  const {timeZone, dayCutoff} = config
   world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
+  const history = join(buildDir, HISTORY)
   const spillDir = join(buildDir, 'spill')
   try {
     world.onStep('history copied')
     const whole = await compileModels(sources, world)
-    const {plan, checks, dropped} =
-      select === undefined
-        ? {plan: whole, checks: sources.checks, dropped: []}
-        : planSelection(whole, sources.checks, select)
+    const {plan, checks, dropped} = planSelection(whole, sources.checks, request.select)
     world.onStep('models compiled')
     await using db = await openHistoryCopy(history)
     const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
     await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
-    const built = await buildModels(
-      db,
-      plan,
-      {...moment, timeZone: config.timeZone, dayCutoff: config.dayCutoff},
-      {around: limited},
-    )
+    const models = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, {around: limited})
     world.onStep('models built')
     const outcomes = await runChecks(db, checks, limited)
-    recordChecking(build, outcomes, world)
+    recordChecking(folder, build, outcomes, world)
     requirePassed(outcomes)
     world.onStep('checks passed')
     for (const name of dropped) await db.run(`drop table release.${name}`)
-    const tables = await writeParquetFiles(db, buildDir, releaseId, limited)
+    const tables = await writeParquetFiles(db, buildDir, identity.release_id, limited)
     await db.run('use memory.main; checkpoint release; detach release; detach history')
     for (const path of [spillDir, history, `${history}.wal`]) rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
     const manifest: ReleaseManifest = {
-      schema_version: 1,
-      generator: GENERATOR,
-      engine: `DuckDB ${build.engine}`,
-      release_id: releaseId,
-      as_of: moment.asOf,
-      known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
-      history_id: historyId,
-      tape_head: tapeHead,
-      observed_until: source.business_date,
-      currency: 'USD',
-      time_zone: config.timeZone,
-      source,
+      ...identity,
       checks: summariseChecks(outcomes),
-      models: built.filter(({name}) => !dropped.includes(name)),
+      models: models.filter(({name}) => !dropped.includes(name)),
       tables,
     }
-    if (!build.isPlain && select === undefined) markPast(buildDir)
-    const publish = select === undefined ? publishRelease : publishScratch
+    if (!isPlain(request) && request.select === undefined) markPast(buildDir)
+    const publish = request.select === undefined ? publishRelease : publishScratch
     const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')
     return {dir, database: join(dir, 'portfolio.duckdb'), manifest}
@@ -275,15 +241,20 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
 }
 
 /** Keeps what the checks found, also where it lets nothing be released. */
-function recordChecking({folder, releaseId, isPlain}: Build, outcomes: CheckOutcome[], world: World): void {
+function recordChecking(
+  folder: DataFolder,
+  {identity, request}: Build,
+  outcomes: CheckOutcome[],
+  world: World,
+): void {
   using ledger = openLedger(folder.ledger)
   const checking = {
-    release_id: releaseId,
+    release_id: identity.release_id,
     checked_at: new Date(world.realClock.now()).toISOString(),
     checks: outcomes.length,
     failed: outcomes.filter(({failures}) => failures > 0),
   }
-  storeChecking(ledger, checking, isPlain)
+  storeChecking(ledger, checking, isPlain(request))
 }
 
 function copyRelease(database: string, out: string): void {

@@ -13,7 +13,6 @@ import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse, openWarehouse} from '../warehouse/warehouse.ts'
-import {retentionOf} from './build.ts'
 
 /** What was, or with a dry run would be, removed. */
 export interface PruneResult {
@@ -53,7 +52,7 @@ export async function pruneData(
     const needed = listNeededReleases(ledger)
     return {
       outcome: 'dry_run',
-      releases: listSurplusReleases(folder, retentionOf(config), needed).releases,
+      releases: listSurplusReleases(folder, config, needed).releases,
       batches: listSurplusBatches(folder, config.batchesKept, needed),
       quarantined: await countServedRecords(folder, before),
       tapes: listOldTapes(ledger, tapesBefore).map(({path}) => path),
@@ -63,7 +62,7 @@ export async function pruneData(
     const needed = listNeededReleases(ledger)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
-    const releases = pruneReleases(folder, retentionOf(config), needed)
+    const releases = pruneReleases(folder, config, needed)
     const old = listOldTapes(ledger, tapesBefore)
     const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
     const tapes = removeTapes(folder, ledger, old, world)

@@ -5,18 +5,23 @@ import type {BuildPlan, Check} from '../types.ts'
 interface SelectionPlan {
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>
   /** The checks of the selected models that can be run on what is built. */
-  checks: Check[]
+  checks: readonly Check[]
   /** Tables that are built for the selected ones and not kept. */
   dropped: string[]
 }
 
 /**
  * Plans the building of some models: with them what they are built from, which is dropped again, and every check that
- * reads one of them and nothing that is not built.
+ * reads one of them and nothing that is not built. Without a selection all of it is built.
  *
  * @throws ConfigError `SELECT_SYNTAX`, `SELECT_UNKNOWN`
  */
-export function planSelection(whole: BuildPlan, checks: readonly Check[], selection: string): SelectionPlan {
+export function planSelection(
+  whole: BuildPlan,
+  checks: readonly Check[],
+  selection: string | undefined,
+): SelectionPlan {
+  if (selection === undefined) return {plan: whole, checks, dropped: []}
   const selected = selectModels(selection, whole.reads)
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)

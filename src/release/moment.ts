@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import type {SourceBridge} from '../release-manifest.ts'
+import {type SourceBridge, sourceBridgeSchema} from '../release-manifest.ts'
 import type {Database} from '../warehouse/database.ts'
 
 /** What a release is made for. */
@@ -111,54 +111,32 @@ function emptyHistory(): LoantapeError {
   return newError('HISTORY_EMPTY', 'No walk has been applied yet: there is nothing to build from.')
 }
 
-const count = z.coerce.number()
-const bridgeRow = z.object({
-  walk_id: z.string(),
-  business_date: z.string(),
-  is_complete: z.boolean(),
-  records: count,
-  distinct_records: count,
-  amount_total: z.string(),
-  duplicates: count,
-  quarantined: count,
-  kept_quarantined_deals: count,
-  kept_quarantined_amount: z.string(),
-  kept_missing_deals: count,
-  kept_missing_amount: z.string(),
-  adjusted_deals: count,
-  adjusted_amount: z.string(),
-  present_deals: count,
-  present_amount: z.string(),
-})
-
 /** The certificate of the last walk that counts at a moment, with its bridge to the deals that are present. */
 export async function readSourceBridge(db: Database, moment: Moment): Promise<SourceBridge> {
-  const row = await db.first(
-    bridgeRow,
-    `from history.raw.walk
+  const bridge = await db.first(
+    sourceBridgeSchema,
+    `select
+       walk_id,
+       business_date,
+       is_complete as complete,
+       records::integer as records,
+       distinct_records::integer as "distinct",
+       amount_total,
+       duplicates::integer as duplicates,
+       quarantined::integer as quarantined,
+       {deals: kept_quarantined_deals::integer, amount: kept_quarantined_amount} as kept_quarantined,
+       {deals: kept_missing_deals::integer, amount: kept_missing_amount} as kept_missing,
+       {deals: adjusted_deals::integer, amount: adjusted_amount} as adjusted,
+       {deals: present_deals::integer, amount: present_amount} as present
+     from history.raw.walk
      where state = 'applied' and stream = 'deal' and business_date <= cast($1 as date) and recorded_at <= cast($2 as timestamp)
      order by recorded_at desc
      limit 1`,
     [moment.asOf, moment.knownAt],
   )
-  if (!row) {
-    throw newError(
-      'KNOWN_AT_RANGE',
-      `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
-    )
-  }
-  return {
-    walk_id: row.walk_id,
-    business_date: row.business_date,
-    complete: row.is_complete,
-    records: row.records,
-    distinct: row.distinct_records,
-    amount_total: row.amount_total,
-    duplicates: row.duplicates,
-    quarantined: row.quarantined,
-    kept_quarantined: {deals: row.kept_quarantined_deals, amount: row.kept_quarantined_amount},
-    kept_missing: {deals: row.kept_missing_deals, amount: row.kept_missing_amount},
-    adjusted: {deals: row.adjusted_deals, amount: row.adjusted_amount},
-    present: {deals: row.present_deals, amount: row.present_amount},
-  }
+  if (bridge) return bridge
+  throw newError(
+    'KNOWN_AT_RANGE',
+    `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
+  )
 }

@@ -1,35 +1,51 @@
-import {existsSync, readdirSync, readlinkSync, renameSync, rmSync, statSync} from 'node:fs'
+import {
+  existsSync,
+  readdirSync,
+  readlinkSync,
+  renameSync,
+  rmSync,
+  statSync,
+  utimesSync,
+  writeFileSync,
+} from 'node:fs'
 import {basename, join} from 'node:path'
+import type {Config} from '../config.ts'
 import {codeOf} from '../errors.ts'
 import {isAbandoned, WRITER_MARK} from '../process.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {isPast} from './past.ts'
 
-/** How many releases stay. */
-export interface ReleaseRetention {
-  /** Of those that were current once, the current one among them. */
-  kept: number
-  /** Of those built for past dates. */
-  pastKept: number
+/** Lies in a release that was built for a past date and never was the current one: retention counts it apart. */
+const MARK = '.past'
+
+/** Marks a release that is being built as one of a past date. */
+export function markPast(buildDir: string): void {
+  writeFileSync(join(buildDir, MARK), '')
 }
 
-/** What may go from the releases' folder. */
-export interface SurplusReleases {
-  /** Ids of releases, the newest first. */
-  releases: string[]
-  /** Folders of builds that died. */
-  abandoned: string[]
+/** Whether a release was built for a past date. */
+function isPast(dir: string): boolean {
+  return existsSync(join(dir, MARK))
 }
+
+/** Notes that a release is used again: as one of a past date it is young again, as the current one it is none any more. */
+export function noteUse(dir: string, isCurrent: boolean, at: Date): void {
+  if (!isPast(dir)) return
+  if (isCurrent) rmSync(join(dir, MARK), {force: true})
+  utimesSync(dir, at, at)
+}
+
+/** How many releases stay: of those that were current once, the current one among them, and of those built for past dates. */
+type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
  * The oldest releases beyond those kept, and of past dates those not used for longest; never the current one or one that
- * is needed. And what builds that died left behind.
+ * is needed. And the folders of builds that died.
  */
 export function listSurplusReleases(
   folder: DataFolder,
-  {kept, pastKept}: ReleaseRetention,
-  needed: ReadonlySet<string> = new Set(),
-): SurplusReleases {
+  {releasesKept, pastReleasesKept}: Retention,
+  needed: ReadonlySet<string>,
+): {releases: string[]; abandoned: string[]} {
   if (!existsSync(folder.releases)) return {releases: [], abandoned: []}
   const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
   const entries = readdirSync(folder.releases)
@@ -42,8 +58,8 @@ export function listSurplusReleases(
     isPast(join(folder.releases, name)) ? 'past' : 'nightly',
   )
   const surplus = [
-    ...nightly.slice(Math.max(0, current === undefined ? kept : kept - 1)),
-    ...past.slice(pastKept),
+    ...nightly.slice(Math.max(0, current === undefined ? releasesKept : releasesKept - 1)),
+    ...past.slice(pastReleasesKept),
   ]
   return {
     releases: releases.filter((name) => surplus.includes(name)),
@@ -60,8 +76,8 @@ export function listSurplusReleases(
  */
 export function pruneReleases(
   folder: DataFolder,
-  retention: ReleaseRetention,
-  needed?: ReadonlySet<string>,
+  retention: Retention,
+  needed: ReadonlySet<string>,
 ): string[] {
   const {releases, abandoned} = listSurplusReleases(folder, retention, needed)
   for (const name of releases) removeRelease(folder, name)

@@ -78,7 +78,7 @@ test('texts of records that were replayed or refused long ago go, and their rows
 })
 
 test('what a closed period needs does not count against the releases kept', async () => {
-  pruneReleases(lab.folder, {kept: 1, pastKept: 2}, new Set(['r_1']))
+  pruneReleases(lab.folder, {releasesKept: 1, pastReleasesKept: 2}, new Set(['r_1']))
   expect(readdirSync(lab.folder.releases).sort()).toEqual(['r_1', 'r_4'])
   rmSync(lab.folder.exports, {recursive: true})
   expect(await prune(true)).toMatchObject({batches: []})

@@ -14,8 +14,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
-import {markPast, noteUse} from '../../src/release/past.ts'
-import {pruneReleases} from '../../src/release/prune.ts'
+import {markPast, noteUse, pruneReleases} from '../../src/release/prune.ts'
 import {
   createBuildFolder,
   discardBuild,
@@ -187,16 +186,19 @@ function someReleases(names: readonly string[]): void {
   })
 }
 
+const prune = (releasesKept: number, pastReleasesKept: number) =>
+  pruneReleases(folder, {releasesKept, pastReleasesKept}, new Set())
+
 test('pruning keeps the newest releases and says which it removed', () => {
   someReleases(['d', 'c', 'b', 'a'])
-  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['b', 'a'])
+  expect(prune(2, 2)).toEqual(['b', 'a'])
   expect(readdirSync(folder.releases).sort()).toEqual(['c', 'd'])
 })
 
 test('pruning never removes the current release, however old', () => {
   someReleases(['d', 'c', 'b', 'a'])
   moveCurrent(folder, join(folder.releases, 'a'))
-  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['c', 'b'])
+  expect(prune(2, 2)).toEqual(['c', 'b'])
   expect(readdirSync(folder.releases).sort()).toEqual(['a', 'd'])
 })
 
@@ -209,19 +211,19 @@ test('releases of past dates are counted apart, those not used for longest go fi
     utimesSync(dir, mtime, mtime)
   }
   noteUse(join(folder.releases, 'past_1'), false, new Date())
-  expect(pruneReleases(folder, {kept: 2, pastKept: 2})).toEqual(['past_2'])
+  expect(prune(2, 2)).toEqual(['past_2'])
   expect(readdirSync(folder.releases).sort()).toEqual(['night_1', 'night_2', 'past_1', 'past_3'])
   noteUse(join(folder.releases, 'past_3'), true, new Date())
-  expect(pruneReleases(folder, {kept: 3, pastKept: 1})).toEqual([])
+  expect(prune(3, 1)).toEqual([])
 })
 
 test('pruning fewer releases than are kept removes nothing', () => {
   someReleases(['b', 'a'])
-  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
+  expect(prune(7, 2)).toEqual([])
 })
 
 test('pruning before the first release is no error', () => {
-  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
+  expect(prune(7, 2)).toEqual([])
 })
 
 test('builds that died are removed, also one whose process had our number, and one that goes on is not', () => {
@@ -229,21 +231,21 @@ test('builds that died are removed, also one whose process had our number, and o
   const ours = join(folder.releases, `.building-x-${process.pid}`)
   const alive = join(folder.releases, `.building-x-${process.ppid}`)
   for (const dir of [dead, ours, alive]) mkdirSync(dir, {recursive: true})
-  expect(pruneReleases(folder, {kept: 7, pastKept: 2})).toEqual([])
+  expect(prune(7, 2)).toEqual([])
   expect([dead, ours, alive].map((dir) => existsSync(dir))).toEqual([false, false, true])
 })
 
 test('a published release can be pruned although its files are read-only', async () => {
   await publishTables(folder, {release_id: 'old'})
   await publishTables(folder, {release_id: 'new'})
-  expect(pruneReleases(folder, {kept: 1, pastKept: 2})).toEqual(['old'])
+  expect(prune(1, 2)).toEqual(['old'])
 })
 
 test('who reads a release keeps reading it when it is pruned', async () => {
   const old = await publishTables(folder, {release_id: 'old'})
   await using db = await openRelease(old)
   await publishTables(folder, {release_id: 'new'})
-  pruneReleases(folder, {kept: 1, pastKept: 2})
+  prune(1, 2)
   expect(await db.one(anyRow, 'select count(*) as deals from core.deal')).toEqual({deals: '3'})
 })
 
