@@ -2,7 +2,7 @@ import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {formatCents, groupThousands} from '../money.ts'
-import {buildRelease} from '../pipeline/build.ts'
+import {requireBuilt} from '../pipeline/build.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
@@ -48,8 +48,7 @@ async function findRelease(config: Config, name: string, world: World): Promise<
   const folder = dataFolderAt(config.dataDir)
   if (name === 'current') return requireRelease(folder)
   if (!isCalendarDate(name)) return requireDeals(requireRelease(folder, name), name)
-  const {release_id} = await buildRelease(config, {asOf: name}, world)
-  return requireRelease(folder, release_id)
+  return await requireBuilt(config, {asOf: name}, world)
 }
 
 /** The release of a selection may hold other tables only. */

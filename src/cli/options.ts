@@ -1,7 +1,7 @@
 import {Option} from 'commander'
 import {parseDateOption} from '../config.ts'
 import {newError} from '../errors.ts'
-import {buildRelease} from '../pipeline/build.ts'
+import {requireBuilt} from '../pipeline/build.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
 import type {Claim} from '../schedule/execute-run.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -42,8 +42,7 @@ export interface ReleaseOptions {
 /** The release that is asked for; that of a past date is built when it is not there. */
 export async function requireAskedRelease(call: Call<ReleaseOptions>): Promise<Release> {
   const {config, options} = call
-  const {asOf} = options
-  const releaseId =
-    asOf === undefined ? options.release : (await buildRelease(config, {asOf}, call.world)).release_id
-  return requireRelease(dataFolderAt(config.dataDir), releaseId)
+  const {asOf, release} = options
+  if (asOf !== undefined) return await requireBuilt(config, {asOf}, call.world)
+  return requireRelease(dataFolderAt(config.dataDir), release)
 }

@@ -10,7 +10,7 @@ import {findClosedPeriod} from '../ledger/periods.ts'
 import {type Release, readRelease, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
-import {buildRelease} from './build.ts'
+import {requireBuilt} from './build.ts'
 import {exportJournal} from './journal-export.ts'
 import {readPeriodSpan} from './period-span.ts'
 
@@ -94,17 +94,15 @@ async function findSource(
   world: World,
 ): Promise<{release: Release; period?: PeriodMark}> {
   if (period !== undefined) {
-    const span = await readPeriodSpan(folder, config, period, world)
+    const span = await readPeriodSpan(config, period, world)
     using ledger = openLedger(folder.ledger)
     const closed = findClosedPeriod(ledger, period)?.release
     const kept = closed && readRelease(join(folder.releases, closed.release_id))
     const mark = {period, isComplete: span.isComplete}
     if (kept) return {release: kept, period: mark}
     const knownAt = closed?.known_at.replace('T', ' ').replace('Z', '')
-    const built = await buildRelease(config, {asOf: span.asOf, knownAt}, world)
-    return {release: requireRelease(folder, built.release_id), period: mark}
+    return {release: await requireBuilt(config, {asOf: span.asOf, knownAt}, world), period: mark}
   }
   if (asOf === undefined) return {release: requireRelease(folder, releaseId)}
-  const built = await buildRelease(config, {asOf}, world)
-  return {release: requireRelease(folder, built.release_id)}
+  return {release: await requireBuilt(config, {asOf}, world)}
 }

@@ -18,13 +18,13 @@ import {
 } from '../ledger/issued.ts'
 import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../ledger/periods.ts'
-import {type Release, requireRelease} from '../release/manifest.ts'
+import type {Release} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
-import {buildRelease} from './build.ts'
+import {requireBuilt} from './build.ts'
 import {readJournal} from './journal-read.ts'
-import {type PeriodSpan, readPeriodSpan} from './period-span.ts'
+import {readPeriodSpan} from './period-span.ts'
 
 /** Which journal to export. */
 export interface JournalRequest {
@@ -57,10 +57,12 @@ export async function exportJournal(
   const recovered = listUndelivered(ledger, profile.name)
   const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
   const own = requireOwnMapping(config)
-  const span = await readPeriodSpan(folder, config, period, world)
+  const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(ledger, folder)
   const closed = findClosedPeriod(ledger, period)
-  const read = await readMonth({folder, config, span}, world)
+  const release = await requireBuilt(config, {asOf: span.asOf}, world)
+  const readLatest = async () =>
+    span.asOf === span.observedUntil ? release : await requireBuilt(config, {asOf: span.observedUntil}, world)
   const month = {
     period,
     isClosed: closed !== undefined,
@@ -68,8 +70,13 @@ export async function exportJournal(
     batchIds: new Set(listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)),
     withOpening,
   }
+  const issue = async (target: MonthTarget) => {
+    const elsewhere = await readElsewhere(ledger, profile, target, readLatest)
+    const batch = issueJournal(ledger, {profile, target: {...target, elsewhere}}, world)
+    if (batch) batches.push(deliver(ledger, folder, batch, world))
+  }
   if (closed && isIssuedAsClosed(ledger, profile, closed)) {
-    const target = {
+    await issue({
       ...month,
       isComplete: true,
       lines: closed.lines,
@@ -77,43 +84,24 @@ export async function exportJournal(
       // What it stands on since: after a true-up the history that came back.
       source: {...closed.release, history_id: closed.history_id},
       dateOf: (date: string) => date,
-    }
-    batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
+    })
     // After a recovery the month may have been closed on more than what is known now: this batch is no later one.
     for (const {batch_id} of batches) month.batchIds.add(batch_id)
   }
-  const target = {
+  await issue({
     ...month,
     isComplete: span.isComplete,
-    lines: await readJournal(read.release, period, {isClosed: month.isClosed}),
+    lines: await readJournal(release, period, {isClosed: month.isClosed}),
     mapping: closed?.mapping ?? own,
-    source: read.release.manifest,
+    source: release.manifest,
     dateOf: createDating(month.closedPeriods),
-  }
-  batches.push(...(await issueAndDeliver({folder, ledger, profile, target, read}, world)))
+  })
   if (batches.some((batch) => batch.period === period)) return batches
   return [...batches, describeStanding(ledger, folder, request, world)]
 }
 
-/** The releases a month's journal and that of others is read from. */
-interface ReadMonth {
-  /** As of the month's end. */
-  release: Release
-  /** As of today. */
-  readLatest: () => Promise<Release>
-}
-
-async function readMonth(
-  month: {folder: DataFolder; config: Config; span: PeriodSpan},
-  world: World,
-): Promise<ReadMonth> {
-  const {folder, config, span} = month
-  const build = async (asOf: string) =>
-    requireRelease(folder, (await buildRelease(config, {asOf}, world)).release_id)
-  const release = await build(span.asOf)
-  const isLatest = span.asOf === span.observedUntil
-  return {release, readLatest: async () => (isLatest ? release : await build(span.observedUntil))}
-}
+/** What a month is to add up to, before other months are looked at. */
+type MonthTarget = Omit<JournalTarget, 'elsewhere'>
 
 /**
  * Whether a closed month is issued as it was closed: unless something of it was issued that became known later, or it has
@@ -132,7 +120,7 @@ function isIssuedAsClosed(
 async function readElsewhere(
   ledger: Ledger,
   profile: JournalProfile,
-  target: Omit<JournalTarget, 'elsewhere'>,
+  target: MonthTarget,
   readLatest: () => Promise<Release>,
 ): Promise<OtherMonths> {
   const {lines} = planMonth(ledger, profile, target)
@@ -143,22 +131,6 @@ async function readElsewhere(
   const periods = listIssuedPeriods(ledger, profile.name).filter((period) => period !== target.period)
   const booked = new Set(issued.map(({deal_id}) => deal_id))
   return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked}), dateOf}
-}
-
-async function issueAndDeliver(
-  issue: {
-    folder: DataFolder
-    ledger: Ledger
-    profile: JournalProfile
-    target: Omit<JournalTarget, 'elsewhere'>
-    read: ReadMonth
-  },
-  world: World,
-): Promise<BatchResult[]> {
-  const {folder, ledger, profile, read} = issue
-  const elsewhere = await readElsewhere(ledger, profile, issue.target, read.readLatest)
-  const batch = issueJournal(ledger, {profile, target: {...issue.target, elsewhere}}, world)
-  return batch ? [deliver(ledger, folder, batch, world)] : []
 }
 
 /** Puts the files of an issued batch into their place, and says what they come to. */

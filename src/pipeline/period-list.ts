@@ -1,9 +1,14 @@
 import {z} from 'zod'
-import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {findClosedPeriod, listPeriodEvents, nextPeriod, type PeriodEvent} from '../ledger/periods.ts'
+import {listAllBatches} from '../ledger/issued.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {
+  type ClosedPeriod,
+  findClosedPeriod,
+  listPeriodEvents,
+  nextPeriod,
+  type PeriodEvent,
+} from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -42,51 +47,43 @@ export async function listPeriods(
   exported: readonly string[] = [],
 ): Promise<{periods: PeriodState[]; events: PeriodEvent[]}> {
   const folder = dataFolderAt(config.dataDir)
-  const {first, last} = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
+  const {first, last} = await readPeriodRange(config, world)
   using ledger = openLedger(folder.ledger)
   const events = listPeriodEvents(ledger)
   const batches = listAllBatches(ledger)
   const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
   for (let period = first; period <= last; period = nextPeriod(period)) {
-    periods.push(await describePeriod({folder, ledger, events, batches, notIssued}, period))
+    const closed = findClosedPeriod(ledger, period)
+    const closing = events.findLast((event) => event.period === period && event.action === 'close')
+    periods.push({
+      period,
+      state: closed ? 'closed' : 'open',
+      closed: closed && closing ? await describeClosing(folder, closed, closing) : null,
+      batches: batches
+        .filter((batch) => batch.period === period)
+        .map(({profile, batch_id}) => ({profile, batch_id})),
+      not_issued: notIssued
+        .filter((open) => open.period === period)
+        .map(({profile, entries, amount}) => ({profile, entries, amount})),
+    })
   }
   return {periods, events}
 }
 
-async function describePeriod(
-  known: {
-    folder: DataFolder
-    ledger: Ledger
-    events: PeriodEvent[]
-    batches: IssuedBatch[]
-    notIssued: NotIssued[]
-  },
-  period: string,
-): Promise<PeriodState> {
-  const closed = findClosedPeriod(known.ledger, period)
-  const closing = known.events.findLast((event) => event.period === period && event.action === 'close')
+async function describeClosing(
+  folder: DataFolder,
+  {period, release, register}: ClosedPeriod,
+  {at, who}: PeriodEvent,
+): Promise<PeriodState['closed']> {
   return {
-    period,
-    state: closed ? 'closed' : 'open',
-    closed:
-      closed && closing
-        ? {
-            at: closing.at,
-            who: closing.who,
-            release_id: closed.release.release_id,
-            known_at: closed.release.known_at,
-            loans: closed.register.length,
-            amount: addAmounts(closed.register.map(({loan_amount}) => loan_amount)),
-            late: await countLate(known.folder, period, closed.release.known_at),
-          }
-        : null,
-    batches: known.batches
-      .filter((batch) => batch.period === period)
-      .map(({profile, batch_id}) => ({profile, batch_id})),
-    not_issued: known.notIssued
-      .filter((open) => open.period === period)
-      .map(({profile, entries, amount}) => ({profile, entries, amount})),
+    at,
+    who,
+    release_id: release.release_id,
+    known_at: release.known_at,
+    loans: register.length,
+    amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
+    late: await countLate(folder, period, release.known_at),
   }
 }
 

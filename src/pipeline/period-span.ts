@@ -5,29 +5,26 @@ import {newError} from '../errors.ts'
 import {nextPeriod} from '../ledger/periods.ts'
 import {resolveMoment} from '../release/moment.ts'
 import type {World} from '../types.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 
-/** What is there of a period. */
-export interface PeriodSpan {
-  /** `YYYY-MM` */
-  period: string
-  /** Its last day, or the last business date observed where that is earlier. */
-  asOf: string
-  /** The month is over, and a walk has seen its last day or a later one. */
-  isComplete: boolean
+/** Which months there are, and how far they are known. */
+export interface PeriodRange {
+  /** The month of the first walk, and that of the last: `YYYY-MM`. */
+  first: string
+  last: string
   /** The business date of now. */
   today: string
   /** The last business date observed. */
   observedUntil: string
 }
 
-/** The month of the first walk, and that of the last. */
-export interface PeriodRange {
-  first: string
-  last: string
-  /** The last business date observed. */
-  observedUntil: string
+/** What is there of one of these months. */
+export interface PeriodSpan extends PeriodRange {
+  /** Its last day, or the last business date observed where that is earlier. */
+  asOf: string
+  /** The month is over, and a walk has seen its last day or a later one. */
+  isComplete: boolean
 }
 
 /** The last day of `YYYY-MM`. */
@@ -36,49 +33,45 @@ export function lastDayOf(period: string): string {
 }
 
 /**
- * Which periods there are.
+ * Which months there are.
  *
  * @throws UnexpectedError `HISTORY_MISSING`, `HISTORY_EMPTY`
  */
-export async function readPeriodRange(folder: DataFolder, today: string): Promise<PeriodRange> {
-  await using db = await openHistory(folder)
+export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>): Promise<PeriodRange> {
+  const today = businessDateOf(clock.now(), config)
+  await using db = await openHistory(dataFolderAt(config.dataDir))
   const {asOf} = await resolveMoment(db, {}, today)
   const {first} = await db.one(
     z.object({first: z.string()}),
     `select min(business_date) as first from history.raw.walk where state = 'applied' and stream = 'deal'`,
   )
-  return {first: first.slice(0, 7), last: asOf.slice(0, 7), observedUntil: asOf}
+  return {first: first.slice(0, 7), last: asOf.slice(0, 7), today, observedUntil: asOf}
 }
 
 /**
- * What is there of a period.
+ * What is there of a month.
  *
  * @throws ConfigError `USAGE_PERIOD`, `PERIOD_RANGE`
  */
-export async function readPeriodSpan(
-  folder: DataFolder,
-  config: Config,
-  period: string,
-  world: World,
-): Promise<PeriodSpan> {
+export async function readPeriodSpan(config: Config, period: string, world: World): Promise<PeriodSpan> {
   requirePeriodName(period)
-  const today = businessDateOf(world.clock.now(), config)
-  const {first, last, observedUntil} = await readPeriodRange(folder, today)
-  if (period < first || period > last) {
-    throw newError(
-      'PERIOD_RANGE',
-      `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
-    )
-  }
+  const range = await readPeriodRange(config, world)
+  const {first, last} = range
+  if (period >= first && period <= last) return {...range, ...spanOf(range, period)}
+  throw newError(
+    'PERIOD_RANGE',
+    `Period '${period}' on the command line: expected ${first} (the first walk) to ${last} (the last).`,
+  )
+}
+
+/** Up to which day a month is known, and whether that is all of it. */
+export function spanOf(
+  {today, observedUntil}: PeriodRange,
+  period: string,
+): Pick<PeriodSpan, 'asOf' | 'isComplete'> {
   const end = lastDayOf(period)
   const isSeen = observedUntil >= end
-  return {
-    period,
-    asOf: isSeen ? end : observedUntil,
-    isComplete: today > end && isSeen,
-    today,
-    observedUntil,
-  }
+  return {asOf: isSeen ? end : observedUntil, isComplete: today > end && isSeen}
 }
 
 /**

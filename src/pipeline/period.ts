@@ -18,13 +18,12 @@ import {
   storeRemap,
 } from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
-import {requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
-import {buildRelease} from './build.ts'
+import {requireBuilt} from './build.ts'
 import {readJournal, readRegister} from './journal-read.ts'
-import {lastDayOf, readPeriodRange, readPeriodSpan, requirePeriodName} from './period-span.ts'
+import {lastDayOf, readPeriodSpan, requirePeriodName} from './period-span.ts'
 
 /** What closing, reopening or remapping came to. */
 export interface PeriodResult {
@@ -45,10 +44,9 @@ export async function closePeriod(
 ): Promise<PeriodResult & {release_id: string; entries: number; loans: number; amount: string}> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const span = await readPeriodSpan(folder, config, period, world)
-  const {first} = await readPeriodRange(folder, span.asOf)
+  const span = await readPeriodSpan(config, period, world)
   using ledger = openLedger(folder.ledger)
-  requireNext(ledger, period, first)
+  requireNext(ledger, period, span.first)
   if (!span.isComplete) {
     throw newError(
       'PERIOD_UNFINISHED',
@@ -57,13 +55,12 @@ export async function closePeriod(
   }
   await requireSameHistory(ledger, folder)
   const mapping = requireOwnMapping(config)
-  const built = await buildRelease(config, {asOf: span.asOf}, world)
-  const release = requireRelease(folder, built.release_id)
+  const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const lines = await readJournal(release, period)
   requireHeld(ledger, period, lines)
   const register = await readRegister(release)
   inLedgerTransaction(ledger, () => {
-    requireNext(ledger, period, first)
+    requireNext(ledger, period, span.first)
     storeClosedPeriod(ledger, {
       period,
       release: release.manifest,
@@ -76,7 +73,7 @@ export async function closePeriod(
   return {
     outcome: 'closed',
     period,
-    release_id: built.release_id,
+    release_id: release.manifest.release_id,
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),

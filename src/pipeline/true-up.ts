@@ -1,8 +1,13 @@
-import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import type {AccountMapping} from '../contract/mapping.ts'
 import type {BatchResult} from '../export/batch.ts'
-import {describeStale, listSuperseded, requireOwnNames, writeBatch} from '../export/journal-batch.ts'
+import {
+  describeStale,
+  type JournalTarget,
+  listSuperseded,
+  type PreparedBatch,
+  requireOwnNames,
+  writeBatch,
+} from '../export/journal-batch.ts'
 import {bridgeJournal} from '../export/journal-bridge.ts'
 import {describeLost, readStanding, requireKnownBatches} from '../export/journal-origin.ts'
 import {findJournalProfile} from '../export/journal-profiles.ts'
@@ -23,15 +28,14 @@ import {
   recordPeriodEvent,
 } from '../ledger/periods.ts'
 import {addAmounts} from '../money.ts'
-import {type Release, requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
+import {dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
-import {buildRelease} from './build.ts'
+import {requireBuilt} from './build.ts'
 import {deliver} from './journal-export.ts'
 import {readJournal} from './journal-read.ts'
 import {signedBy} from './period.ts'
-import {type PeriodRange, readPeriodRange, readPeriodSpan} from './period-span.ts'
+import {type PeriodRange, readPeriodRange, spanOf} from './period-span.ts'
 
 /** By how much the books of a profile and the history differ. */
 export interface ProfileTrueUp {
@@ -79,11 +83,24 @@ export async function trueUp(
   const {standing, lost, isCertain} = await readStanding(ledger, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   const state = readState(ledger)
-  const range = await readPeriodRange(folder, businessDateOf(world.clock.now(), config))
+  const range = await readPeriodRange(config, world)
   const period = findFirstOpen(ledger) ?? range.first
   if (standing === 'whole' && isCertain) return {outcome: 'unchanged', period, lost, profiles: []}
-  const books = await readBooks({folder, ledger, config, range, period}, world)
-  const plans = profiles.map((profile) => ({profile, plan: planProfile(ledger, books, profile)}))
+  const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
+  const months = listMonths(range)
+  const target = {
+    period,
+    isComplete: months.includes(period) && spanOf(range, period).isComplete,
+    mapping: readAccountMapping(config),
+    source: release.manifest,
+  }
+  const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(ledger, profile)}))
+  const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
+  const journal = await readJournal(release, months, {deals})
+  const plans = issued.map(({profile, lines}) => ({
+    profile,
+    plan: planTrueUp(journal, lines, {profile, date: `${period}-01`}),
+  }))
   if (!isIssued) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
@@ -92,13 +109,13 @@ export async function trueUp(
   const prepared = plans.map(({profile, plan}) => ({
     profile,
     plan,
-    batch: prepare(ledger, books, profile, plan),
+    batch: prepare(ledger, target, profile, plan),
   }))
   inLedgerTransaction(ledger, () => {
     if (readState(ledger) !== state) throw describeStale(period)
     const {at, who} = signedBy(world)
     for (const {batch} of prepared) if (batch) storeBatch(ledger, {...batch, issued_at: at})
-    moveStands(ledger, books.historyId)
+    moveStands(ledger, release.manifest.history_id ?? '')
     recordPeriodEvent(ledger, {period, action: 'true-up', at, who, why})
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
@@ -107,57 +124,25 @@ export async function trueUp(
   return {outcome: 'issued', period, lost, profiles: handedOut}
 }
 
-/** Today's books: the journal of all months, and where its differences go. */
-interface Books {
-  release: Release
-  historyId: string
-  period: string
-  isComplete: boolean
-  mapping: AccountMapping
-  journal: Awaited<ReturnType<typeof readJournal>>
-}
-
-async function readBooks(
-  books: {folder: DataFolder; ledger: Ledger; config: Config; range: PeriodRange; period: string},
-  world: World,
-): Promise<Books> {
-  const {folder, ledger, config, period} = books
-  const {first, last, observedUntil} = books.range
-  const built = await buildRelease(config, {asOf: observedUntil}, world)
-  const release = requireRelease(folder, built.release_id)
+function listMonths({first, last}: PeriodRange): string[] {
   const months: string[] = []
   for (let month = first; month <= last; month = nextPeriod(month)) months.push(month)
-  const deals = new Set(
-    listIssuedProfiles(ledger).flatMap((name) => listIssuedLines(ledger, name).map(({deal_id}) => deal_id)),
-  )
-  const span = months.includes(period) ? await readPeriodSpan(folder, config, period, world) : undefined
-  return {
-    release,
-    historyId: release.manifest.history_id ?? '',
-    period,
-    isComplete: span?.isComplete ?? false,
-    mapping: readAccountMapping(config),
-    journal: await readJournal(release, months, {deals}),
-  }
-}
-
-function planProfile(ledger: Ledger, {journal, period}: Books, profile: string): TrueUpPlan {
-  return planTrueUp(journal, listIssuedLines(ledger, profile), {profile, date: `${period}-01`})
+  return months
 }
 
 /** The batch of a plan; undefined where every entry holds. */
 function prepare(
   ledger: Ledger,
-  {release, period, isComplete, mapping}: Books,
+  target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
   name: string,
   {lines, entries, journal}: TrueUpPlan,
-): ReturnType<typeof writeBatch> | undefined {
+): PreparedBatch | undefined {
   const profile = findJournalProfile(name)
   if (!profile || lines.length === 0) return undefined
-  requireOwnNames(profile, {period, isClosed: false, mapping})
+  requireOwnNames(profile, {...target, isClosed: false})
   return writeBatch({
     profile,
-    target: {period, isComplete, mapping, source: release.manifest},
+    target,
     lines,
     entries,
     supersedes: listSuperseded(lines, listIssuedLines(ledger, name)),

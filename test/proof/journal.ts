@@ -137,7 +137,7 @@ async function live(one: Step[], tally: Tally): Promise<void> {
   const today = addDays(day, 2)
   await trueUp(books.config, {isIssued: true, why: null}, books.at(today))
   const all: JournalLine[] = []
-  const {first, last} = await readPeriodRange(books.folder, today)
+  const {first, last} = await readPeriodRange(books.config, books.at(today))
   for (const month of PERIODS.filter((name) => name >= first && name <= last)) {
     await books.export('xero', month, today)
     const [again] = await books.export('xero', month, today)

@@ -10,11 +10,10 @@ import {findJournalProfile} from '../../src/export/journal-profiles.ts'
 import type {JournalLine} from '../../src/journal-line.ts'
 import {settle} from '../../src/load/settle.ts'
 import {parseCents} from '../../src/money.ts'
-import {buildRelease} from '../../src/pipeline/build.ts'
+import {requireBuilt} from '../../src/pipeline/build.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {readJournal} from '../../src/pipeline/journal-read.ts'
 import {readPeriodSpan} from '../../src/pipeline/period-span.ts'
-import {requireRelease} from '../../src/release/manifest.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import type {WireRecord, World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
@@ -78,9 +77,8 @@ export function openBooks(copied?: Books | DataFolder): Books {
     )
   }
   const journalOf: Books['readJournal'] = async (period, day) => {
-    const span = await readPeriodSpan(folder, config, period, at(day))
-    const built = await buildRelease(config, {asOf: span.asOf}, at(day))
-    return await readJournal(requireRelease(folder, built.release_id), period)
+    const span = await readPeriodSpan(config, period, at(day))
+    return await readJournal(await requireBuilt(config, {asOf: span.asOf}, at(day)), period)
   }
   return {
     folder,
