@@ -40,12 +40,21 @@ export interface ResettleTools {
  */
 export async function resettle(tools: ResettleTools, unit: TapeUnit): Promise<void> {
   const {kind} = unit.begin
+  await createStage(tools.db)
   if (kind === 'walk') return resettleWalk(tools, unit)
   if (unit.outcome.outcome !== 'settled') return
-  if (kind === 'look') return resettleLooks(tools, unit)
-  if (kind === 'rates') return resettleRates(tools, unit)
-  if (kind === 'replay') return resettleReplay(tools, unit)
+  const settled = {now: recorded.parse(unit.outcome).recorded_at, conclude: async () => unit.head}
+  if (kind === 'look') return resettleLooks(tools, unit, settled)
+  if (kind === 'rates') return resettleRates(tools, unit, settled)
+  if (kind === 'replay') return resettleReplay(tools, unit, settled)
 }
+
+/** When a unit was settled, and where its tape stood then. */
+interface Settled {
+  now: bigint
+  conclude: () => Promise<string>
+}
+const recorded = z.object({recorded_at: instant})
 
 const walkOutcome = z.object({
   outcome: z.string(),
@@ -56,7 +65,6 @@ const walkOutcome = z.object({
 })
 
 async function resettleWalk({db, without}: ResettleTools, unit: TapeUnit): Promise<void> {
-  await createStage(db)
   const restager = createRestager(db, {streams: await readStreams(db), walks: new Map()})
   let {begin} = unit
   for (const line of readUnit(unit)) {
@@ -84,7 +92,6 @@ async function resettleWalk({db, without}: ResettleTools, unit: TapeUnit): Promi
   await applyObservations(db, stream, walk, {plan, now, details, conclude: async () => unit.head})
 }
 
-const recorded = z.object({recorded_at: instant})
 const lookBegin = z.object({businessDate: z.string(), isWalkOpen: z.boolean()})
 const lookFrame = z.object({
   id: z.string(),
@@ -93,8 +100,7 @@ const lookFrame = z.object({
   known: z.record(z.string(), z.unknown()).optional(),
 })
 
-async function resettleLooks({db}: ResettleTools, unit: TapeUnit): Promise<void> {
-  const {begin, outcome, head} = unit
+async function resettleLooks({db}: ResettleTools, unit: TapeUnit, settled: Settled): Promise<void> {
   const observations = []
   const deals = await readDealStream(db)
   for (const line of readUnit(unit)) {
@@ -104,15 +110,7 @@ async function resettleLooks({db}: ResettleTools, unit: TapeUnit): Promise<void>
     const before = new Map<string, WireRecord>(known ? [[id, known]] : [])
     if (answer.outcome === 'found') observations.push(...createLookReader(deals, before)(answer))
   }
-  await createStage(db)
-  const now = recorded.parse(outcome).recorded_at
-  await applyLooks(db, deals, {
-    ...lookBegin.parse(begin),
-    observations,
-    now,
-    limits: null,
-    conclude: async () => head,
-  })
+  await applyLooks(db, deals, {...lookBegin.parse(unit.begin), ...settled, observations, limits: null})
 }
 
 const ratesBegin = z.object({
@@ -122,29 +120,24 @@ const ratesBegin = z.object({
   timeZone: z.string(),
 })
 
-async function resettleRates({db}: ResettleTools, unit: TapeUnit): Promise<void> {
-  const {begin, outcome, head} = unit
-  const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(begin)
+async function resettleRates({db}: ResettleTools, unit: TapeUnit, settled: Settled): Promise<void> {
+  const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(unit.begin)
   const feed = rateFeedSchema.parse({...parser, file: 'the tape'})
   const observations = []
   for (const line of readUnit(unit)) {
     if (line.frame.frame === 'rates')
       observations.push(...parseFeedPage(feed, textOf(line), timeZone).observations)
   }
-  const now = recorded.parse(outcome).recorded_at
-  await appendRates(db, {
-    feed: feed.name,
-    observations,
-    observedAt,
-    businessDate,
-    now,
-    conclude: async () => head,
-  })
+  await appendRates(db, {feed: feed.name, observations, observedAt, businessDate, ...settled})
 }
 
 const replayBegin = z.object({stream: z.string(), entries: z.array(z.string()), isWalkOpen: z.boolean()})
 
-async function resettleReplay({db, tapes}: ResettleTools, {begin, outcome, head}: TapeUnit): Promise<void> {
+async function resettleReplay(
+  {db, tapes}: ResettleTools,
+  {begin}: TapeUnit,
+  settled: Settled,
+): Promise<void> {
   const {stream: name, entries: ids, isWalkOpen} = replayBegin.parse(begin)
   const stream = (await readStreams(db)).find((one) => one.name === name)
   if (!stream) return
@@ -153,13 +146,5 @@ async function resettleReplay({db, tapes}: ResettleTools, {begin, outcome, head}
   const records = entries.flatMap(createReader(stream, findQuarantinedRecords(entries, tapes)))
   const [first] = entries
   if (!first || records.length === 0) return
-  await createStage(db)
-  const now = recorded.parse(outcome).recorded_at
-  await applyReplay(db, stream, {
-    businessDate: first.business_date,
-    isWalkOpen,
-    records,
-    now,
-    conclude: async () => head,
-  })
+  await applyReplay(db, stream, {businessDate: first.business_date, isWalkOpen, records, ...settled})
 }

@@ -106,24 +106,20 @@ const childrenFrame = z.discriminatedUnion('outcome', [
 const outcomeFrame = z.object({is_complete: z.boolean().optional(), waited_ms: z.number().optional()})
 
 /** A walk as its tape has it, on the stage. */
-export interface Restaged {
+interface Restaged {
   stream: Stream
   walk: OpenWalk
   normalise: Normaliser
 }
 
-/** Takes in the lines of a tape as the run that wrote them took in what it read. */
-export interface Restager {
-  take(line: TapeLine): Promise<void>
-  /** The walk where the tape ends, if it is one's, and how many answers it read; or what keeps it from being continued. */
-  finish(): Promise<{staged?: Restaged | undefined; answers: number; problem: string | null}>
+/** The streams there are, and the walks under way: of a stream there is one at most. */
+interface Known {
+  streams: readonly Stream[]
+  walks: OpenWalks
 }
 
-/** @param known every stream, and the walks under way: of a stream there is one at most */
-export function createRestager(
-  db: Database,
-  known: {streams: readonly Stream[]; walks: OpenWalks},
-): Restager {
+/** Takes in the lines of a tape as the run that wrote them took in what it read. */
+export function createRestager(db: Database, known: Known) {
   let staged: Restaged | undefined
   let problem: string | null = null
   let answers = 0
@@ -203,8 +199,9 @@ export function createRestager(
   }
 
   return {
-    take: (line) => attempt(() => read(line)),
-    async finish() {
+    take: (line: TapeLine) => attempt(() => read(line)),
+    /** The walk where the tape ends, if it is one's, and how many answers it read; or what keeps it from being continued. */
+    async finish(): Promise<{staged?: Restaged | undefined; answers: number; problem: string | null}> {
       await attempt(async () => {
         if (staged) await stage(staged)
       })
@@ -221,11 +218,7 @@ function takeEnd({walk}: Restaged, {frame}: TapeLine): void {
   walk.waitedMs = end.waited_ms ?? walk.waitedMs
 }
 
-function begin(
-  {frame}: TapeLine,
-  before: Restaged | undefined,
-  {streams, walks}: Parameters<typeof createRestager>[1],
-): Restaged {
+function begin({frame}: TapeLine, before: Restaged | undefined, {streams, walks}: Known): Restaged {
   const {stream: name, unit, resumed, ...asked} = beginFrame.parse(frame)
   if (before) {
     before.walk.resumed = resumed
