@@ -1,5 +1,7 @@
+import {z} from 'zod'
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
+import {newError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
@@ -13,7 +15,6 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
-import {requireBoundedQuarantine} from './quarantine.ts'
 import type {Tapes} from './tapes.ts'
 import {settleCoverage} from './webhook-coverage.ts'
 
@@ -120,4 +121,29 @@ export async function previewWalk(
   } finally {
     await endWalk(tools, walk, {state: 'abandoned', how: 'dry run'})
   }
+}
+
+/** A walk may have this many bad records whatever their share. */
+const TOLERATED_RECORDS = 3
+const TOLERATED_PCT = 5
+
+/**
+ * Refuses a walk too many of whose records could not be read: then the source changed, not the records.
+ *
+ * @throws ContractError `SOURCE_QUARANTINE` naming the most frequent places
+ */
+export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Promise<void> {
+  const {quarantined, records} = walk
+  if (quarantined <= TOLERATED_RECORDS || quarantined * 100 <= records * TOLERATED_PCT) return
+  const places = await db.all(
+    z.object({path: z.string(), reason: z.string(), records: z.string()}),
+    `select path, any_value(reason) as reason, count(*) as records from temp.staged_quarantine
+     where walk_id = $1 group by path order by count(*) desc, path limit 3`,
+    [walk.walkId],
+  )
+  const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
+  throw newError(
+    'SOURCE_QUARANTINE',
+    `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+  )
 }

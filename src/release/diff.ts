@@ -2,48 +2,37 @@ import {z} from 'zod'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import type {Release} from './manifest.ts'
 
-/** What one deal adds to the movement of one total. */
-export interface MovementPart {
-  deal_id: string
-  /** What moved the total: the deal is only in the later or earlier release, or this field of it differs. */
-  change: 'appeared' | 'left' | keyof DealState
-  /** Decimal text, or a count. */
-  movement: string
-  before: DealState | null
-  after: DealState | null
-}
-
-/** A total that deals moved, be it that they cancel out; its parts add up to its movement, exactly. */
-export interface TotalMovement {
-  total: 'deals' | 'amount' | 'funded_deals' | 'funded_amount'
-  /** The status whose deals are counted; null for those of every status. */
-  status: string | null
-  before: string
-  after: string
-  movement: string
-  /** By size of the movement, largest first. */
-  parts: MovementPart[]
-}
-
 /** A deal as one of two releases has it. */
-type DealState = z.output<typeof stateRow>
 const stateRow = z.object({
   status: z.string(),
   status_class: z.string(),
   /** Decimal text, USD. */
   loan_amount: z.string(),
 })
+
+/** What one deal adds to the movement of one total. */
+export type MovementPart = z.output<typeof partRow>
 const partRow = z.object({
-  total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
-  status: z.string().nullable(),
-  total_before: z.string(),
-  total_after: z.string(),
-  total_movement: z.string(),
   deal_id: z.string(),
+  /** What moved the total: the deal is only in the later or earlier release, or this field of it differs. */
   change: z.enum(['appeared', 'left', 'status', 'status_class', 'loan_amount']),
+  /** Decimal text, or a count. */
   movement: z.string(),
   before: stateRow.nullable(),
   after: stateRow.nullable(),
+})
+
+/** A total that deals moved, be it that they cancel out; its parts add up to its movement, exactly. */
+export type TotalMovement = z.output<typeof totalRow>
+const totalRow = z.object({
+  total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
+  /** The status whose deals are counted; null for those of every status. */
+  status: z.string().nullable(),
+  before: z.string(),
+  after: z.string(),
+  movement: z.string(),
+  /** By size of the movement, largest first. */
+  parts: z.array(partRow),
 })
 
 /** Finds which totals moved between two releases, and which deals and fields moved them. */
@@ -58,34 +47,11 @@ export async function diffReleases(before: Release, after: Release): Promise<Tot
 }
 
 /** The same over `core.deal` of two databases attached as `before` and `after`. */
-export async function readMovements(db: Database): Promise<TotalMovement[]> {
-  const rows = await db.all(partRow, MOVEMENTS)
-  const groups = Map.groupBy(rows, ({total, status}) => `${total} ${status}`)
-  return [...groups.values()].flatMap((group) => {
-    const [first] = group
-    if (!first) return []
-    const {total, status, total_before, total_after, total_movement} = first
-    const parts = group.map(({deal_id, change, movement, before, after}) => ({
-      deal_id,
-      change,
-      movement,
-      before,
-      after,
-    }))
-    return {total, status, before: total_before, after: total_after, movement: total_movement, parts}
-  })
+export function readMovements(db: Database): Promise<TotalMovement[]> {
+  return db.all(totalRow, MOVEMENTS)
 }
 
-/** One side's share of every total it counts in; `sign` is -1 before and 1 after. */
-const MEASURES = [
-  `select 'deals' as total, null as status, * exclude (status), sign as value from side`,
-  `select 'amount', null, * exclude (status), sign * loan_amount from side`,
-  `select 'funded_deals', null, * exclude (status), sign from side where is_funded`,
-  `select 'funded_amount', null, * exclude (status), sign * loan_amount from side where is_funded`,
-  `select 'deals', status, * exclude (status), sign from side`,
-  `select 'amount', status, * exclude (status), sign * loan_amount from side`,
-]
-
+/** `measure` is one side's share of every total it counts in; `sign` is -1 before and 1 after. */
 const MOVEMENTS = `
 with side as (
   select deal_id, cast(-1 as decimal(38, 2)) as sign, status, status_class = 'funded' as is_funded,
@@ -96,7 +62,12 @@ with side as (
   from after.core.deal
 ),
 measure(total, status, deal_id, sign, is_funded, loan_amount, value) as (
-  ${MEASURES.join('\n  union all ')}
+  select 'deals' as total, null as status, * exclude (status), sign as value from side
+  union all select 'amount', null, * exclude (status), sign * loan_amount from side
+  union all select 'funded_deals', null, * exclude (status), sign from side where is_funded
+  union all select 'funded_amount', null, * exclude (status), sign * loan_amount from side where is_funded
+  union all select 'deals', status, * exclude (status), sign from side
+  union all select 'amount', status, * exclude (status), sign * loan_amount from side
 ),
 total as (
   select
@@ -133,21 +104,25 @@ found as (
 select
   found.total,
   found.status,
-  if(found.total like '%amount', total_before::varchar, total_before::bigint::varchar) as total_before,
-  if(found.total like '%amount', total_after::varchar, total_after::bigint::varchar) as total_after,
+  if(found.total like '%amount', total_before::varchar, total_before::bigint::varchar) as before,
+  if(found.total like '%amount', total_after::varchar, total_after::bigint::varchar) as after,
   if(found.total like '%amount', (total_after - total_before)::varchar, (total_after - total_before)::bigint::varchar)
-    as total_movement,
-  deal_id,
-  change,
-  if(found.total like '%amount', movement::varchar, movement::bigint::varchar) as movement,
-  case when change <> 'appeared'
-    then {status: status_before, status_class: class_before, loan_amount: amount_before::varchar} end as before,
-  case when change <> 'left'
-    then {status: status_after, status_class: class_after, loan_amount: amount_after::varchar} end as after
+    as movement,
+  list(
+    {
+      deal_id: deal_id,
+      change: change,
+      movement: if(found.total like '%amount', found.movement::varchar, found.movement::bigint::varchar),
+      before: case when change <> 'appeared'
+        then {status: status_before, status_class: class_before, loan_amount: amount_before::varchar} end,
+      after: case when change <> 'left'
+        then {status: status_after, status_class: class_after, loan_amount: amount_after::varchar} end
+    }
+    order by abs(found.movement) desc, deal_id
+  ) as parts
 from found
 inner join total on total.total = found.total and total.status is not distinct from found.status
+group by found.total, found.status, total_before, total_after
 order by
   found.status nulls first,
-  list_position(['deals', 'amount', 'funded_deals', 'funded_amount'], found.total),
-  abs(movement) desc,
-  deal_id`
+  list_position(['deals', 'amount', 'funded_deals', 'funded_amount'], found.total)`
