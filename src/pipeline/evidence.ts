@@ -20,6 +20,8 @@ import {readSetting} from '../warehouse/settings.ts'
 import {requireReadKey} from './tape-key.ts'
 import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit} from './tape-units.ts'
 
+const MANIFEST = 'manifest.json'
+
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
 
@@ -90,16 +92,14 @@ export async function writeEvidence(
     await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
     if (batch !== undefined) cpSync(batch, join(temporary, 'batch'), {recursive: true})
     moveIntoPlace(temporary, dir)
-    const {lines, answers} = written
-    const batch_id = batch === undefined ? null : basename(batch)
     return {
       outcome: 'written',
       dir,
       release_id: subject.release_id,
-      batch_id,
+      batch_id: batch === undefined ? null : basename(batch),
       tapes: tapes.length,
-      lines,
-      answers,
+      lines: written.lines,
+      answers: written.answers,
     }
   } catch (error) {
     rmSync(temporary, {recursive: true, force: true})
@@ -126,8 +126,6 @@ function findSubject(folder: DataFolder, of: string): Subject {
   }
   return subjectSchema.parse(requireRelease(folder, of === 'current' ? undefined : of).manifest)
 }
-
-const MANIFEST = 'manifest.json'
 
 /** The folder of a batch of this id, whichever profile's. */
 function findBatch({exports}: DataFolder, id: string): string | undefined {
@@ -207,7 +205,7 @@ async function writeTapes(
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
       if (shown.length === 0 || !line.body) continue
-      await archive.writeFile(formatAnswer(describeAnswer(line, {place: `${name}:${number}`, baseUrl})))
+      await archive.writeFile(formatAnswer(describeAnswer(line, `${name}:${number}`, baseUrl)))
       told.answers += 1
     }
     told.lines += number
@@ -226,10 +224,7 @@ const answerFrame = z.object({
   received_at: z.string(),
 })
 
-function describeAnswer(
-  {frame, body}: TapeLine,
-  {place, baseUrl}: {place: string; baseUrl: string},
-): ArchivedAnswer {
+function describeAnswer({frame, body}: TapeLine, place: string, baseUrl: string): ArchivedAnswer {
   const {status, headers, received_at: receivedAt} = answerFrame.parse(frame)
   const target = targetOf(frame)
   const uri =

@@ -123,34 +123,23 @@ async function storeReading(
   if (problems.length > 0) {
     world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
   }
+  const {timeZone} = config
   const businessDate = businessDateOf(startedAt, config)
   const observedAt = BigInt(Math.floor(startedAt)) * 1000n
-  const unit = {
-    said: {
-      kind: 'rates',
-      feed: parser,
-      businessDate,
-      startedAt: formatInstant(observedAt),
-      timeZone: config.timeZone,
-    },
-    lines: pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received]),
-  }
-  const counts = await tapes.settleOfDay(businessDate, unit, (conclude) =>
-    appendRates(db, {
-      feed,
-      observations: pages.flatMap(({page}) => page.observations),
-      observedAt,
-      businessDate,
-      now: BigInt(Math.floor(world.clock.now())) * 1000n,
-      conclude,
-    }),
+  const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
+  const lines = pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received])
+  const now = BigInt(Math.floor(world.clock.now())) * 1000n
+  const observations = pages.flatMap(({page}) => page.observations)
+  const {appended, known} = await tapes.settleOfDay(businessDate, {said, lines}, (conclude) =>
+    appendRates(db, {feed, observations, observedAt, businessDate, now, conclude}),
   )
   const sum = (count: (page: FeedPage) => number) => pages.reduce((total, {page}) => total + count(page), 0)
   return {
     feed,
     outcome: 'read',
     rows: sum(({rows}) => rows),
-    ...counts,
+    appended,
+    known,
     empty: sum(({empty}) => empty),
     rejected: problems.length,
     problems: shown,

@@ -1,5 +1,4 @@
 import {z} from 'zod'
-import {formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/envelope.ts'
@@ -35,9 +34,12 @@ export interface Trace {
   record: unknown
 }
 
+const instant = (column: string) => `strftime(${column}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${column}`
+
+type Version = z.output<typeof versionRow>
 const versionRow = z.object({
-  observed: z.coerce.bigint(),
-  recorded: z.coerce.bigint(),
+  observed_at: z.string(),
+  recorded_at: z.string(),
   business_date: z.string(),
   kind: z.string(),
   source: z.string(),
@@ -61,41 +63,33 @@ export async function traceDeal(
   const key = requireReadKey(config, folder)
   using ledger = openLedger(folder.ledger)
   const tapes = listReadableTapes(folder, ledger, key)
-  const traces = versions.map((version): Trace & {tapes: ReadableTape[]} => ({
-    observed_at: formatInstant(version.observed),
-    recorded_at: formatInstant(version.recorded),
-    business_date: version.business_date,
-    kind: version.kind,
-    source: version.source,
-    ...(asked.field !== undefined && {value: version.value}),
-    tape: null,
-    line: null,
-    request: null,
-    sha256: null,
-    record: null,
-    tapes: tapes.filter((tape) => mayHold(tape, version)),
-  }))
+  const traces = versions.map(({walk_id, value, ...version}) => {
+    const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
+    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null}
+    const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere}
+    return {trace, held: new Set(tapes.filter(isHolding))}
+  })
   for (const tape of tapes) {
-    const wanted = traces.filter((trace) => trace.tapes.includes(tape))
+    const wanted = traces.filter(({held}) => held.has(tape))
     if (wanted.length === 0) continue
     let number = 0
     for (const line of tape.lines()) {
       number += 1
-      for (const trace of wanted) {
+      for (const {trace} of wanted) {
         const found = trace.tape === null ? findRecord(line, dealId, trace) : undefined
         if (found)
           Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
       }
     }
   }
-  return traces.map(({tapes: _, ...trace}) => trace)
+  return traces.map(({trace}) => trace)
 }
 
 async function readVersions(
   {dataDir}: Config,
   dealId: string,
   {field, asOf}: {field?: string | undefined; asOf?: string | undefined},
-): Promise<z.output<typeof versionRow>[]> {
+): Promise<Version[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
     throw newError('TRACE_FIELD', `Field '${field}' in --field: expected one of ${names.join(', ')}.`)
@@ -105,8 +99,8 @@ async function readVersions(
   const versions = await db.all(
     versionRow,
     `select
-       epoch_us(observed_at) as observed,
-       epoch_us(recorded_at) as recorded,
+       ${instant('observed_at')},
+       ${instant('recorded_at')},
        business_date,
        kind,
        source,
@@ -117,7 +111,7 @@ async function readVersions(
        cast(${field ?? 'null'} as varchar) as value
      from history.raw.deal_version as version
      where deal_id = $1 and business_date <= cast($2 as date)
-     order by observed_at, seq`,
+     order by version.observed_at, seq`,
     [dealId, asOf ?? '9999-12-31'],
   )
   if (versions.length > 0) return versions
@@ -128,9 +122,9 @@ async function readVersions(
 }
 
 /** A walk has a tape of its own; a look stands on that of its day, which the cut-off may set back. */
-function mayHold({unit}: ReadableTape, {walk_id, recorded}: z.output<typeof versionRow>): boolean {
-  if (walk_id !== null) return unit === walk_id
-  const daysApart = (Date.parse(unit.slice(0, 10)) - Number(recorded / 1000n)) / 86_400_000
+function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string): boolean {
+  if (walkId !== null) return unit === walkId
+  const daysApart = (Date.parse(unit.slice(0, 10)) - Date.parse(recordedAt)) / 86_400_000
   return Math.abs(daysApart) < 3
 }
 

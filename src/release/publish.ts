@@ -29,13 +29,10 @@ export interface ReleaseInputs {
 }
 
 /** `<as_of>-<12 hex>`: the same inputs have the same id, on every machine. */
-export function releaseIdOf(inputs: ReleaseInputs): string {
-  const {asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine} = inputs
-  const digest = hash(
-    'sha256',
-    [asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR].join('\n'),
-  )
-  return `${asOf}-${digest.slice(0, 12)}`
+export function releaseIdOf({asOf, knownAt, historyId, ...built}: ReleaseInputs): string {
+  const {timeZone, dayCutoff, fingerprint, engine} = built
+  const inputs = [asOf, knownAt, historyId, timeZone, dayCutoff, fingerprint, engine, GENERATOR]
+  return `${asOf}-${hash('sha256', inputs.join('\n')).slice(0, 12)}`
 }
 
 /** Schemas whose tables serve the build; those of every other, a user's own among them, are published. */
@@ -52,9 +49,6 @@ async function listPublishedTables(db: Database): Promise<string[]> {
   return rows.map(({name}) => name)
 }
 
-/** What `copy … to` answers. */
-const copiedRow = z.object({Count: z.coerce.number()})
-
 /** A file of a release: `core.deal` as `core.deal.parquet`. */
 export interface TableFile {
   name: string
@@ -70,22 +64,19 @@ export async function writeParquetFiles(
   db: Database,
   dir: string,
   releaseId: string,
-  around: (table: TableFile, write: () => Promise<void>) => Promise<void> = (_table, write) => write(),
+  around: <T>(table: TableFile, write: () => Promise<T>) => Promise<T> = (_table, write) => write(),
 ): Promise<ReleaseTable[]> {
   const tables: ReleaseTable[] = []
   for (const name of await listPublishedTables(db)) {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    let rows = 0
-    const write = async () => {
-      const copied = await db.one(
-        copiedRow,
+    const {Count: rows} = await around({name, file}, () =>
+      db.one(
+        z.object({Count: z.coerce.number()}),
         `copy release.${name} to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
-      )
-      rows = copied.Count
-    }
-    await around({name, file}, write)
+      ),
+    )
     tables.push({name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)})
   }
   return tables
