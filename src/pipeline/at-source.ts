@@ -1,4 +1,5 @@
 import type {SourceConfig} from '../config.ts'
+import {codeOf} from '../errors.ts'
 import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
 import type {CurrentRun} from '../ledger/runs.ts'
 import {addSourceAnswers} from '../ledger/source-answers.ts'
@@ -10,10 +11,10 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {adoptFields} from './mapped-fields.ts'
 import {restageWalks} from './restage.ts'
-import type {WalkTools} from './settle.ts'
+import {dropWalks, type WalkTools} from './settle.ts'
 import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
-import {createWalkClock, dropStepped} from './walk-clock.ts'
+import {createWalkClock} from './walk-clock.ts'
 
 /**
  * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
@@ -41,7 +42,8 @@ export async function atSource<T>(
     const stream = await readDealStream(db)
     return await work({runId, db, ledger, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
-    await dropStepped({db, tapes, walks}, error)
+    // The clock went back: the instants of what was read may be wrong.
+    if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')
     throw error
   } finally {
     storeLearntRate(ledger, config.baseUrl, client.ratePerSecond, world)

@@ -76,11 +76,12 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       mkdirSync(temporary, {recursive: true, mode: 0o700})
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
       for (const path of listKept(folder)) {
-        await copyVerified(join(folder.root, path), join(temporary, path))
-        files.push(await describeFile(temporary, path))
+        const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
+        files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
       }
-      await copyLedger(folder, temporary)
-      files.push(await describeFile(temporary, LEDGER))
+      const ledgerCopy = await copyLedger(folder, temporary)
+      const {size} = statSync(ledgerCopy)
+      files.push({path: LEDGER, bytes: size, sha256: await digestFile(ledgerCopy)})
       const tape_key = findTapeKey(ledger) ?? null
       const made_at = new Date(world.realClock.now()).toISOString()
       const manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files}
@@ -136,15 +137,18 @@ function listFiles(dir: string): string[] {
     .sort()
 }
 
-async function copyVerified(from: string, to: string): Promise<void> {
+/** Copies a file, and returns the sha256 that both have. */
+async function copyVerified(from: string, to: string): Promise<string> {
   mkdirSync(dirname(to), {recursive: true, mode: 0o700})
   copyFileSync(from, to, constants.COPYFILE_FICLONE)
   syncToDisk(to)
-  if ((await digestFile(from)) === (await digestFile(to))) return
+  const sha256 = await digestFile(to)
+  if ((await digestFile(from)) === sha256) return sha256
   throw newError('BACKUP_DIFFERS', `Copy '${to}' is not what '${from}' holds.`)
 }
 
-async function copyLedger(folder: DataFolder, dir: string): Promise<void> {
+/** Copies the ledger into a folder, and returns where it is. */
+async function copyLedger(folder: DataFolder, dir: string): Promise<string> {
   const copy = join(dir, LEDGER)
   closeSync(openSync(copy, 'w'))
   {
@@ -159,18 +163,10 @@ async function copyLedger(folder: DataFolder, dir: string): Promise<void> {
   const {integrity_check} = z
     .object({integrity_check: z.string()})
     .parse(copied.prepare('pragma integrity_check').get())
-  if (integrity_check === 'ok') return
+  if (integrity_check === 'ok') return copy
   throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the ledger is damaged: ${integrity_check}.`, {
     next: 'Run `loantape doctor`, check the disk, then run again.',
   })
-}
-
-async function describeFile(
-  dir: string,
-  path: string,
-): Promise<{path: string; bytes: number; sha256: string}> {
-  const file = join(dir, path)
-  return {path, bytes: statSync(file).size, sha256: await digestFile(file)}
 }
 
 /** What a restore came to. */

@@ -14,9 +14,8 @@ import {formatNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
-import {settleWalk, type WalkTools} from './settle.ts'
+import {dropWalks, settleWalk, type WalkTools} from './settle.ts'
 import {beginTape, continueWalk, nameWalk} from './walk.ts'
-import {dropStepped} from './walk-clock.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */
 const GROUP_LISTS = 200
@@ -67,7 +66,7 @@ export async function syncChildren(tools: WalkTools, run: ChildRun, world: World
     return await readAndSettle(tools, run, result, world)
   } catch (error) {
     if (!(error instanceof DeferredError) || error.code !== 'CLOCK_STEPPED') throw error
-    await dropStepped(tools, error)
+    await dropWalks(tools, 'clock stepped')
     return refuse(result, error, world)
   }
 }

@@ -9,7 +9,6 @@ import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
 import type {Frame} from '../tape/line.ts'
 import type {Observation, Received, WireRecord, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import type {Database} from '../warehouse/database.ts'
 import {atSource} from './at-source.ts'
 import type {WalkTools} from './settle.ts'
 import {findBusinessDate} from './walk.ts'
@@ -68,7 +67,14 @@ async function look(
     for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
   })
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
-  const {lines, observations} = await readObservations(db, deals, answers)
+  const found = answers.filter((answer) => answer.outcome === 'found')
+  const foundIds = found.map(({id}) => id)
+  const known = await listKnownFields(db, deals, foundIds)
+  const lines = found.map(({id, received}): [Frame, Received] => [
+    {frame: 'look', id, known: known.get(id)},
+    received,
+  ])
+  const observations = found.flatMap(createLookReader(deals, known))
   const told = {businessDate, isWalkOpen: walks.has(deals.name)}
   const unit = {said: {kind: 'look', stream: deals.name, ...told}, lines}
   const now = BigInt(world.clock.now()) * 1000n
@@ -76,24 +82,6 @@ async function look(
     applyLooks(db, deals, {...told, observations, limits: config, now, conclude}),
   )
   return {appended, isComplete: observations.length === ids.length}
-}
-
-/** What was read of each record, and its line on the tape. */
-async function readObservations(
-  db: Database,
-  deals: Stream,
-  answers: readonly DetailAnswer[],
-): Promise<{lines: [Frame, Received][]; observations: Observation[]}> {
-  const found = answers.filter((answer) => answer.outcome === 'found')
-  const known = await listKnownFields(
-    db,
-    deals,
-    found.map(({id}) => id),
-  )
-  return {
-    lines: found.map(({id, received}) => [{frame: 'look', id, known: known.get(id)}, received]),
-    observations: found.flatMap(createLookReader(deals, known)),
-  }
 }
 
 /** A fetched record is one observation: the fields of its own page over those last known. */

@@ -9,7 +9,6 @@ import {applyReplay, type Replay} from '../load/replay.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
 import {type FoundRecord, findQuarantinedRecords} from './quarantined-records.ts'
@@ -67,31 +66,20 @@ async function replayAll(
     counts.replayed += readable.length
     counts.waiting += entries.length - readable.length
     const isWalkOpen = walks.has(stream.name)
-    counts.appended += await applyReadable({db, tapes, isWalkOpen}, stream, readable, {config, world})
+    // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
+    for (const records of Map.groupBy(readable, ({entry}) => entry.walk_id).values()) {
+      const [first] = records
+      if (!first) continue
+      const ids = records.map(({entry}) => entry.quarantine_id)
+      const unit = {said: {kind: 'replay', stream: stream.name, entries: ids, isWalkOpen}, lines: []}
+      const businessDate = first.entry.business_date
+      const now = world.clock.now()
+      counts.appended += await tapes.settleOfDay(businessDateOf(now, config), unit, (conclude) =>
+        applyReplay(db, stream, {businessDate, isWalkOpen, records, now: BigInt(now) * 1000n, conclude}),
+      )
+    }
   }
   return counts
-}
-
-async function applyReadable(
-  {db, tapes, isWalkOpen}: {db: Database; tapes: Tapes; isWalkOpen: boolean},
-  stream: Stream,
-  readable: Replay['records'],
-  {config, world}: {config: Config; world: World},
-): Promise<number> {
-  let appended = 0
-  // A walk at a time, oldest first: within one a record is seen once, and the next walk compares with this one.
-  for (const records of Object.values(Object.groupBy(readable, ({entry}) => entry.walk_id ?? ''))) {
-    const businessDate = records?.[0]?.entry.business_date
-    if (!records || businessDate === undefined) continue
-    const now = BigInt(world.clock.now()) * 1000n
-    const entries = records.map(({entry}) => entry.quarantine_id)
-    const today = businessDateOf(world.clock.now(), config)
-    const unit = {said: {kind: 'replay', stream: stream.name, entries, isWalkOpen}, lines: []}
-    appended += await tapes.settleOfDay(today, unit, (conclude) =>
-      applyReplay(db, stream, {businessDate, isWalkOpen, records, now, conclude}),
-    )
-  }
-  return appended
 }
 
 /**

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import type {SourceConfig} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
+import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {applyObservations} from '../load/apply.ts'
@@ -77,6 +78,18 @@ export async function settleWalk(
 /** What of a walk stands in no other line of its tape. */
 function describeEnd({isComplete, waitedMs, certified}: OpenWalk): Record<string, unknown> {
   return {is_complete: isComplete, waited_ms: waitedMs, is_certified: certified !== null}
+}
+
+/** Drops the walks under way, of every stream, that `isDropped` picks. */
+export async function dropWalks(
+  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
+  how: string,
+  isDropped: (walk: OpenWalk) => boolean = () => true,
+): Promise<void> {
+  for (const stream of STREAMS) {
+    const open = tools.walks.get(stream.name)
+    if (open && isDropped(open)) await endWalk({...tools, stream}, open, {state: 'abandoned', how})
+  }
 }
 
 /** Ends a walk that will not be applied: its tape says so first. */

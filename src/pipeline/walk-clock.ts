@@ -1,11 +1,10 @@
 import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../clock.ts'
 import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {codeOf, GuardError, newError} from '../errors.ts'
+import {GuardError, newError} from '../errors.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
 import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import type {Database} from '../warehouse/database.ts'
-import {endWalk, type WalkTools} from './settle.ts'
 
 /** Ids that an error names, and those it holds for programs. */
 const NAMED = 3
@@ -33,18 +32,6 @@ export async function createWalkClock(db: Database, walks: OpenWalks, clock: Clo
     if (walk) floors.push(toMs(await findLastAsked(db, stream, walk)))
   }
   return createSteadyClock(clock, Math.max(...floors))
-}
-
-/** Drops the walks under way where `error` says that the clock went back: their instants may be wrong. */
-export async function dropStepped(
-  tools: Pick<WalkTools, 'db' | 'tapes' | 'walks'>,
-  error: unknown,
-): Promise<void> {
-  if (codeOf(error) !== 'CLOCK_STEPPED') return
-  for (const stream of STREAMS) {
-    const open = tools.walks.get(stream.name)
-    if (open) await endWalk({...tools, stream}, open, {state: 'abandoned', how: 'clock stepped'})
-  }
 }
 
 function isBehind(now: number, micros: bigint): boolean {

@@ -2,7 +2,6 @@ import {businessDateOf, formatInstant} from '../clock.ts'
 import type {Config, SourceConfig} from '../config.ts'
 import {createSeenIds} from '../contract/seen-ids.ts'
 import type {Stream} from '../contract/stream.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {codeOf, newError} from '../errors.ts'
 import {noteWalkBegun} from '../ledger/webhook-coverage.ts'
 import {certifyWalk} from '../load/certify.ts'
@@ -14,7 +13,7 @@ import {walkPages} from '../source/walk.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readSetting} from '../warehouse/settings.ts'
-import {endWalk, settleWalk, type WalkTools} from './settle.ts'
+import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle.ts'
 
 /** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
 const GROUP_PAGES = 50
@@ -34,12 +33,7 @@ export async function requireOwnSource(
   accepted: ReadonlySet<Acceptance>,
 ): Promise<void> {
   if (!accepted.has('source')) requirePin(await readSetting(tools.db, 'source_base_url'), baseUrl)
-  for (const stream of STREAMS) {
-    const open = tools.walks.get(stream.name)
-    if (open && open.baseUrl !== baseUrl) {
-      await endWalk({...tools, stream}, open, {state: 'abandoned', how: 'another source'})
-    }
-  }
+  await dropWalks(tools, 'another source', (walk) => walk.baseUrl !== baseUrl)
 }
 
 /**
