@@ -4,7 +4,6 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
-import type {Ledger} from '../ledger/ledger.ts'
 import {withRun} from '../ledger/runs.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
@@ -19,7 +18,7 @@ import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
 import {listReadableTapes, listUnits, type ReadableTape, type TapeUnit} from './tape-units.ts'
-import {openTapes} from './tapes.ts'
+import {openTapes, type Tapes} from './tapes.ts'
 
 /** How a rebuild is asked for. */
 export interface RebuildRequest {
@@ -64,14 +63,15 @@ export async function rebuildWarehouse(
   if (isApplied) requireWritable(folder)
   return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
     const key = requireTapeKey(config, folder, ledger, world)
-    const isReadable = await endLeft(config, {folder, ledger}, world)
-    const tapes = listReadableTapes(folder, ledger, key)
-    const units = listUnits(ledger, tapes)
+    await using tapes = openTapes(config, {folder, ledger}, world)
+    const isReadable = await endLeft(config, folder, tapes, world)
+    const readable = listReadableTapes(folder, ledger, key)
+    const units = listUnits(ledger, readable)
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
-    const tools = {config, folder, tapes, units, takenBack, fields, temporary}
+    const tools = {config, folder, readable, units, takenBack, fields, temporary}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -79,7 +79,14 @@ export async function rebuildWarehouse(
       if (!isApplied || isEqual) {
         return {outcome: isEqual ? 'equal' : 'different', ...result, set_aside: []}
       }
-      if (without) await noteTakenBack(config, folder, {ledger, without}, world)
+      if (without) {
+        // Every rebuild after this one leaves the walk out, too.
+        const now = world.clock.now()
+        const unit = {said: {kind: 'without', ...without}, lines: []}
+        await tapes.settleOfDay(businessDateOf(now, config), unit, (conclude) =>
+          conclude(BigInt(now) * 1000n),
+        )
+      }
       const set_aside = await putInPlace(folder, temporary, config, world)
       return {outcome: 'rebuilt', ...result, set_aside}
     } finally {
@@ -92,7 +99,7 @@ export async function rebuildWarehouse(
 interface RebuildTools {
   config: Config
   folder: DataFolder
-  tapes: readonly ReadableTape[]
+  readable: readonly ReadableTape[]
   units: readonly TapeUnit[]
   takenBack: ReadonlyMap<string, string>
   /** Those to be mapped; as the warehouse has them where undefined. */
@@ -107,7 +114,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, tapes, units, takenBack, fields, temporary} = tools
+  const {config, folder, readable, units, takenBack, fields, temporary} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -122,7 +129,7 @@ async function computeAnew(
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const unit of units.slice(next, next + UNITS_AT_ONCE))
-          await resettle({db, without: takenBack, tapes}, unit)
+          await resettle({db, without: takenBack, tapes: readable}, unit)
       })
       await giveBackMemory()
     }
@@ -164,12 +171,7 @@ function requireWalk(units: readonly TapeUnit[], walk: string): string {
  * Ends the tapes of runs that died once they had settled, as the next run would; whether there is a warehouse that opens to
  * say which these are. Without it what was to be settled counts as settled.
  */
-async function endLeft(
-  config: Config,
-  {folder, ledger}: {folder: DataFolder; ledger: Ledger},
-  world: World,
-): Promise<boolean> {
-  await using tapes = openTapes(config, {folder, ledger}, world)
+async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: World): Promise<boolean> {
   try {
     if (existsSync(folder.warehouse)) {
       await using db = await openWarehouse(folder, world, config)
@@ -202,20 +204,6 @@ async function openBeside(
     await db[Symbol.asyncDispose]()
     throw error
   }
-}
-
-/** Takes down that a walk was taken back, so that every rebuild after this one leaves it out. */
-async function noteTakenBack(
-  config: Config,
-  folder: DataFolder,
-  {ledger, without}: {ledger: Ledger; without: {walk: string; why: string}},
-  world: World,
-): Promise<void> {
-  await using tapes = openTapes(config, {folder, ledger}, world)
-  const today = businessDateOf(world.clock.now(), config)
-  await tapes.settleOfDay(today, {said: {kind: 'without', ...without}, lines: []}, (conclude) =>
-    conclude(BigInt(world.clock.now()) * 1000n),
-  )
 }
 
 /** Puts a warehouse in the place of the one there is. */
