@@ -47,23 +47,22 @@ export async function pruneData(
     .slice(0, 19)
     .replace('T', ' ')
   const tapesBefore = new Date(world.realClock.now() - config.tapeDays * DAY_MS).toISOString()
-  if (isDryRun) {
-    using ledger = openLedger(folder.ledger)
-    const needed = listNeededReleases(ledger)
-    return {
-      outcome: 'dry_run',
-      releases: listSurplusReleases(folder, config, needed).releases,
-      batches: listSurplusBatches(folder, config.batchesKept, needed),
-      quarantined: await countServedRecords(folder, before),
-      tapes: listOldTapes(ledger, tapesBefore).map(({path}) => path),
-    }
-  }
-  return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
+  const listSurplus = (ledger: Ledger) => {
     const needed = listNeededReleases(ledger)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
+    return {needed, batches, tapes: listOldTapes(ledger, tapesBefore)}
+  }
+  if (isDryRun) {
+    using ledger = openLedger(folder.ledger)
+    const {needed, batches, tapes} = listSurplus(ledger)
+    const {releases} = listSurplusReleases(folder, config, needed)
+    const quarantined = await countServedRecords(folder, before)
+    return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
+  }
+  return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
+    const {needed, batches, tapes: old} = listSurplus(ledger)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, config, needed)
-    const old = listOldTapes(ledger, tapesBefore)
     const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
     const tapes = removeTapes(folder, ledger, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0

@@ -32,11 +32,7 @@ export function findQuarantinedRecords(
 ): Map<string, FoundRecord> {
   const found = new Map<string, FoundRecord>()
   for (const {quarantine_id, record: text} of entries) {
-    if (text !== null)
-      found.set(
-        quarantine_id,
-        describe(text, (record) => record),
-      )
+    if (text !== null) found.set(quarantine_id, describe(text))
   }
   const onTape = entries.filter(({record}) => record === null)
   for (const [walkId, ofWalk] of Map.groupBy(onTape, ({walk_id}) => walk_id)) {
@@ -98,10 +94,14 @@ function read(line: TapeLine, position: number): FoundRecord {
     return describe(text, (body) => findRecords(body as Record<string, unknown>).items[position], parentId)
   }
   const sealed = parseNormalised(text).quarantined.find((one) => one.position === position)
-  return describe(JSON.stringify(sealed?.record ?? null), (record) => record, parentId)
+  return {...describe(JSON.stringify(sealed?.record ?? null)), parentId}
 }
 
-function describe(text: string, pick: (body: unknown) => unknown, parentId?: string): FoundRecord {
+function describe(
+  text: string,
+  pick = (body: unknown): unknown => body,
+  parentId: string | undefined = undefined,
+): FoundRecord {
   return {record: pick(JSON.parse(text)), parentId, print: () => print(text, pick)}
 }
 
