@@ -1,20 +1,25 @@
+import {type Clock, createSteadyClock, SMALL_STEP_MS} from '../clock.ts'
 import type {SourceConfig} from '../config.ts'
-import {codeOf} from '../errors.ts'
+import {dealStream} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import {codeOf, GuardError, newError} from '../errors.ts'
 import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
 import type {CurrentRun} from '../ledger/runs.ts'
 import {addSourceAnswers} from '../ledger/source-answers.ts'
 import type {Acceptance} from '../load/guard.ts'
+import {findLastObserved, listHeadsAfter} from '../load/head.ts'
 import {readDealStream} from '../load/mapped-fields.ts'
+import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {adoptFields} from './mapped-fields.ts'
 import {restageWalks} from './restage.ts'
 import {dropWalks, type WalkTools} from './settle.ts'
 import {openTapes} from './tapes.ts'
 import {requireOwnSource} from './walk.ts'
-import {createWalkClock} from './walk-clock.ts'
 
 /**
  * Opens the warehouse, takes up what runs that died had read, and has `work` done at the source, under a clock that never goes
@@ -49,4 +54,64 @@ export async function atSource<T>(
     storeLearntRate(ledger, config.baseUrl, client.ratePerSecond, world)
     addSourceAnswers(ledger, client.answers)
   }
+}
+
+/** Ids that an error names, and those it holds for programs. */
+const NAMED = 3
+const LISTED = 100
+
+/**
+ * The clock of one run at the source: never behind what is stored, and it never goes back, from one request to the next
+ * and to the instant at which a walk is settled.
+ *
+ * @throws ConfigError `CLOCK_BACKWARDS`; GuardError `CLOCK_STEPPED`; its `now` throws DeferredError `CLOCK_STEPPED`
+ */
+async function createWalkClock(db: Database, walks: OpenWalks, clock: Clock): Promise<Clock> {
+  const now = Math.floor(clock.now())
+  const past = await findPast(db, dealStream)
+  if (past && isBehind(now, past.startedAt))
+    throw newError(
+      'CLOCK_BACKWARDS',
+      `Clock '${formatMs(now)}' of this machine or in LOANTAPE_NOW: earlier than the last walk, ${formatMs(toMs(past.startedAt))}.`,
+    )
+  const observed = await findLastObserved(db)
+  if (observed !== null && isBehind(now, observed)) throw await createAhead(db, now, observed)
+  const floors = [now, ...(observed === null ? [] : [toMs(observed)])]
+  for (const stream of STREAMS) {
+    const walk = walks.get(stream.name)
+    if (walk) floors.push(toMs(await findLastAsked(db, stream, walk)))
+  }
+  return createSteadyClock(clock, Math.max(...floors))
+}
+
+function isBehind(now: number, micros: bigint): boolean {
+  return toMs(micros) - now >= SMALL_STEP_MS
+}
+
+function toMs(micros: bigint): number {
+  return Number(micros / 1000n)
+}
+
+async function createAhead(db: Database, now: number, observed: bigint): Promise<GuardError> {
+  const late: {plural: string; ids: string[]}[] = []
+  for (const stream of STREAMS) {
+    const ids = await listHeadsAfter(db, stream, BigInt(now) * 1000n)
+    if (ids.length > 0) late.push({plural: stream.plural, ids})
+  }
+  const named = late.map(({plural, ids}) => {
+    const some = ids.slice(0, NAMED).map((id) => `'${id}'`)
+    return `${ids.length} ${plural} (${some.join(', ')}${ids.length > NAMED ? ', …' : ''})`
+  })
+  const until = formatMs(toMs(observed))
+  return new GuardError({
+    code: 'CLOCK_STEPPED',
+    problem: `Clock '${formatMs(now)}': ${named.join(' and ') || 'the last walk'} stored as observed later, up to ${until}; what is read now would never count.`,
+    kept: 'Nothing was read or changed.',
+    next: `If this clock is behind, set it right. If the earlier one was ahead, run again after ${until}, or take back what was stored under it: docs/operations.md, "A walk under a wrong clock".`,
+    details: {until, ...Object.fromEntries(late.map(({plural, ids}) => [plural, ids.slice(0, LISTED)]))},
+  })
+}
+
+function formatMs(ms: number): string {
+  return new Date(ms).toISOString()
 }

@@ -31,8 +31,7 @@ import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-f
 import {quoteLiteral} from '../warehouse/database.ts'
 import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
 import {limitBuild} from './limits.ts'
-import {planSelection} from './selection.ts'
-import {readSources, type Sources} from './sources.ts'
+import {planSelection, readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {

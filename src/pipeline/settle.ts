@@ -1,11 +1,14 @@
 import {z} from 'zod'
 import type {SourceConfig} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
 import type {Ledger} from '../ledger/ledger.ts'
+import {findDealsToldSince, settleWalkCoverage} from '../ledger/webhook-coverage.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
+import {findLastAppliedWalk, listChangedIds} from '../load/changed-ids.ts'
 import {type Acceptance, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
@@ -17,7 +20,6 @@ import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/settings.ts'
 import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
 import type {Tapes} from './tapes.ts'
-import {settleCoverage} from './webhook-coverage.ts'
 
 /** What a run at the source works with. */
 export interface WalkTools {
@@ -159,4 +161,39 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
     'SOURCE_QUARANTINE',
     `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
   )
+}
+
+/**
+ * Compares what a planned walk of deals found with what webhooks had told of. Events count for a walk when they were received
+ * after the walk before it had begun, looked at or not; the first walk under webhooks only gives the next something to count from.
+ * The walk is not applied yet: if the run dies now, the run that continues it counts again.
+ */
+async function settleCoverage(
+  db: Database,
+  ledger: Ledger,
+  {walkId}: {walkId: string},
+  {realClock, log}: World,
+): Promise<void> {
+  const found = await compareWithEvents(db, ledger)
+  settleWalkCoverage(ledger, walkId, found, realClock.now())
+  if (found === null) return
+  log.info(
+    {walk_id: walkId, changes: found.changes, count: found.missed},
+    'changes that no webhook had told of',
+  )
+}
+
+async function compareWithEvents(
+  db: Database,
+  ledger: Ledger,
+): Promise<{changes: number; missed: number} | null> {
+  const before = await findLastAppliedWalk(db, dealStream)
+  const told = before === null ? undefined : findDealsToldSince(ledger, before)
+  if (!told) return null
+  const found = {changes: 0, missed: 0}
+  for await (const id of listChangedIds(db, dealStream)) {
+    found.changes += 1
+    if (!told.has(id)) found.missed += 1
+  }
+  return found
 }
