@@ -58,28 +58,39 @@ export function createSteadyClock(clock: Clock, floor: number): Clock {
   }
 }
 
-/** Minutes after midnight of `HH:MM`. */
-function minutesOf(time: string): number {
-  const [hours = '0', minutes = '0'] = time.split(':')
-  return Number(hours) * 60 + Number(minutes)
-}
+const wallClocks = new Map<string, Intl.DateTimeFormat>()
 
-const localFormats = new Map<string, Intl.DateTimeFormat>()
-
-function localFormat(timeZone: string): Intl.DateTimeFormat {
-  const known = localFormats.get(timeZone)
+function wallClockOf(timeZone: string): Intl.DateTimeFormat {
+  const known = wallClocks.get(timeZone)
   if (known) return known
-  const format = new Intl.DateTimeFormat('en-CA', {
+  const clock = new Intl.DateTimeFormat('en-US', {
     timeZone,
     hourCycle: 'h23',
     year: 'numeric',
-    month: '2-digit',
-    day: '2-digit',
-    hour: '2-digit',
-    minute: '2-digit',
+    month: 'numeric',
+    day: 'numeric',
+    hour: 'numeric',
+    minute: 'numeric',
+    second: 'numeric',
   })
-  localFormats.set(timeZone, format)
-  return format
+  wallClocks.set(timeZone, clock)
+  return clock
+}
+
+/** The wall time of an instant in a time zone, as ms since the epoch if it were UTC. */
+export function wallTimeOf(instant: number, timeZone: string): number {
+  const parts = Object.fromEntries(
+    wallClockOf(timeZone)
+      .formatToParts(instant)
+      .map(({type, value}) => [type, Number(value)]),
+  )
+  const {year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0} = parts
+  return Date.UTC(year, month - 1, day, hour, minute, second)
+}
+
+/** The calendar day of a wall time, `YYYY-MM-DD`. */
+export function dateOfWallTime(wall: number): string {
+  return new Date(wall).toISOString().slice(0, 10)
 }
 
 /**
@@ -90,14 +101,8 @@ function localFormat(timeZone: string): Intl.DateTimeFormat {
  * @returns `YYYY-MM-DD`
  */
 export function businessDateOf(instant: number, zone: {timeZone: string; dayCutoff: string}): string {
-  const parts = Object.fromEntries(
-    localFormat(zone.timeZone)
-      .formatToParts(instant)
-      .map((part) => [part.type, part.value]),
-  )
-  const localDate = `${parts.year}-${parts.month}-${parts.day}`
-  const isBeforeCutoff = Number(parts.hour) * 60 + Number(parts.minute) < minutesOf(zone.dayCutoff)
-  return isBeforeCutoff ? addDays(localDate, -1) : localDate
+  const [hours = 0, minutes = 0] = zone.dayCutoff.split(':').map(Number)
+  return dateOfWallTime(wallTimeOf(instant, zone.timeZone) - (hours * 60 + minutes) * 60_000)
 }
 
 /** `YYYY-MM-DD` moved by whole calendar days. */
@@ -119,26 +124,18 @@ export function isTimeZone(name: string): boolean {
   }
 }
 
-const calendarDate = /^(\d{4})-(\d{2})-(\d{2})$/
-const DAYS_IN_MONTH = [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31]
-
-/** Midnight UTC of a calendar date, ms since the epoch; null when there is no such day. */
-function parseDay(text: string): number | null {
-  const match = calendarDate.exec(text)
-  return match && midnightOf(Number(match[1]), Number(match[2]), Number(match[3]))
-}
-
+/** Midnight UTC of a day, ms since the epoch; null when there is no such day. */
 function midnightOf(year: number, month: number, day: number): number | null {
-  const isLeapYear = (year % 4 === 0 && year % 100 !== 0) || year % 400 === 0
-  const days = month === 2 && isLeapYear ? 29 : (DAYS_IN_MONTH[month - 1] ?? 0)
-  if (day < 1 || day > days) return null
   // Date.UTC would take the years 0 to 99 for 1900 to 1999.
-  return year < 100 ? new Date(0).setUTCFullYear(year, month - 1, day) : Date.UTC(year, month - 1, day)
+  const date = new Date(0)
+  date.setUTCFullYear(year, month - 1, day)
+  return date.getUTCMonth() === month - 1 && date.getUTCDate() === day ? date.getTime() : null
 }
 
 /** Whether `text` is a calendar date `YYYY-MM-DD` that exists. */
 export function isCalendarDate(text: string): boolean {
-  return text.length === 10 && parseDay(text) !== null
+  const match = text.length === 10 ? /^(\d{4})-(\d{2})-(\d{2})$/.exec(text) : null
+  return match !== null && midnightOf(Number(match[1]), Number(match[2]), Number(match[3])) !== null
 }
 
 const isoInstant = /^\d{4}-\d{2}-\d{2}[Tt ]\d{2}:\d{2}(:\d{2}(?:\.(\d{1,9}))?)?\s*([Zz]|[+-]\d{2}:?\d{2})$/

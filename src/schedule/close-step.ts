@@ -1,4 +1,4 @@
-import {addDays} from '../clock.ts'
+import {addDays, dateOfWallTime, wallTimeOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import {openLedger} from '../ledger/ledger.ts'
@@ -8,7 +8,6 @@ import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {findBusinessDay} from './business-day.ts'
 import type {Job, Step} from './job.ts'
-import {dateOfWallTime, wallTimeOf} from './local-time.ts'
 
 /** What a closing step came to; `not_due` before its day, for a month that was reopened, and for one before the first walk. */
 export interface CloseResult {

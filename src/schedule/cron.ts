@@ -1,13 +1,6 @@
 import {createTask, parse, validateDetailed} from 'node-cron'
-import {
-  dateOfWallTime,
-  formatLocal,
-  type LocalDay,
-  readLocalDay,
-  resolveWallTime,
-  type WallTime,
-  wallTimeOf,
-} from './local-time.ts'
+import {dateOfWallTime, wallTimeOf} from '../clock.ts'
+import {formatLocal, type LocalDay, readLocalDay, resolveWallTime, type WallTime} from './local-time.ts'
 
 /** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
 export interface Schedule {

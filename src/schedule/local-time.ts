@@ -1,48 +1,15 @@
+import {wallTimeOf} from '../clock.ts'
+
 /** Wall time without a zone, as ms since the epoch if it were UTC. */
 export type WallTime = number
 
 const MINUTE_MS = 60_000
 const DAY_MS = 86_400_000
 
-const formats = new Map<string, Intl.DateTimeFormat>()
-
-function formatOf(timeZone: string): Intl.DateTimeFormat {
-  const known = formats.get(timeZone)
-  if (known) return known
-  const format = new Intl.DateTimeFormat('en-US', {
-    timeZone,
-    hourCycle: 'h23',
-    year: 'numeric',
-    month: 'numeric',
-    day: 'numeric',
-    hour: 'numeric',
-    minute: 'numeric',
-    second: 'numeric',
-  })
-  formats.set(timeZone, format)
-  return format
-}
-
-/** The wall time of an instant in a time zone. */
-export function wallTimeOf(instant: number, timeZone: string): WallTime {
-  const parts = Object.fromEntries(
-    formatOf(timeZone)
-      .formatToParts(instant)
-      .map(({type, value}) => [type, Number(value)]),
-  )
-  const {year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0} = parts
-  return Date.UTC(year, month - 1, day, hour, minute, second)
-}
-
 /** How far the wall clock is ahead of UTC, ms. */
 function offsetAt(instant: number, timeZone: string): number {
   const second = Math.floor(instant / 1000) * 1000
   return wallTimeOf(second, timeZone) - second
-}
-
-/** The calendar day of a wall time, `YYYY-MM-DD`. */
-export function dateOfWallTime(wall: WallTime): string {
-  return new Date(wall).toISOString().slice(0, 10)
 }
 
 /** `YYYY-MM-DD HH:MM:SS` of an instant in a time zone. */
