@@ -5,7 +5,6 @@ import {isCalendarDate} from './clock.ts'
 import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {SETTINGS, type Settings} from './settings.ts'
-import {splitSourceAddress} from './source-address.ts'
 
 /** The settings, the base URL parted so that it can be stored and shown. */
 export interface Config extends Settings {
@@ -49,17 +48,15 @@ const KEYS_IN_FILES = [
   'deadManUrl',
 ]
 
-/** Effects of reading the configuration. */
-export interface ConfigFiles {
-  readFile: (path: string) => string
-}
-
 /**
  * Reads the settings from environment variables.
  *
  * @throws ConfigError `CONFIG_INVALID` listing every problem at once
  */
-export function parseConfig(env: Record<string, string | undefined>, files: ConfigFiles): Config {
+export function parseConfig(
+  env: Record<string, string | undefined>,
+  files: {readFile: (path: string) => string},
+): Config {
   const problems: string[] = []
   const given: Record<string, string> = {}
   for (const key of Object.keys(configSchema.shape)) {
@@ -94,6 +91,18 @@ export function parseConfig(env: Record<string, string | undefined>, files: Conf
   if (baseUrl === undefined) return settings
   const {name, query} = splitSourceAddress(baseUrl)
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
+}
+
+/**
+ * Parts the address of a source: its name, by which it is stored, compared and printed, and the query that requests carry,
+ * which may be a secret. No request carries user, password or fragment.
+ */
+function splitSourceAddress(url: string): {name: string; query: string} {
+  const [, name = '', query = ''] = /^([^?#]*)(\?[^#]*)?/.exec(url) ?? []
+  return {
+    name: name.replace(/^(\w+:\/\/)[^/]*@/, '$1').replace(/\/+$/, ''),
+    query: query === '?' ? '' : query,
+  }
 }
 
 /** Alarms that reach nobody look like a night without any. */

@@ -1,20 +1,25 @@
 import {z} from 'zod'
 
-/** A decimal number within bounds, as text. */
-export const number = (low: number, high: number) =>
+const within = (form: RegExp, what: string, low: number, high: number) =>
   z
     .string()
-    .regex(/^\d+(\.\d+)?$/, `expected a number from ${low} to ${high}`)
+    .regex(form, `expected ${what} from ${low} to ${high}`)
     .transform(Number)
     .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
 
+/** A decimal number within bounds, as text. */
+export const number = (low: number, high: number, fallback: number) =>
+  within(/^\d+(\.\d+)?$/, 'a number', low, high).prefault(String(fallback))
+
 /** A whole number within bounds, as text. */
-export const integer = (low: number, high: number) =>
-  z
-    .string()
-    .regex(/^\d+$/, `expected a whole number from ${low} to ${high}`)
-    .transform(Number)
-    .pipe(z.number().min(low, `expected at least ${low}`).max(high, `expected at most ${high}`))
+export const integerWithin = (low: number, high: number) => within(/^\d+$/, 'a whole number', low, high)
+
+/** The same where there is a default. */
+export const integer = (low: number, high: number, fallback: number) =>
+  integerWithin(low, high).prefault(String(fallback))
+
+/** An address on the web that may be left out. */
+export const webUrl = () => z.url({protocol: /^https?$/, error: 'expected an http or https URL'}).optional()
 
 /** A text without spaces that nobody should see. */
 export const secret = (least: number) =>

@@ -1,31 +1,23 @@
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
-import {integer, number, secret, webhookSecret} from './setting-forms.ts'
+import {integer, integerWithin, number, secret, webhookSecret, webUrl} from './setting-forms.ts'
 
 /**
  * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: its form, its default, and what the generated documents say of it, in
  * their order.
  */
 export const SETTINGS = {
-  baseUrl: z
-    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .optional()
-    .meta({
-      description:
-        'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it, without its query: that is sent with each request, and neither stored nor shown.',
-      example: 'https://deals.example.com/v1',
-    }),
-  apiKey: z
-    .string()
-    .regex(/^[\x21-\x7e]+$/, 'expected printable characters without spaces')
-    .optional()
-    .meta({
-      description:
-        'API key sent as a Bearer token. Or name a file that holds it with `LOANTAPE_API_KEY_FILE`.',
-      example: 'sk_live_...',
-      isSecret: true,
-    }),
+  baseUrl: webUrl().meta({
+    description:
+      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it, without its query: that is sent with each request, and neither stored nor shown.',
+    example: 'https://deals.example.com/v1',
+  }),
+  apiKey: secret(1).meta({
+    description: 'API key sent as a Bearer token. Or name a file that holds it with `LOANTAPE_API_KEY_FILE`.',
+    example: 'sk_live_...',
+    isSecret: true,
+  }),
   dataDir: z
     .string()
     .refine(
@@ -33,27 +25,23 @@ export const SETTINGS = {
       'expected no ? in its path: the engine ends the name of a file there',
     )
     .prefault('./data')
-    .meta({description: 'Folder that holds everything loantape writes.'}),
-  ratePerSecond: number(0.01, 100_000)
-    .prefault('5')
-    .meta({description: 'Upper bound of requests per second to the source.'}),
-  rateBurst: integer(1, 100_000)
-    .prefault('5')
-    .meta({description: 'Requests that may follow each other at once after a pause.'}),
-  pageSize: integer(1, 100).prefault('100').meta({description: 'Records asked for per page, 1 to 100.'}),
-  detail: z.enum(['auto', 'on', 'off']).prefault('auto').meta({
-    description: 'Whether single deals are fetched for the fields list rows lack: `auto` asks once and sees.',
-  }),
+    .describe('Folder that holds everything loantape writes.'),
+  ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
+  rateBurst: integer(1, 100_000, 5).describe('Requests that may follow each other at once after a pause.'),
+  pageSize: integer(1, 100, 100).describe('Records asked for per page, 1 to 100.'),
+  detail: z
+    .enum(['auto', 'on', 'off'])
+    .prefault('auto')
+    .describe('Whether single deals are fetched for the fields list rows lack: `auto` asks once and sees.'),
   detailPath: z
     .string()
     .regex(/^\/.*\{id\}/, 'expected a path with {id}')
     .prefault('/deals/{id}')
-    .meta({description: 'Path of one deal, relative to the base URL.'}),
-  detailConcurrency: integer(1, 64).prefault('4').meta({description: 'Detail requests under way at once.'}),
-  detailBudgetMinutes: number(0, 1440).prefault('20').meta({
-    description:
-      'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
-  }),
+    .describe('Path of one deal, relative to the base URL.'),
+  detailConcurrency: integer(1, 64, 4).describe('Detail requests under way at once.'),
+  detailBudgetMinutes: number(0, 1440, 20).describe(
+    'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
+  ),
   streams: z.string().prefault('deals').meta({
     description:
       'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/streams.md.',
@@ -73,79 +61,66 @@ export const SETTINGS = {
     .string()
     .regex(/^[\w-]+$/, 'expected a query parameter name')
     .prefault('status')
-    .meta({description: 'Query parameter that carries `LOANTAPE_STAGE`.'}),
-  cursorTtlMinutes: number(0, 525_600).prefault('30').meta({
-    description: 'Age in minutes up to which an interrupted walk is continued from its cursor.',
-  }),
-  maxWaitMinutes: number(0, 1440).prefault('60').meta({
-    description: 'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
-  }),
-  requestTimeoutSeconds: number(0.05, 3600).prefault('30').meta({
-    description:
-      'Seconds without an answer, or between two parts of one, after which a request is tried again.',
-  }),
-  maxAnswerMb: number(0.01, 512).prefault('32').meta({
-    description: 'Mebibytes of one answer of the source; a larger one is refused while it arrives.',
-  }),
-  retries: integer(0, 100).prefault('5').meta({
-    description: 'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
-  }),
-  shrinkLimitPct: number(0, 100).prefault('5').meta({
-    description: 'Percentage of known deals that may be newly absent before the walk is refused.',
-  }),
-  changeLimitPct: number(0, 100).prefault('20').meta({
-    description:
-      'Percentage of known deals that may change amount, leave a funded status or change another field, each counted by itself, before refusal.',
-  }),
-  growthLimitPct: number(0, 1_000_000).prefault('100').meta({
-    description:
-      'Percentage by which deals, or their amount, may grow between two walks before refusal; never asked of the first.',
-  }),
+    .describe('Query parameter that carries `LOANTAPE_STAGE`.'),
+  cursorTtlMinutes: number(0, 525_600, 30).describe(
+    'Age in minutes up to which an interrupted walk is continued from its cursor.',
+  ),
+  maxWaitMinutes: number(0, 1440, 60).describe(
+    'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
+  ),
+  requestTimeoutSeconds: number(0.05, 3600, 30).describe(
+    'Seconds without an answer, or between two parts of one, after which a request is tried again.',
+  ),
+  maxAnswerMb: number(0.01, 512, 32).describe(
+    'Mebibytes of one answer of the source; a larger one is refused while it arrives.',
+  ),
+  retries: integer(0, 100, 5).describe(
+    'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
+  ),
+  shrinkLimitPct: number(0, 100, 5).describe(
+    'Percentage of known deals that may be newly absent before the walk is refused.',
+  ),
+  changeLimitPct: number(0, 100, 20).describe(
+    'Percentage of known deals that may change amount, leave a funded status or change another field, each counted by itself, before refusal.',
+  ),
+  growthLimitPct: number(0, 1_000_000, 100).describe(
+    'Percentage by which deals, or their amount, may grow between two walks before refusal; never asked of the first.',
+  ),
   timeZone: z
     .string()
     .refine(isTimeZone, 'expected an IANA time zone')
     .prefault('America/New_York')
-    .meta({description: 'Time zone of business dates.'}),
+    .describe('Time zone of business dates.'),
   dayCutoff: z
     .string()
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
     .prefault('06:00')
-    .meta({
-      description: 'Local time at which a business day begins: what is earlier counts for the day before.',
-    }),
-  releasesKept: integer(1, 10_000).prefault('7').meta({
-    description:
-      'Releases kept of those that were current once; older ones are removed, never the current one.',
-  }),
-  pastReleasesKept: integer(2, 10_000).prefault('7').meta({
-    description:
-      'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
-  }),
-  modelTimeoutSeconds: number(0.01, 86_400)
-    .prefault('1800')
-    .meta({description: 'Seconds one model or check may take before the build ends with exit code 3.'}),
-  memoryMb: integer(64, 16_777_216).optional().meta({
+    .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
+  releasesKept: integer(1, 10_000, 7).describe(
+    'Releases kept of those that were current once; older ones are removed, never the current one.',
+  ),
+  pastReleasesKept: integer(2, 10_000, 7).describe(
+    'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
+  ),
+  modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
+    'Seconds one model or check may take before the build ends with exit code 3.',
+  ),
+  memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:
       'Megabytes the engine may hold; the rest spills to the disk. Where it is not set: for a walk a third of the memory, at least 512, for a build 80 % of it, at most 3000, for `query` 80 %.',
     example: '2048',
   }),
-  sqlDir: z.string().optional().meta({
-    description: 'A folder of your own models, checks and seeds, added to the built-in ones.',
-  }),
-  jobsDir: z
+  sqlDir: z
     .string()
     .optional()
-    .meta({description: 'A folder of your own jobs, added to the built-in ones.'}),
+    .describe('A folder of your own models, checks and seeds, added to the built-in ones.'),
+  jobsDir: z.string().optional().describe('A folder of your own jobs, added to the built-in ones.'),
   webHost: z
     .string()
     .regex(/^[\w.:-]+$/, 'expected a host name or address')
     .prefault('127.0.0.1')
-    .meta({
-      description: 'Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.',
-    }),
-  webPort: integer(0, 65_535)
-    .prefault('8321')
-    .meta({description: 'Port of the web side; 0 takes a free one.'}),
+    .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
+  webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webToken: secret(16).meta({
     description:
       'Token that dashboard and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
@@ -160,19 +135,16 @@ export const SETTINGS = {
     description: 'The secret before, taken as well while secrets are rotated.',
     isSecret: true,
   }),
-  alarmWebhookUrl: z
-    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .optional()
-    .meta({
-      description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
-      example: 'https://hooks.slack.com/services/...',
-      isSecret: true,
-    }),
+  alarmWebhookUrl: webUrl().meta({
+    description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
+    example: 'https://hooks.slack.com/services/...',
+    isSecret: true,
+  }),
   alarmEmailTo: z.string().optional().meta({
     description: 'Who gets alarms by e-mail, comma-separated; needs LOANTAPE_SMTP_URL.',
     example: 'data-team@example.com',
   }),
-  alarmEmailFrom: z.string().prefault('loantape@localhost').meta({description: 'Sender of those e-mails.'}),
+  alarmEmailFrom: z.string().prefault('loantape@localhost').describe('Sender of those e-mails.'),
   smtpUrl: z
     .url({protocol: /^smtps?$/, error: 'expected an smtp:// or smtps:// URL'})
     .optional()
@@ -181,21 +153,18 @@ export const SETTINGS = {
       example: 'smtps://user:password@mail.example.com:465',
       isSecret: true,
     }),
-  alarmMaxAgeHours: number(0.01, 8760)
-    .prefault('26')
-    .meta({description: 'Hours without a successful sync after which an alarm is raised.'}),
-  alarmQuarantine: integer(0, 10_000_000)
-    .prefault('10')
-    .meta({description: 'Records a walk may put into quarantine before an alarm is raised.'}),
-  deadManUrl: z
-    .url({protocol: /^https?$/, error: 'expected an http or https URL'})
-    .optional()
-    .meta({
-      description:
-        'URL asked for after each successful job that syncs, for a service that notices its absence.',
-      example: 'https://hc-ping.com/...',
-      isSecret: true,
-    }),
+  alarmMaxAgeHours: number(0.01, 8760, 26).describe(
+    'Hours without a successful sync after which an alarm is raised.',
+  ),
+  alarmQuarantine: integer(0, 10_000_000, 10).describe(
+    'Records a walk may put into quarantine before an alarm is raised.',
+  ),
+  deadManUrl: webUrl().meta({
+    description:
+      'URL asked for after each successful job that syncs, for a service that notices its absence.',
+    example: 'https://hc-ping.com/...',
+    isSecret: true,
+  }),
   accountingFile: z.string().optional().meta({
     description:
       'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
@@ -228,22 +197,20 @@ export const SETTINGS = {
       'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
     example: 'rates.json',
   }),
-  batchesKept: integer(1, 1_000_000).prefault('400').meta({
-    description:
-      'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
-  }),
-  quarantineDays: integer(1, 36_500).prefault('365').meta({
-    description:
-      'Days after which `loantape prune` forgets what quarantined records held that were replayed or whose walk was refused.',
-  }),
+  batchesKept: integer(1, 1_000_000, 400).describe(
+    'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
+  ),
+  quarantineDays: integer(1, 36_500, 365).describe(
+    'Days after which `loantape prune` forgets what quarantined records held that were replayed or whose walk was refused.',
+  ),
   tapeKeyFile: z.string().optional().meta({
     description:
       'File with the key that tapes are sealed with, outside the data folder; made at the first walk. Where it is not set, `loantape/tape.key` of the user’s configuration folder.',
     example: '/etc/loantape/tape.key',
   }),
-  tapeDays: integer(1, 36_500).prefault('400').meta({
-    description: 'Days that tapes are kept; `loantape prune` removes older ones, and history stays.',
-  }),
+  tapeDays: integer(1, 36_500, 400).describe(
+    'Days that tapes are kept; `loantape prune` removes older ones, and history stays.',
+  ),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',
     example: 'debug',
