@@ -27,7 +27,7 @@ function centsOfNumber(value: number): bigint | string {
   // `value * 100` is rounded, and above 3.5e13 to the wrong cent; toFixed works on the exact value of the double.
   const text = value.toFixed(2)
   if (Number(text) !== value) return 'expected at most 2 decimals'
-  return BigInt(text.replace('.', ''))
+  return centsOf(text)
 }
 
 function centsOfText(value: string): bigint | string {
@@ -36,6 +36,11 @@ function centsOfText(value: string): bigint | string {
   const match = decimalText.exec(text)
   if (!match) return 'expected a decimal number with at most 16 digits before the point and 2 after it'
   return BigInt(match[1] ?? '0') * 100n + BigInt((match[2] ?? '').padEnd(2, '0'))
+}
+
+/** The cents of decimal text with two places, which may be negative; of a whole number the number. */
+export function centsOf(amount: string): bigint {
+  return BigInt(amount.replace('.', ''))
 }
 
 /** Cents as plain decimal text: `1234.56`, two places, no separators. */
@@ -61,7 +66,7 @@ export function addAmounts(amounts: readonly (string | null)[]): string {
   return formatCents(sum)
 }
 
-/** Plain decimal text as people read it: `1,234.56`. */
-export function groupThousands(amount: string): string {
-  return amount.replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
+/** A count, or plain decimal text, as people read it: `1,234.56`. */
+export function groupThousands(amount: string | number): string {
+  return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }

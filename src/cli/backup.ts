@@ -1,5 +1,6 @@
 import {type BackupResult, backUp, restoreBackup} from '../pipeline/backup.ts'
 import type {CliCommand} from './command.ts'
+import {joinLines} from './table.ts'
 
 /** `loantape backup`. */
 export function addBackup(program: CliCommand): void {
@@ -26,10 +27,8 @@ export function addRestore(program: CliCommand): void {
 
 /** What a backup came to, in words. */
 export function renderBackup({dir, files, bytes, tape_key}: BackupResult): string {
-  return [
+  return joinLines([
     `Backed up ${files} files, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
-    ...(tape_key === null
-      ? []
-      : [`The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`]),
-  ].join('\n')
+    tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
+  ])
 }

@@ -34,7 +34,7 @@ function renderBuild({
   if (is_scratch) {
     const table = renderTable(
       ['model', {number: 'rows'}, {number: 'ms'}],
-      models.map(({name, rows, duration_ms}) => [name, groupThousands(String(rows)), String(duration_ms)]),
+      models.map(({name, rows, duration_ms}) => [name, groupThousands(rows), String(duration_ms)]),
     )
     return `Built into the scratch release: ${passed}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
   }

@@ -1,6 +1,6 @@
 import {relative} from 'node:path'
 import type {z} from 'zod'
-import {formatCents, groupThousands} from '../money.ts'
+import {centsOf, formatCents, groupThousands} from '../money.ts'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
 import {dollars, percent, ratio} from '../page/figures.ts'
 import type {EventsResult} from '../pipeline/events.ts'
@@ -109,7 +109,7 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
 /** One line of the portfolio's totals, led by what it is the total of. */
 function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
   const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
-  return `${title.padEnd(8)}${groupThousands(String(deals))} deals, ${dollars(amount)}${share}.`
+  return `${title.padEnd(8)}${groupThousands(deals)} deals, ${dollars(amount)}${share}.`
 }
 
 /** All deals; a status is wholly open or wholly ended. */
@@ -144,10 +144,9 @@ function renderPrograms(shares: readonly Share[]): string {
   )
 }
 
-/** Exact difference of two decimal texts with two places, in cents and back. */
+/** Exact difference of two amounts. */
 function difference(left: string, right: string): string {
-  const cents = (text: string) => BigInt(text.replace('.', ''))
-  return formatCents(cents(left) - cents(right))
+  return formatCents(centsOf(left) - centsOf(right))
 }
 
 /** A path as it is shorter to type. */

@@ -1,7 +1,7 @@
 import {isCalendarDate} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
-import {formatCents, groupThousands} from '../money.ts'
+import {centsOf, formatCents, groupThousands} from '../money.ts'
 import {requireBuilt} from '../pipeline/build.ts'
 import {diffReleases, type MovementPart, type TotalMovement} from '../release/diff.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
@@ -103,6 +103,6 @@ function describeChange({change, before, after}: MovementPart): string {
 
 /** Exact, in cents or counts as the parts are. */
 function addUp(parts: readonly MovementPart[]): string {
-  const sum = parts.reduce((total, {movement}) => total + BigInt(movement.replace('.', '')), 0n)
+  const sum = parts.reduce((total, {movement}) => total + centsOf(movement), 0n)
   return parts.some(({movement}) => movement.includes('.')) ? formatCents(sum) : String(sum)
 }

@@ -24,7 +24,7 @@ export function addEvidence(program: CliCommand): void {
 }
 
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers}: EvidenceResult): string {
-  const count = (number: number) => groupThousands(String(number))
+  const count = (number: number) => groupThousands(number)
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
     `${count(lines)} lines of ${count(tapes)} tapes, ${count(answers)} answers as they came. It holds deals in plain: give it to nobody else.`,

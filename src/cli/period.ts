@@ -5,7 +5,7 @@ import {listPeriods, type PeriodState} from '../pipeline/period-list.ts'
 import {type TrueUpResult, trueUp} from '../pipeline/true-up.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {Call, CliCommand} from './command.ts'
-import {renderTable} from './table.ts'
+import {joinLines, renderTable} from './table.ts'
 
 /** `loantape period`. */
 export function addPeriod(program: CliCommand): void {
@@ -26,16 +26,14 @@ function addList(period: CliCommand): void {
     .does(
       async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
       ({periods, events}) =>
-        [
+        joinLines([
           renderPeriods(periods),
-          '',
+          events.length > 0 && '',
           ...events.map(
             ({period: month, action, at, who, why}) =>
               `${at} ${who}: ${action} ${month}${why === null ? '' : `: ${why}`}`,
           ),
-        ]
-          .join('\n')
-          .trimEnd(),
+        ]),
     )
 }
 
@@ -143,9 +141,9 @@ function renderTrueUp({outcome, period, lost, profiles}: TrueUpResult): string {
     ]),
   )
   const columns = ['profile', 'deal', 'account', {number: 'debit'}, {number: 'credit'}]
-  return [
+  return joinLines([
     `The history lacks what these were made from: ${lost.length === 0 ? 'nothing that says so' : lost.join(', ')}.`,
-    ...(differences.length > 0 ? ['', renderTable(columns, differences), ''] : []),
+    differences.length > 0 && `\n${renderTable(columns, differences)}\n`,
     ...profiles.map(({profile, deals, amount, batch}) => {
       const found = `${profile}: ${deals} deals booked from what the history lacks`
       const moved = `${groupThousands(amount)} to book on ${period}-01`
@@ -156,5 +154,5 @@ function renderTrueUp({outcome, period, lost, profiles}: TrueUpResult): string {
     outcome === 'issued'
       ? 'The books stand on this history now.'
       : 'Nothing was changed. `loantape period true-up --issue` hands this out and lets the books stand on this history.',
-  ].join('\n')
+  ])
 }

@@ -1,5 +1,6 @@
 import {type PruneResult, pruneData} from '../pipeline/prune.ts'
 import type {Call, CliCommand} from './command.ts'
+import {joinLines} from './table.ts'
 
 /** `loantape prune`. */
 export function addPrune(program: CliCommand): void {
@@ -18,11 +19,11 @@ export function addPrune(program: CliCommand): void {
 
 function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneResult): string {
   if (releases.length + batches.length + quarantined + tapes.length === 0) return 'Nothing to remove.'
-  return [
+  return joinLines([
     outcome === 'dry_run' ? 'Would be removed:' : 'Removed:',
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
     ...tapes.map((path) => `  tape ${path}`),
-    ...(quarantined > 0 ? [`  what ${quarantined} records in quarantine held`] : []),
-  ].join('\n')
+    quarantined > 0 && `  what ${quarantined} records in quarantine held`,
+  ])
 }

@@ -6,7 +6,7 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {CliCommand} from './command.ts'
-import {renderTable} from './table.ts'
+import {joinLines, renderTable} from './table.ts'
 
 /** `loantape quarantine`. */
 export function addQuarantine(program: CliCommand): void {
@@ -34,20 +34,19 @@ export function addQuarantine(program: CliCommand): void {
     .does(
       ({config, world}) => replayQuarantine(config, world),
       ({replayed, waiting, pruned, appended, release_id}) =>
-        [
+        joinLines([
           `${replayed} records can be read now, ${appended} versions appended; ${waiting} still wait.`,
-          ...describePruned(pruned),
-          ...(release_id === null ? [] : [`Release ${release_id}.`]),
-        ].join('\n'),
+          describePruned(pruned),
+          release_id && `Release ${release_id}.`,
+        ]),
     )
 }
 
 /** What stands for a record that is gone. */
 const GONE = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
 
-function describePruned(pruned: number): string[] {
-  return pruned === 0 ? [] : [`${pruned} more were never read, and what they held has been pruned.`]
-}
+const describePruned = (pruned: number) =>
+  pruned > 0 && `${pruned} more were never read, and what they held has been pruned.`
 
 /** The records that wait, without what they hold, and how many have been pruned. */
 interface Waiting {
@@ -77,5 +76,5 @@ function renderWaiting({records, pruned}: Waiting): string {
     ]),
   )
   const listed = records.length === 0 ? 'No record waits in quarantine.' : table
-  return [listed, ...describePruned(pruned)].join('\n')
+  return joinLines([listed, describePruned(pruned)])
 }

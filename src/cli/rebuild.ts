@@ -2,6 +2,7 @@ import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
 import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
 import type {Call, CliCommand} from './command.ts'
+import {joinLines} from './table.ts'
 
 interface RebuildOptions {
   apply?: boolean
@@ -33,16 +34,16 @@ function readWithout({without, why}: RebuildOptions): {walk: string; why: string
 /** What a rebuild came to, in words. */
 export function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
   const from = since === null ? '' : `, settled since ${since}`
-  return [
-    `${groupThousands(String(units))} units on tapes${from}.`,
-    ...(outcome === 'equal' ? ['The warehouse is what they say.'] : []),
-    ...(differences === null ? ['The warehouse there is cannot be read; nothing was compared.'] : []),
+  return joinLines([
+    `${groupThousands(units)} units on tapes${from}.`,
+    outcome === 'equal' && 'The warehouse is what they say.',
+    differences === null && 'The warehouse there is cannot be read; nothing was compared.',
     ...(differences ?? []).map(
       ({table, only_now, only_rebuilt}) =>
-        `raw.${table}: ${groupThousands(String(only_now))} rows only now, ${groupThousands(String(only_rebuilt))} only in the new one`,
+        `raw.${table}: ${groupThousands(only_now)} rows only now, ${groupThousands(only_rebuilt)} only in the new one`,
     ),
-    ...(outcome === 'different' ? ['`--apply` puts the new one in its place.'] : []),
-    ...(outcome === 'rebuilt' ? ['The new warehouse is in place.'] : []),
+    outcome === 'different' && '`--apply` puts the new one in its place.',
+    outcome === 'rebuilt' && 'The new warehouse is in place.',
     ...set_aside.map((file) => `Set aside: ${file}`),
-  ].join('\n')
+  ])
 }

@@ -32,7 +32,7 @@ export function addService(program: CliCommand): void {
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .option(
       '--links',
-      `give the deals borrowers and documents; the default up to ${groupThousands(String(LINKED_DEALS))} deals`,
+      `give the deals borrowers and documents; the default up to ${groupThousands(LINKED_DEALS)} deals`,
     )
     .option('--no-links', 'deals alone')
     .option('--db <file>', 'keep everything in this SQLite file and a folder beside it; in memory by default')

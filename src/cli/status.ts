@@ -15,15 +15,15 @@ import {groupThousands} from '../money.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import {listNextSlots} from '../schedule/cron.ts'
-import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {listNextOfEach} from '../schedule/cron.ts'
+import {isEnabled, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderNotIssued} from './period.ts'
-import {renderTable} from './table.ts'
+import {joinLines, renderTable} from './table.ts'
 
 /** `loantape status`. */
 export function addStatus(program: CliCommand): void {
@@ -36,15 +36,6 @@ export function addStatus(program: CliCommand): void {
       if (!status.healthy) cli.exitCode = 1
       return status
     }, renderStatus)
-}
-
-function listNextOfEach(jobs: readonly Job[], now: number): {job: string; slot: string}[] {
-  return jobs
-    .filter(isEnabled)
-    .flatMap((job) =>
-      listNextSlots(job, now, 1).map((slot) => ({job: job.name, slot: new Date(slot).toISOString()})),
-    )
-    .sort((a, b) => a.slot.localeCompare(b.slot))
 }
 
 function parseHours(text: string): number {
@@ -85,7 +76,10 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
     alarms: ledger ? listAlarms(ledger) : [],
     runs: ledger ? listRuns(ledger, 5) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs, world.realClock.now()),
+    next_slots: listNextOfEach(jobs.filter(isEnabled), world.realClock.now()).map(({job, slot}) => ({
+      job: job.name,
+      slot: new Date(slot).toISOString(),
+    })),
     /** What of the current release's journal no batch has handed out, by profile and month. */
     not_issued,
   }
@@ -110,85 +104,69 @@ async function readHistoryStatus(folder: DataFolder): Promise<{
 /** Models that are named with their time. */
 const SLOWEST = 3
 
-function renderTimings(models: ReleaseManifest['models']): string {
+function renderRelease({release_id, as_of, checks, source, models}: ReleaseManifest): string {
+  const {distinct, quarantined, present} = source
   const total = models.reduce((sum, {duration_ms}) => sum + duration_ms, 0)
   const slowest = models
     .toSorted((a, b) => b.duration_ms - a.duration_ms)
     .slice(0, SLOWEST)
     .map(({name, duration_ms}) => `${name} ${duration_ms} ms`)
-  return `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`
+  return joinLines([
+    `Release ${release_id}: as of ${as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
+    `Walk ${source.walk_id}: ${source.records} records, ${distinct} distinct, ${quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${present.deals} deals, ${groupThousands(present.amount)}.`,
+    `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`,
+  ])
 }
 
 /** Ids that are named of each check. */
 const NAMED_IDS = 5
 
-function renderChecking(checking: Checking | null): string[] {
-  return (checking?.failed ?? []).map(({name, severity, failures, ids}) => {
+function renderChecking({release_id, failed}: Checking): string[] {
+  return failed.map(({name, severity, failures, ids}) => {
     const named = `${ids.slice(0, NAMED_IDS).join(', ')}${failures > NAMED_IDS ? ', …' : ''}`
     const rows = failures === 1 ? 'row' : 'rows'
-    return `Check '${name}' (${severity}): ${failures} ${rows} in release ${checking?.release_id}: ${named}.`
+    return `Check '${name}' (${severity}): ${failures} ${rows} in release ${release_id}: ${named}.`
   })
 }
 
+function renderDrift({kind, path, value, records}: DriftFinding): string {
+  const what = value === null ? path : `${path} '${value}'`
+  return `Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`
+}
+
+function renderRuns({runs, running}: Status): string {
+  return renderTable(
+    ['run', 'command', 'started', 'outcome', {number: 'exit'}],
+    runs.map((run) => [
+      run.run_id,
+      run.command,
+      run.started_at,
+      run.error_code ?? run.outcome ?? (run.run_id === running?.run_id ? 'running' : 'died'),
+      String(run.exit_code ?? ''),
+    ]),
+  )
+}
+
 function renderStatus(status: Status): string {
-  const {last_success, running, release, runs} = status
-  const lines = [
+  const {last_success, running, quarantine_waiting: waiting, webhooks, learnt_rate_per_second: rate} = status
+  const [next] = status.next_slots
+  return joinLines([
     last_success
       ? `Last success ${last_success.ended_at} (${last_success.age_hours} h ago): ${status.healthy ? 'healthy' : `older than ${status.max_age_hours} h`}.`
       : 'No sync has succeeded here yet.',
-  ]
-  if (running) {
-    lines.push(
+    running &&
       `Running: ${running.command}, pid ${running.pid}, since ${running.started_at}, ${running.progress}.`,
-    )
-  }
-  if (release) {
-    const {source, checks} = release
-    lines.push(
-      `Release ${release.release_id}: as of ${release.as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
-      `Walk ${source.walk_id}: ${source.records} records, ${source.distinct} distinct, ${source.quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${source.present.deals} deals, ${groupThousands(source.present.amount)}.`,
-      renderTimings(release.models),
-    )
-  }
-  lines.push(...renderChecking(status.checking))
-  const waiting = status.quarantine_waiting
-  if (waiting > 0) {
-    const words = waiting === 1 ? 'record waits' : 'records wait'
-    lines.push(
-      `Quarantine: ${waiting} ${words}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
-    )
-  }
-  for (const {kind, path, value, records} of status.drift) {
-    const what = value === null ? path : `${path} '${value}'`
-    lines.push(`Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`)
-  }
-  if (status.webhooks) {
-    const {changes, missed, walk_id} = status.webhooks
-    lines.push(`Webhooks: missed ${missed} of the ${changes} changes of walk ${walk_id}.`)
-  }
-  for (const open of status.not_issued) {
-    lines.push(`Not yet issued of ${open.period}: ${renderNotIssued(open)}.`)
-  }
-  for (const {name, state, since} of status.alarms) lines.push(`Alarm: ${name}, ${state}, since ${since}.`)
-  const [next] = status.next_slots
-  if (next) lines.push(`Next slot, where \`loantape serve\` runs: ${next.job} at ${next.slot}.`)
-  if (status.learnt_rate_per_second !== null) {
-    lines.push(`Learnt rate: ${status.learnt_rate_per_second.toFixed(2)} requests a second.`)
-  }
-  if (runs.length > 0) {
-    lines.push(
-      '',
-      renderTable(
-        ['run', 'command', 'started', 'outcome', {number: 'exit'}],
-        runs.map((run) => [
-          run.run_id,
-          run.command,
-          run.started_at,
-          run.error_code ?? run.outcome ?? (run.run_id === running?.run_id ? 'running' : 'died'),
-          run.exit_code === null ? '' : String(run.exit_code),
-        ]),
-      ),
-    )
-  }
-  return lines.join('\n')
+    status.release && renderRelease(status.release),
+    ...(status.checking ? renderChecking(status.checking) : []),
+    waiting === 1 && 'Quarantine: 1 record waits; `loantape quarantine list` shows it.',
+    waiting > 1 && `Quarantine: ${waiting} records wait; \`loantape quarantine list\` shows them.`,
+    ...status.drift.map(renderDrift),
+    webhooks &&
+      `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,
+    ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
+    ...status.alarms.map(({name, state, since}) => `Alarm: ${name}, ${state}, since ${since}.`),
+    next && `Next slot, where \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
+    rate !== null && `Learnt rate: ${rate.toFixed(2)} requests a second.`,
+    status.runs.length > 0 && `\n${renderRuns(status)}`,
+  ])
 }

@@ -1,8 +1,10 @@
 import {Option} from 'commander'
 import {newError} from '../errors.ts'
 import {ACCEPTABLE, type Acceptance} from '../load/guard.ts'
+import type {ChildResult} from '../pipeline/children.ts'
 import {type SyncResult, syncDeals} from '../pipeline.ts'
 import type {Call, CliCommand} from './command.ts'
+import {joinLines} from './table.ts'
 
 interface SyncOptions {
   accept?: Acceptance[]
@@ -57,23 +59,24 @@ export function renderSync(result: SyncResult): string {
     .map(([kind, count]) => `${count} ${kind}`)
   const resumed = walk.resumed > 0 ? `, resumed ${walk.resumed}×` : ''
   const quarantined = walk.quarantined > 0 ? `, ${walk.quarantined} quarantined` : ''
-  const lines = [
+  const released = {
+    dry_run: 'Dry run: nothing was stored.',
+    unchanged: `Nothing new: release ${result.release_id} stays current.`,
+    released: `Released ${result.release_id}: ${result.checks.passed} checks passed, ${result.checks.warned} warned.`,
+  }[outcome]
+  return joinLines([
     `Walk of ${walk.business_date} complete: ${walk.pages} pages, ${walk.distinct} deals${quarantined}${resumed}.`,
     `Changes: ${moved.join(', ') || 'none'}.`,
-  ]
-  for (const {stream, outcome: came, listed, failed, ended, changes: moves, reason} of result.streams) {
-    const {created, updated, missing, vanished} = moves
-    const what =
-      came === 'refused'
-        ? `refused (${reason}); deals are released without them`
-        : `${listed} ${listed === 1 ? 'list' : 'lists'} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
-    lines.push(`${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`)
-  }
-  if (outcome === 'dry_run') lines.push('Dry run: nothing was stored.')
-  else if (outcome === 'unchanged') lines.push(`Nothing new: release ${result.release_id} stays current.`)
-  else
-    lines.push(
-      `Released ${result.release_id}: ${result.checks.passed} checks passed, ${result.checks.warned} warned.`,
-    )
-  return lines.join('\n')
+    ...result.streams.map(renderStream),
+    released,
+  ])
+}
+
+function renderStream({stream, outcome, listed, failed, ended, changes, reason}: ChildResult): string {
+  const {created, updated, missing, vanished} = changes
+  const what =
+    outcome === 'refused'
+      ? `refused (${reason}); deals are released without them`
+      : `${listed} ${listed === 1 ? 'list' : 'lists'} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
+  return `${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`
 }

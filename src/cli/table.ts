@@ -8,9 +8,17 @@ export function showControls(text: string): string {
   )
 }
 
+/** A line of what is printed, or none. */
+type Line = string | false | null | undefined
+
+/** The lines there are, one below the other. */
+export function joinLines(lines: readonly Line[]): string {
+  return lines.filter((line) => typeof line === 'string').join('\n')
+}
+
 /** A count or an amount as a movement: `+1,234.56`. */
 export function signed(value: number | string): string {
-  const text = groupThousands(String(value))
+  const text = groupThousands(value)
   return text.startsWith('-') ? text : `+${text}`
 }
 

@@ -4,6 +4,7 @@ import {replaceTapeKey} from '../pipeline/tape-key.ts'
 import {readTape, type VerifyResult, verifyAll} from '../pipeline/verify.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderRebuilt} from './rebuild.ts'
+import {joinLines} from './table.ts'
 
 /** `loantape tape` and `loantape verify`. */
 export function addTape(program: CliCommand): void {
@@ -22,10 +23,10 @@ export function addTape(program: CliCommand): void {
     .does(
       ({config, options, world}: Call<{why: string}>) => replaceTapeKey(config, options.why, world),
       ({file, fingerprint, set_aside}) =>
-        [
+        joinLines([
           `Tapes are sealed with key ${fingerprint} from now on: ${file}`,
-          ...(set_aside === null ? [] : [`Set aside: ${set_aside}`]),
-        ].join('\n'),
+          set_aside && `Set aside: ${set_aside}`,
+        ]),
     )
   program
     .command('verify')
@@ -42,38 +43,22 @@ export function addTape(program: CliCommand): void {
         if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
         return {...verified, ...(rebuilt && {rebuilt})}
       },
-      ({rebuilt, ...verified}) =>
-        [renderVerified(verified), ...(rebuilt ? [renderRebuilt(rebuilt)] : [])].join('\n'),
+      ({rebuilt, ...verified}) => joinLines([renderVerified(verified), rebuilt && renderRebuilt(rebuilt)]),
     )
 }
 
-function renderVerified({
-  tapes,
-  lines,
-  closed,
-  removed,
-  since,
-  walks,
-  batch_files,
-  release_tables,
-  problems,
-}: VerifyResult): string {
-  return [
+function renderVerified(found: VerifyResult): string {
+  const {tapes, closed, removed, problems} = found
+  return joinLines([
     tapes === 0
       ? 'There are no tapes yet.'
-      : `${groupThousands(String(tapes))} tapes with ${groupThousands(String(lines))} lines, since ${since}.`,
-    ...(closed > 0
-      ? [
-          `${groupThousands(String(closed))} are sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
-        ]
-      : []),
-    ...(removed > 0
-      ? [`${groupThousands(String(removed))} older ones were removed by \`loantape prune\`.`]
-      : []),
-    `${groupThousands(String(walks))} applied walks add up; ${release_tables} tables of the current release and ${groupThousands(String(batch_files))} files of batches were compared.`,
+      : `${groupThousands(tapes)} tapes with ${groupThousands(found.lines)} lines, since ${found.since}.`,
+    closed > 0 &&
+      `${groupThousands(closed)} are sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
+    removed > 0 && `${groupThousands(removed)} older ones were removed by \`loantape prune\`.`,
+    `${groupThousands(found.walks)} applied walks add up; ${found.release_tables} tables of the current release and ${groupThousands(found.batch_files)} files of batches were compared.`,
     ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
-    ...(problems.some(({next}) => next === undefined)
-      ? ['History, releases and books are as before. Bring these files back from a backup.']
-      : []),
-  ].join('\n')
+    problems.some(({next}) => next === undefined) &&
+      'History, releases and books are as before. Bring these files back from a backup.',
+  ])
 }

@@ -4,7 +4,7 @@ import {type Trace, traceDeal} from '../pipeline/trace.ts'
 import {type FigureTrace, isFigure, traceFigure} from '../pipeline/trace-figure.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
-import {renderTable} from './table.ts'
+import {joinLines, renderTable} from './table.ts'
 
 interface TraceOptions {
   field?: string
@@ -54,21 +54,21 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     ltv === null ? '' : String(ltv),
     last_changed_at,
   ])
-  return [
-    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${groupThousands(String(deals.length))} ${deals.length === 1 ? 'deal' : 'deals'}.`,
-    ...(deals.length > 0 ? ['', renderTable(columns, rows), ''] : []),
+  return joinLines([
+    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${groupThousands(deals.length)} ${deals.length === 1 ? 'deal' : 'deals'}.`,
+    deals.length > 0 && `\n${renderTable(columns, rows)}\n`,
     '`loantape trace <deal>` shows the record behind each, as the source sent it.',
-  ].join('\n')
+  ])
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {
   const {kind, source, business_date, observed_at, tape, line, request, sha256, record} = trace
-  return [
+  return joinLines([
     `${business_date}  ${kind} (${source})${field === undefined ? '' : `  ${field}: ${trace.value ?? 'not shown'}`}`,
     `  asked at ${observed_at}${request === null ? '' : `: GET ${request}`}`,
     tape === null
       ? '  its tape is not kept'
       : `  ${tape}, line ${line}${sha256 === null ? '' : `, sha256 ${sha256}`}`,
-    ...(record === null ? [] : [`  ${JSON.stringify(record)}`]),
-  ].join('\n')
+    record !== null && `  ${JSON.stringify(record)}`,
+  ])
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {formatCents} from '../money.ts'
+import {centsOf, formatCents} from '../money.ts'
 import {bar, type Column, count, dollars, percent, ratio, table, words} from './figures.ts'
 import {type Html, html} from './html.ts'
 
@@ -110,17 +110,17 @@ const byAmount = (a: Bucket, b: Bucket) => Number(b.open_amount) - Number(a.open
 
 /** Several buckets as one; amounts are added in cents. */
 function addUp(buckets: readonly Bucket[]): Bucket {
-  const cents = (amounts: readonly string[]) =>
-    formatCents(amounts.reduce((sum, amount) => sum + BigInt(amount.replace('.', '')), 0n))
+  const amountOf = (column: 'amount' | 'open_amount' | 'funded_amount') =>
+    formatCents(buckets.reduce((sum, bucket) => sum + centsOf(bucket[column]), 0n))
   return {
     dimension: '',
     bucket: `${buckets.length} others`,
     deals: buckets.reduce((sum, {deals}) => sum + deals, 0),
-    amount: cents(buckets.map(({amount}) => amount)),
+    amount: amountOf('amount'),
     share_pct: null,
     open_deals: buckets.reduce((sum, {open_deals}) => sum + open_deals, 0),
-    open_amount: cents(buckets.map(({open_amount}) => open_amount)),
-    funded_amount: cents(buckets.map(({funded_amount}) => funded_amount)),
+    open_amount: amountOf('open_amount'),
+    funded_amount: amountOf('funded_amount'),
     funded_share_pct: buckets.reduce((sum, {funded_share_pct}) => sum + (funded_share_pct ?? 0), 0),
     wa_ltv: null,
   }

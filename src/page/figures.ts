@@ -25,7 +25,7 @@ export function dollarsAtAGlance(amount: string | null): string {
 
 /** A count, or a dash. */
 export function count(value: number | string | null): string {
-  return value === null ? '–' : groupThousands(String(value))
+  return value === null ? '–' : groupThousands(value)
 }
 
 /** A name of the data as words; a dash where there is none. */

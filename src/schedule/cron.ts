@@ -116,6 +116,13 @@ export function listNextSlots(schedule: Schedule, after: number, count: number):
   return slots.slice(0, count)
 }
 
+/** The next due instant of each schedule that has one, the soonest first. */
+export function listNextOfEach<Job extends Schedule>(jobs: readonly Job[], now: number) {
+  return jobs
+    .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
+    .sort((a, b) => a.slot - b.slot)
+}
+
 /** What changes of the clock will do to a schedule within a year of `now`, in words; one line per change and kind. */
 export function describeClockChanges(schedule: Schedule, now: number): string[] {
   const {timeZone} = schedule

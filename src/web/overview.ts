@@ -6,7 +6,7 @@ import {findLockHolder} from '../ledger/lock.ts'
 import {findLastSuccess} from '../ledger/runs.ts'
 import {findLastCoverage} from '../ledger/webhook-coverage.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import {listNextSlots} from '../schedule/cron.ts'
+import {listNextOfEach} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -53,9 +53,7 @@ export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, wo
     /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
     coverage: takesWebhooks ? findLastCoverage(ledger) : undefined,
     release: findCurrentRelease(folder)?.manifest,
-    next: jobs
-      .flatMap((job) => listNextSlots(job, now, 1).map((slot) => ({job, slot})))
-      .sort((a, b) => a.slot - b.slot),
+    next: listNextOfEach(jobs, now),
   }
 }
 
