@@ -1,7 +1,6 @@
 import type {RatesResult} from '../pipeline/rates.ts'
-import type {Claim} from '../schedule/execute-run.ts'
+import {type Claim, performJob} from '../schedule/execute-run.ts'
 import {requireJob} from '../schedule/job.ts'
-import {performJob} from '../schedule/perform-job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
 import {renderBackup} from './backup.ts'
 import type {Call, CliCommand} from './command.ts'

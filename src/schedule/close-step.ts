@@ -9,13 +9,6 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {findBusinessDay} from './business-day.ts'
 import type {Job, Step} from './job.ts'
 
-/** What a closing step came to; `not_due` before its day, for a month that was reopened, and for one before the first walk. */
-export interface CloseResult {
-  outcome: 'closed' | 'unchanged' | 'not_due'
-  /** `YYYY-MM` */
-  period: string
-}
-
 /** The month before the local day of an instant, `YYYY-MM`. */
 export function previousMonthOf(instant: number, {timeZone}: Job): string {
   const day = dateOfWallTime(wallTimeOf(instant, timeZone))
@@ -25,12 +18,14 @@ export function previousMonthOf(instant: number, {timeZone}: Job): string {
 /**
  * Closes the month before when the local day of `instant` is the business day for it, or a later one: what failed on its
  * day is made good. A closed month stays closed; one that somebody reopened is theirs to close.
+ *
+ * @returns the month, `YYYY-MM`; `not_due` before its day, for a month that was reopened, and for one before the first walk
  */
 export async function closePreviousMonth(
   config: Config,
   {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
-): Promise<CloseResult> {
+): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string}> {
   const period = previousMonthOf(instant, job)
   const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)

@@ -1,3 +1,4 @@
+import {pingDeadMan, tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
 import {explainError, newError} from '../errors.ts'
 import {adoptRun, beginRun, endRun} from '../ledger/job-runs.ts'
@@ -7,6 +8,7 @@ import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Job} from './job.ts'
 import {decideRetry} from './retry.ts'
+import {type JobResult, runJob} from './run-job.ts'
 import {describeTimeout, isOverdue} from './time-limit.ts'
 
 /** A run the scheduler has claimed for this process. */
@@ -52,5 +54,24 @@ export async function executeRun<T>(
     const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
     endRun(ledger, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
+  }
+}
+
+/** Runs a job, records how it ended, and tells whoever waits for word of it. */
+export async function performJob(
+  config: Config,
+  request: {job: Job; claim?: Claim | undefined},
+  world: World,
+): Promise<JobResult> {
+  const {job} = request
+  try {
+    const result = await executeRun(config, request, world, (slot) => runJob(config, {job, slot}, world))
+    if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
+    return result
+  } finally {
+    if (job.steps.some((step) => step.do === 'notify')) {
+      using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
+      await tellPeople(ledger, config, world)
+    }
   }
 }

@@ -1,29 +1,16 @@
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import type {DeliveryResult} from '../delivery/deliver.ts'
 import type {BatchResult} from '../export/batch.ts'
-import {type BackupResult, backUpDated} from '../pipeline/backup.ts'
-import {type BuildResult, buildRelease} from '../pipeline/build.ts'
+import {backUpDated} from '../pipeline/backup.ts'
+import {buildRelease} from '../pipeline/build.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
 import {exportRelease} from '../pipeline/export.ts'
 import {publishRelease} from '../pipeline/publish.ts'
-import {ingestRates, type RatesResult} from '../pipeline/rates.ts'
-import {type SyncResult, syncDeals} from '../pipeline.ts'
-import type {PublishResult} from '../postgres/publish.ts'
+import {ingestRates} from '../pipeline/rates.ts'
+import {syncDeals} from '../pipeline.ts'
 import type {World} from '../types.ts'
-import {type CloseResult, closePreviousMonth, previousMonthOf} from './close-step.ts'
+import {closePreviousMonth, previousMonthOf} from './close-step.ts'
 import type {ExportStep, Job, Step} from './job.ts'
-
-/** What one step came to. */
-export type StepResult =
-  | {do: 'sync'; result: SyncResult}
-  | {do: 'build'; result: BuildResult}
-  | {do: 'ingest_rates'; result: RatesResult}
-  | {do: 'export'; result: BatchResult[]; deliveries?: DeliveryResult[]}
-  | {do: 'publish'; result: PublishResult}
-  | {do: 'deliver'; result: DeliveryResult[]}
-  | {do: 'close_period'; result: CloseResult}
-  | {do: 'backup'; result: BackupResult}
 
 /** What a job came to; `run --json` prints it. */
 export interface JobResult {
@@ -34,7 +21,7 @@ export interface JobResult {
 }
 
 /** What is run: a job, and the instant it was due at (ms since the epoch) unless somebody asked for it. */
-export interface JobRequest {
+interface JobRequest {
   job: Job
   slot?: number | undefined
 }
@@ -46,7 +33,8 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   for (const step of job.steps) {
     if (step.do === 'notify') continue
     world.log.info({job: job.name, step: step.do}, 'step begins')
-    const done = await runStep(config, {step, before: steps}, request, world)
+    const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
+    const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
     if (done.do === 'close_period' && done.result.outcome === 'not_due') {
       return {job: job.name, outcome: 'not_due', steps}
@@ -55,40 +43,36 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   return {job: job.name, outcome: 'done', steps}
 }
 
+/** What one step came to. */
+export type StepResult = Awaited<ReturnType<typeof runStep>>
+
 async function runStep(
   config: Config,
-  {step, before}: {step: Exclude<Step, {do: 'notify'}>; before: readonly StepResult[]},
+  {step, batches}: {step: Exclude<Step, {do: 'notify'}>; batches: readonly BatchResult[]},
   request: JobRequest,
   world: World,
-): Promise<StepResult> {
+) {
   const {job, slot = world.clock.now()} = request
   switch (step.do) {
     case 'sync':
-      return {do: 'sync', result: await syncDeals(config, {}, world)}
+      return {do: step.do, result: await syncDeals(config, {}, world)}
     case 'build':
-      return {do: 'build', result: await buildRelease(config, {}, world)}
+      return {do: step.do, result: await buildRelease(config, {}, world)}
     case 'ingest_rates':
-      return {do: 'ingest_rates', result: await ingestRates(config, world)}
+      return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
-      return {
-        do: 'close_period',
-        result: await closePreviousMonth(config, {job, step, instant: slot}, world),
-      }
+      return {do: step.do, result: await closePreviousMonth(config, {job, step, instant: slot}, world)}
     case 'backup':
-      return {do: 'backup', result: await backUpDated(config, step, world)}
+      return {do: step.do, result: await backUpDated(config, step, world)}
     case 'publish':
-      return {do: 'publish', result: await publishRelease(config, {}, world)}
-    case 'deliver': {
-      const batches = before.flatMap((done) =>
-        done.do === 'export' ? done.result.filter(({outcome}) => outcome !== 'empty') : [],
-      )
-      return {do: 'deliver', result: await deliverBatches(config, {batches, targets: step.targets}, world)}
-    }
+      return {do: step.do, result: await publishRelease(config, {}, world)}
+    case 'deliver':
+      return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {
       const result = await runExport(config, step, request, world)
-      if (!step.deliver) return {do: 'export', result}
+      if (!step.deliver) return {do: step.do, result}
       const deliveries = await deliverBatches(config, {batches: result, targets: step.deliver}, world)
-      return {do: 'export', result, deliveries}
+      return {do: step.do, result, deliveries}
     }
   }
 }
