@@ -19,7 +19,11 @@ export function findValue(value: unknown, path: readonly string[]): unknown {
   return found
 }
 
-/** What a schema found wrong in a file, place by place; zod never repeats a value, which could be a secret in the wrong place. */
-export function describeIssues({issues}: z.ZodError): string[] {
-  return issues.map(({path, message}) => `${path.join('.') || '(file)'}: ${message}`)
+/**
+ * What a schema found wrong in a file, place by place; zod never repeats a value, which could be a secret in the wrong place.
+ *
+ * @param whole stands for the place of what is wrong with the whole
+ */
+export function describeIssues({issues}: z.ZodError, whole = '(file)'): string[] {
+  return issues.map(({path, message}) => `${path.join('.') || whole}: ${message}`)
 }

@@ -28,49 +28,36 @@ export interface CommonOptions {
 }
 
 /** What commands are given. */
-export interface Cli {
-  /** What the process ends with when no error is thrown; a command that found something wrong sets it. */
-  exitCode: number
-  /** The effective settings: `--data` goes over the environment. */
-  readConfig(options: CommonOptions): Config
-  createWorld(config: Config): World
-  /** Writes lines for people to stdout. */
-  print(text: string): void
-  /** Columns of the terminal that stdout is; undefined where it is none. */
-  readonly width: number | undefined
-  /** Writes to stderr what went wrong. */
-  complain(text: string): void
-  /** Writes the one JSON object of `--json`. */
-  printJson(value: unknown): void
-  /** Writes a result as JSON or, without `--json`, as `render` words it. */
-  printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void
-}
+export type Cli = ReturnType<typeof createCli>
 
 /** Creates what commands are given. */
-export function createCli(surroundings: Surroundings): Cli {
+export function createCli(surroundings: Surroundings) {
   const {envFile, stdout, stderr, onStop} = surroundings
   const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
   const print = (text: string) => {
     progressLine?.clear()
     stdout.write(text.endsWith('\n') ? text : `${text}\n`)
   }
-  const complain = (text: string) => {
-    progressLine?.clear()
-    stderr.write(`${showControls(text)}\n`)
-  }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
+    /** What the process ends with when no error is thrown; a command that found something wrong sets it. */
     exitCode: 0,
+    /** Columns of the terminal that stdout is; undefined where it is none. */
     width: stdout.columns,
-    complain,
-    readConfig(options) {
+    /** Writes to stderr what went wrong. */
+    complain(text: string): void {
+      progressLine?.clear()
+      stderr.write(`${showControls(text)}\n`)
+    },
+    /** The effective settings: `--data` goes over the environment. */
+    readConfig(options: CommonOptions): Config {
       const env = {...(envFile !== undefined && readEnvFile(envFile)), ...surroundings.env}
       const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
       const config = parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
       parseChildStreams(config.streams)
       return config
     },
-    createWorld(config) {
+    createWorld(config: Config): World {
       const log = createLog({level: config.logLevel ?? (progressLine ? 'warn' : 'info')}, stderr)
       const stopping = new AbortController()
       onStop((signal) => {
@@ -100,9 +87,12 @@ export function createCli(surroundings: Surroundings): Cli {
         },
       }
     },
+    /** Writes lines for people to stdout. */
     print,
+    /** Writes the one JSON object of `--json`. */
     printJson,
-    printResult(options, value, render) {
+    /** Writes a result as JSON or, without `--json`, as `render` words it. */
+    printResult<T>(options: CommonOptions, value: T, render: (value: T) => string): void {
       if (options.json) printJson(value)
       else print(showControls(render(value)))
     },

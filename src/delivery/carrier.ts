@@ -16,7 +16,11 @@ export interface Carrier extends AsyncDisposable {
   put(parcel: Parcel): Promise<void>
 }
 
-const KEPT = 'The batch on disk is as it was; files the target has already are not sent again.'
+/** What holds of every delivery that did not come to its end. */
+export const UNFINISHED = {
+  kept: 'The batch on disk is as it was; files the target has already are not sent again.',
+  next: 'Run the same export with --deliver again: it goes on with what is missing.',
+}
 
 /** A failure that may be over in a moment. */
 export class TargetFailure extends RetryableError {
@@ -31,14 +35,8 @@ export class TargetFailure extends RetryableError {
 
 /** A failure that may be over in a moment, or when the target said. */
 export function failed(where: string, what: string, cause?: unknown, retryAfterMs = 0): TargetFailure {
-  const failure = {
-    code: 'TARGET_FAILED',
-    problem: `Target ${where}: ${what}.`,
-    kept: KEPT,
-    next: 'Run the same export with --deliver again: it goes on with what is missing.',
-    cause,
-  }
-  return new TargetFailure(failure, retryAfterMs)
+  const problem = `Target ${where}: ${what}.`
+  return new TargetFailure({code: 'TARGET_FAILED', problem, ...UNFINISHED, cause}, retryAfterMs)
 }
 
 /** A target that will not take this. */

@@ -16,10 +16,10 @@ import {acquireLock} from '../ledger/lock.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
-import {type Carrier, type Parcel, TargetFailure} from './carrier.ts'
+import {type Carrier, type Parcel, TargetFailure, UNFINISHED} from './carrier.ts'
 import {openFolder} from './folder.ts'
 import {openHttp} from './http.ts'
-import {placeOf, type Target} from './target.ts'
+import {type NamedTarget, placeOf} from './target.ts'
 
 /** A finished batch on disk. */
 export interface DeliverableBatch {
@@ -39,12 +39,8 @@ export interface DeliveryResult extends Delivery {
   sent: number
 }
 
-/** How a batch is delivered. */
-export interface DeliveryRequest {
-  name: string
-  target: Target
-  /** Password or token of a target that names no file. */
-  secret?: string | undefined
+/** Where and how a batch is delivered. */
+export interface DeliveryRequest extends NamedTarget {
   /** Whether files the target has are sent again. */
   isAgain?: boolean
   /** How long an endpoint may be silent; a minute by default. */
@@ -111,11 +107,7 @@ function pauseAfter(failure: LoantapeError, attempt: number, {random}: World): n
 }
 
 function stopped({reason}: AbortSignal): LoantapeError {
-  return newError('INTERRUPTED', `The delivery was ${messageOf(reason)}.`, {
-    kept: 'The batch on disk is as it was; files the target has already are not sent again.',
-    next: 'Run the same export with --deliver again: it goes on with what is missing.',
-    cause: reason,
-  })
+  return newError('INTERRUPTED', `The delivery was ${messageOf(reason)}.`, {...UNFINISHED, cause: reason})
 }
 
 /** The files in the order they are sent; each still what the manifest says. */

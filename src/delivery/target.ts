@@ -2,6 +2,7 @@ import {readFileSync} from 'node:fs'
 import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
+import {describeIssues} from '../json.ts'
 
 const text = z.string().min(1)
 
@@ -56,7 +57,7 @@ export interface NamedTarget {
   name: string
   target: Target
   /** The password or token of a target that names no file for it. */
-  secret: string | undefined
+  secret?: string | undefined
 }
 
 /** Where a target is, whatever it is called. */
@@ -124,11 +125,7 @@ function parseTargets(path: string): Record<string, Target> {
   }
   const parsed = targetsSchema.safeParse(content)
   if (parsed.success) return parsed.data
-  // zod never repeats a value, which could be a secret in the wrong place.
-  throw invalid(
-    path,
-    parsed.error.issues.map((issue) => `${issue.path.join('.')}: ${issue.message}`).join('; '),
-  )
+  throw invalid(path, describeIssues(parsed.error, '').join('; '))
 }
 
 function invalid(path: string, problem: string, cause?: unknown): LoantapeError {

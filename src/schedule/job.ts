@@ -6,6 +6,7 @@ import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
+import {describeIssues} from '../json.ts'
 import {findCronProblems} from './cron.ts'
 
 /** The name under which what webhooks bring is run. */
@@ -132,8 +133,7 @@ async function readJob(file: string): Promise<Job> {
   }
   const parsed = jobSchema.safeParse(content)
   if (parsed.success) return parsed.data
-  const problems = parsed.error.issues.map((issue) => `${issue.path.join('.') || '(job)'}: ${issue.message}`)
-  throw jobError(file, problems.join('; '))
+  throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
 
 function jobError(file: string, problem: string, cause?: unknown): LoantapeError {

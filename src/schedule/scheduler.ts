@@ -15,14 +15,7 @@ export interface ProcessEnd {
 }
 
 /** Finds due slots and has them run, one at a time. */
-export interface Scheduler {
-  /** Looks once what is due, and starts the next run when none is under way. */
-  tick(): void
-  /** The run under way, if it is this process's. */
-  current(): JobRun | undefined
-  /** Resolves when the run under way has ended. */
-  idle(): Promise<void>
-}
+export type Scheduler = ReturnType<typeof createScheduler>
 
 /**
  * Creates a scheduler. Its state is in the ledger alone: several of them, or one that is killed, share the slots.
@@ -32,7 +25,7 @@ export interface Scheduler {
 export function createScheduler(
   tools: {ledger: Ledger; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
   world: World,
-): Scheduler {
+) {
   const {ledger, jobs, startRun} = tools
   let current: JobRun | undefined
   let underWay: Promise<void> = Promise.resolve()
@@ -75,9 +68,12 @@ export function createScheduler(
   }
 
   return {
+    /** The run under way, if it is this process's. */
     current: () => current,
+    /** Resolves when the run under way has ended. */
     idle: () => underWay,
-    tick() {
+    /** Looks once what is due, and starts the next run when none is under way. */
+    tick(): void {
       recordEnd?.()
       const now = world.realClock.now()
       planSlots(ledger, jobs, now, world)
