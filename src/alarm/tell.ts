@@ -1,12 +1,77 @@
 import {request} from 'undici'
 import type {Config} from '../config.ts'
-import {messageOf} from '../errors.ts'
+import {messageOf, newError} from '../errors.ts'
 import {claimNotice, recordSending, settleAlarms} from '../ledger/alarms.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
-import {createChannels} from './channel.ts'
 import {readConditions} from './conditions.ts'
+
+/** What people are told. */
+interface Message {
+  title: string
+  words: string
+}
+
+/** A way to tell people; rejects when the message was not taken. */
+interface Channel {
+  name: 'webhook' | 'email'
+  send(message: Message): Promise<void>
+}
+
+const MESSAGE_TIMEOUT_MS = 15_000
+
+/** The channels that are set up. */
+function createChannels(config: Config): Channel[] {
+  const {alarmWebhookUrl, smtpUrl, alarmEmailTo, alarmEmailFrom} = config
+  const channels: Channel[] = []
+  if (alarmWebhookUrl !== undefined) {
+    channels.push({name: 'webhook', send: (message) => postMessage(alarmWebhookUrl, message)})
+  }
+  if (smtpUrl !== undefined && alarmEmailTo !== undefined) {
+    const address = {from: alarmEmailFrom, to: alarmEmailTo}
+    channels.push({name: 'email', send: (message) => mailMessage(smtpUrl, address, message)})
+  }
+  return channels
+}
+
+/** https://api.slack.com/messaging/webhooks: `text`, in which these three characters are markup. */
+async function postMessage(url: string, {title, words}: Message): Promise<void> {
+  const escapeMarkup = (text: string) =>
+    text.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;')
+  const {statusCode, body} = await request(url, {
+    method: 'POST',
+    headers: {'content-type': 'application/json'},
+    body: JSON.stringify({text: `*${escapeMarkup(title)}*\n${escapeMarkup(words)}`}),
+    headersTimeout: MESSAGE_TIMEOUT_MS,
+    bodyTimeout: MESSAGE_TIMEOUT_MS,
+  })
+  await body.dump()
+  if (statusCode >= 200 && statusCode < 300) return
+  throw newError('ALARM_REFUSED', `Alarm webhook answered ${statusCode}: expected 2xx.`)
+}
+
+async function mailMessage(
+  url: string,
+  address: {from: string; to: string},
+  {title, words}: Message,
+): Promise<void> {
+  // Only here: every command would take longer to start.
+  const {createTransport} = await import('nodemailer')
+  const transport = createTransport({
+    url,
+    connectionTimeout: MESSAGE_TIMEOUT_MS,
+    greetingTimeout: MESSAGE_TIMEOUT_MS,
+    socketTimeout: MESSAGE_TIMEOUT_MS,
+    disableFileAccess: true,
+    disableUrlAccess: true,
+  })
+  try {
+    await transport.sendMail({...address, subject: `loantape: ${title}`, text: `${title}\n\n${words}\n`})
+  } finally {
+    transport.close()
+  }
+}
 
 /**
  * Tells people what has changed since they were last told: one message per change of state and channel. What cannot be
@@ -32,15 +97,15 @@ export async function tellPeople(ledger: Ledger, config: Config, world: World): 
   }
 }
 
-const TIMEOUT_MS = 10_000
+const PING_TIMEOUT_MS = 10_000
 
 /** Tells the service that notices our silence that all is well; whether it hears is not our run's business. */
 export async function pingDeadMan({deadManUrl}: Config, {log}: World): Promise<void> {
   if (deadManUrl === undefined) return
   try {
     const {statusCode, body} = await request(deadManUrl, {
-      headersTimeout: TIMEOUT_MS,
-      bodyTimeout: TIMEOUT_MS,
+      headersTimeout: PING_TIMEOUT_MS,
+      bodyTimeout: PING_TIMEOUT_MS,
     })
     await body.dump()
     if (statusCode >= 300) log.warn({status: statusCode}, 'the dead-man check did not take the ping')

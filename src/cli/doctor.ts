@@ -1,9 +1,34 @@
-import type {Config} from '../config.ts'
-import {explainError} from '../errors.ts'
+import {existsSync, lstatSync} from 'node:fs'
+import {statfs} from 'node:fs/promises'
+import {type Config, requireSource} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {isSameMapping} from '../contract/mapped-field.ts'
+import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
+import {readTargets} from '../delivery/target.ts'
+import {explainError, type Failure, newError} from '../errors.ts'
+import {describeLost, readStanding} from '../export/journal-origin.ts'
+import {openLedger} from '../ledger/ledger.ts'
+import {findTapeKey} from '../ledger/tapes.ts'
+import {compileModels} from '../model/compile-models.ts'
+import {readAccountMapping} from '../pipeline/account-mapping.ts'
+import {readPrograms} from '../pipeline/journal-read.ts'
+import {findKnownFields, readMappedFields} from '../pipeline/mapped-fields.ts'
+import {listNotIssued} from '../pipeline/not-issued.ts'
+import {readRateFeeds} from '../pipeline/rates.ts'
+import {readSources} from '../pipeline/sources.ts'
+import {keyFileOf, requireTapeKey} from '../pipeline/tape-key.ts'
+import {requirePin} from '../pipeline/walk.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
+import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
+import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
+import {createClient} from '../source/client.ts'
 import type {World} from '../types.ts'
-import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {openHistory} from '../warehouse/history.ts'
+import {readSetting} from '../warehouse/settings.ts'
+import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {CliCommand} from './command.ts'
-import {EXAMINATIONS} from './examinations.ts'
+import {renderNotIssued} from './period.ts'
 
 interface Finding {
   check: string
@@ -42,4 +67,105 @@ async function examine(config: Config, world: World): Promise<Finding[]> {
 
 function wordsOf({problem, next}: {problem: string; next?: string | undefined}): string {
   return next === undefined ? problem : `${problem} ${next}`
+}
+
+/** One thing to look at: resolves with what was found in words, or with what is wrong; or throws it. */
+type Examination = (config: Config, folder: DataFolder, world: World) => Promise<string | readonly Failure[]>
+
+/** What `doctor` always looks at; takes seconds. */
+const EXAMINATIONS: Readonly<Record<string, Examination>> = {
+  'data folder': async (_config, folder) => {
+    requireWritable(folder)
+    const {bavail, bsize} = await statfs(folder.root)
+    return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
+  },
+  tapes: async (config, folder, world) => {
+    if (!existsSync(folder.ledger)) return 'none yet'
+    using ledger = openLedger(folder.ledger)
+    if (findTapeKey(ledger) === undefined) return 'none yet'
+    const {fingerprint} = requireTapeKey(config, folder, ledger, world)
+    return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
+  },
+  models: async (config, folder, world) => {
+    const sources = readSources(config, await findKnownFields(folder))
+    await compileModels(sources, world)
+    return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
+  },
+  fields: async (_config, folder) => {
+    const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
+    if (!hasWarehouse(folder) || isSameMapping(asked, known))
+      return asked.map(({name}) => name).join(', ') || 'none mapped'
+    const problem = `Fields in '${folder.fields}' are not those of the warehouse.`
+    return [
+      {code: 'FIELDS_CHANGED', problem, next: '`loantape rebuild --apply` brings them in, with their past.'},
+    ]
+  },
+  accounts: async (config, folder) => {
+    const mapping = readAccountMapping(config)
+    const release = findCurrentRelease(folder)
+    const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
+    if (unmapped.length === 0) return 'every program has a receivable account'
+    const problem = `Programs without a receivable account: ${quotePrograms(unmapped)}.`
+    const next = "Name one for each in accounting.json, or one for '*': until then journals are not exported."
+    return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
+  },
+  books: async (config, folder) => {
+    if (!existsSync(folder.ledger) || !hasWarehouse(folder)) return 'nothing issued yet'
+    using ledger = openLedger(folder.ledger)
+    const {standing, lost} = await readStanding(ledger, folder)
+    if (standing !== 'whole') throw describeLost(folder, {standing, lost})
+    const open = await listNotIssued(folder, listExportedProfiles(await readJobs(config)))
+    const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)
+    return `stand on this history; not yet issued: ${words.join('; ') || 'nothing'}`
+  },
+  jobs: async (config) => `${(await readJobs(config)).map(({name}) => name).join(', ')}`,
+  targets: async (config) => {
+    const asked = (await readJobs(config)).flatMap(({steps}) => steps.flatMap(listTargets))
+    if (config.targetsFile === undefined && asked.length === 0) return 'none configured'
+    readTargets(config, asked)
+    return readTargets(config)
+      .map(({name}) => name)
+      .join(', ')
+  },
+  rates: async (config) => {
+    const feeds = readRateFeeds(config)
+    return feeds.length > 0 ? feeds.map(({name}) => name).join(', ') : 'no feeds configured'
+  },
+  source: async (config, folder, world) => {
+    const source = requireSource(config)
+    requirePin(await readPin(folder), source.baseUrl)
+    await using client = createClient({...source, retries: 0}, world)
+    const answer = await client.getJson(dealStream.listPath, {limit: 1})
+    if (answer.status === 200) return `${source.baseUrl} answers and takes the key`
+    throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${dealStream.listPath}: expected 200.`)
+  },
+  history: async (_config, folder) => {
+    if (!hasWarehouse(folder)) return 'none yet'
+    await using _db = await openHistory(folder)
+    return 'opens'
+  },
+  release: async (_config, folder) => {
+    const release = findCurrentRelease(folder)
+    if (!release) return describeNoRelease(folder)
+    const faults = await verifyReleaseFiles(release)
+    const {release_id, tables} = release.manifest
+    return faults.length > 0 ? faults : `${release_id}: ${tables.length} files match the manifest`
+  },
+}
+
+async function readPin(folder: DataFolder): Promise<string | undefined> {
+  if (!hasWarehouse(folder)) return undefined
+  await using db = await openHistory(folder)
+  return await readSetting(db, 'source_base_url', 'history')
+}
+
+function listTargets(step: Step): string[] {
+  if (step.do === 'deliver') return step.targets
+  return step.do === 'export' ? (step.deliver ?? []) : []
+}
+
+function describeNoRelease(folder: DataFolder): string | readonly Failure[] {
+  if (!lstatSync(folder.current, {throwIfNoEntry: false})) return 'none yet'
+  const problem = `Link '${folder.current}' points to no release with a manifest.`
+  return [{code: 'RELEASE_DANGLING', problem, next: RELEASE_NEXT}]
 }

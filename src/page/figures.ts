@@ -43,9 +43,9 @@ export function ratio(value: number | null): string {
   return percent(value === null ? null : value * 100)
 }
 
-/** An instant of a manifest, to the second. */
-export function instant(text: string): string {
-  return `${text.slice(0, 19).replace('T', ' ')} UTC`
+/** An instant to the second, from ISO 8601 or ms since the epoch. */
+export function instant(at: string | number): string {
+  return `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 }
 
 /** A small horizontal bar, `share` of 100 long. */

@@ -1,3 +1,4 @@
+import type {ReleaseManifest} from '../release-manifest.ts'
 import {renderAreaChart, renderLegend, type Series} from './area-chart.ts'
 import {type Portfolio, renderBreakdown, renderStatuses, type Summary} from './breakdown.ts'
 import {
@@ -19,17 +20,7 @@ import {renderPage} from './page.ts'
 export type Cells = Record<string, string | null>
 
 /** Everything the portfolio report says. */
-export interface PortfolioReport extends Portfolio {
-  generator: string
-  release_id: string
-  as_of: string
-  known_at: string
-  observed_until: string
-  checks: {
-    passed: number
-    warned: number
-    results: readonly {name: string; failures: number; samples: readonly string[]}[]
-  }
+export interface PortfolioReport extends Portfolio, ReleaseManifest {
   days: readonly string[]
   /** Amount by day of each status that is open. */
   positions: readonly Series[]

@@ -1,10 +1,10 @@
 import type {JobRun} from '../ledger/job-runs.ts'
-import {count, figures} from '../page/figures.ts'
+import {count, figures, instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderPage} from '../page/page.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
-import {type Overview, sumChanges} from './overview.ts'
+import type {Overview} from './overview.ts'
 
 /** The state of a data folder as one self-contained page: alarms, release, next slots, last runs, checks. */
 export function renderDashboard(overview: Overview): string {
@@ -17,7 +17,7 @@ export function renderDashboard(overview: Overview): string {
 <li><b>${queued.length}</b> queued</li>
 <li>as seen at <b>${instant(now)}</b></li>
 </ul>
-${alarms.map(({name, state, since}) => html`<p class="notice"><b class="failed">${name}: ${state}</b> since ${instant(Date.parse(since))}. What to do stands in docs/operations.md.</p>`)}
+${alarms.map(({name, state, since}) => html`<p class="notice"><b class="failed">${name}: ${state}</b> since ${instant(since)}. What to do stands in docs/operations.md.</p>`)}
 ${renderFigures(overview)}
 <h2>Next slots</h2>
 ${renderNext(overview)}
@@ -29,6 +29,10 @@ ${release && renderRelease(release)}
 }
 
 function renderFigures({now, lastSync, coverage, release}: Overview): Html {
+  const moved = Object.entries(lastSync?.changes ?? {}).filter(
+    ([kind, deals]) => kind !== 'unchanged' && deals > 0,
+  )
+  const kinds = moved.map(([kind, deals]) => `${count(deals)} ${kind}`).join(', ')
   return figures([
     lastSync
       ? [
@@ -46,18 +50,13 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
       : ['Walk', '–', ''],
     [
       'Changes',
-      count(sumChanges(lastSync?.changes)),
-      `${describeChanges(lastSync?.changes)}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
+      count(moved.reduce((sum, [, deals]) => sum + deals, 0)),
+      `${kinds || 'nothing new'}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
     ],
     release
       ? ['Release', release.as_of, `${release.checks.passed} checks passed, ${release.checks.warned} warned`]
       : ['Release', 'none yet', 'the first sync makes one'],
   ])
-}
-
-function describeChanges(changes: Record<string, number> = {}): string {
-  const moved = Object.entries(changes).filter(([kind, deals]) => kind !== 'unchanged' && deals > 0)
-  return moved.map(([kind, deals]) => `${count(deals)} ${kind}`).join(', ') || 'nothing new'
 }
 
 function renderNext({now, next}: Overview): Html {
@@ -81,8 +80,8 @@ function renderRuns(runs: readonly JobRun[]): Html {
     runs.map((run) => [
       html`<b>${run.job}</b> <span class="muted">${run.job_run_id}</span>`,
       html`<b class="${CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
-      run.slot === null ? html`<span class="muted">asked for</span>` : instant(Date.parse(run.slot)),
-      run.started_at === null ? '' : instant(Date.parse(run.started_at)),
+      run.slot === null ? html`<span class="muted">asked for</span>` : instant(run.slot),
+      run.started_at === null ? '' : instant(run.started_at),
       run.started_at === null || run.ended_at === null
         ? ''
         : span(Date.parse(run.ended_at) - Date.parse(run.started_at)),
@@ -95,7 +94,7 @@ function renderRuns(runs: readonly JobRun[]): Html {
 
 function renderRelease({release_id, known_at, checks, tables}: ReleaseManifest): Html {
   return html`<h2>Current release</h2>
-<p><span class="mono">${release_id}</span>, which holds everything known at ${instant(Date.parse(known_at))}.</p>
+<p><span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</p>
 <h3>Checks</h3>
 ${
   checks.results.length === 0
@@ -123,8 +122,6 @@ function renderTable(titles: readonly string[], rows: readonly (readonly (Html |
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
 </table></div>`
 }
-
-const instant = (ms: number) => `${new Date(ms).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 
 /** A length of time as people say it, the two largest units. */
 function span(ms: number): string {

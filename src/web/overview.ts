@@ -57,11 +57,6 @@ export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, wo
   }
 }
 
-/** How many deals changed, in whatever way. */
-export function sumChanges(changes: Record<string, number> = {}): number {
-  return Object.entries(changes).reduce((sum, [kind, deals]) => sum + (kind === 'unchanged' ? 0 : deals), 0)
-}
-
 function readLastSync(ledger: Ledger): LastSync | undefined {
   const run = findLastSuccess(ledger, 'sync')
   if (!run?.ended_at) return undefined
