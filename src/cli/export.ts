@@ -69,19 +69,16 @@ async function exportFiles(
 }
 
 function readRequest(profiles: string[], options: CliOptions): ExportRequest {
-  const {table, release, asOf, period, withOpening, accept, lineEnding, spreadsheetSafe, partition} = options
+  const {table: tables, release: releaseId, asOf, period, withOpening, accept} = options
+  const {lineEnding, spreadsheetSafe: isSpreadsheetSafe, partition} = options
   return {
     profiles,
-    ...(table && {tables: table}),
-    ...(release !== undefined && {releaseId: release}),
-    ...(asOf !== undefined && {asOf}),
-    ...(period !== undefined && {period}),
-    ...(withOpening && {withOpening}),
-    options: {
-      ...(lineEnding && {lineEnding}),
-      ...(spreadsheetSafe && {isSpreadsheetSafe: true}),
-      ...(partition && {partition}),
-    },
+    tables,
+    releaseId,
+    asOf,
+    period,
+    withOpening,
+    options: {lineEnding, isSpreadsheetSafe, partition},
     acceptsColumns: accept === 'columns',
   }
 }

@@ -14,7 +14,7 @@ export function addPublish(program: CliCommand): void {
     .option('--release <id>', 'this release; the current one by default')
     .does(
       ({config, options: {release}, world}: Call<{release?: string}>) =>
-        publishRelease(config, release === undefined ? {} : {releaseId: release}, world),
+        publishRelease(config, {releaseId: release}, world),
       renderPublished,
     )
 }

@@ -12,11 +12,11 @@ export interface ExportSource {
 /** How files are written, beside their content. */
 export interface ExportOptions {
   /** CSV: how lines end; `lf` by default. */
-  lineEnding?: 'lf' | 'crlf'
+  lineEnding?: 'lf' | 'crlf' | undefined
   /** CSV: whether texts that a spreadsheet would take for a formula get a `'` in front. */
-  isSpreadsheetSafe?: boolean
+  isSpreadsheetSafe?: boolean | undefined
   /** Parquet: a file for each month of a table's date. */
-  partition?: 'month'
+  partition?: 'month' | undefined
 }
 
 /** A file that was written into a batch's folder, and the control totals of what it holds. */

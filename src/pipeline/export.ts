@@ -17,15 +17,15 @@ import {readPeriodSpan} from './period-span.ts'
 /** Which batches to write. */
 export interface ExportRequest {
   profiles: readonly string[]
-  tables?: readonly string[]
+  tables?: readonly string[] | undefined
   /** The release to read; the current one by default. */
-  releaseId?: string
+  releaseId?: string | undefined
   /** Or the release of this date, built when it is not there. */
-  asOf?: string
+  asOf?: string | undefined
   /** Or of this month, `YYYY-MM`: journals need it, tables are those of its end. */
-  period?: string
+  period?: string | undefined
   /** Journals also book what was funded already at the first walk. */
-  withOpening?: boolean
+  withOpening?: boolean | undefined
   options?: ExportOptions
   /** Whether columns other than those of the batch before are accepted. */
   acceptsColumns?: boolean

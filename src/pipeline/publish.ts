@@ -12,7 +12,7 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
  */
 export async function publishRelease(
   config: Config,
-  request: {releaseId?: string},
+  request: {releaseId?: string | undefined},
   world: World,
 ): Promise<PublishResult> {
   const {postgresUrl: url, postgresReader: reader} = config

@@ -83,12 +83,11 @@ function runExport(
   {job, slot}: JobRequest,
   world: World,
 ): Promise<BatchResult[]> {
-  const asked = {profiles, ...(tables && {tables})}
-  if (period === 'previous') {
-    return exportRelease(config, {...asked, period: previousMonthOf(slot ?? world.clock.now(), job)}, world)
-  }
-  const asOf = findAsOf(config, slot, world)
-  return exportRelease(config, {...asked, ...(asOf !== undefined && {asOf})}, world)
+  const moment =
+    period === 'previous'
+      ? {period: previousMonthOf(slot ?? world.clock.now(), job)}
+      : {asOf: findAsOf(config, slot, world)}
+  return exportRelease(config, {profiles, tables, ...moment}, world)
 }
 
 /**
