@@ -19,8 +19,6 @@ export function formatLocal(instant: number, timeZone: string): string {
 
 /** What the wall clock of a zone does on one day. */
 export interface LocalDay {
-  /** Ms since the epoch of local midnight if the day were UTC. */
-  midnight: WallTime
   /** The offsets of the days before and after; they differ around a change of the clock. */
   offsets: [before: number, after: number]
   timeZone: string
@@ -30,7 +28,7 @@ const days = new Map<string, LocalDay>()
 /** The scheduler asks for the same few days every second. */
 const MOST_DAYS_KEPT = 1000
 
-/** Reads a local day; most have one offset, so that their wall times are instants by subtraction. */
+/** Reads the day that begins at this wall time; most have one offset, so that their wall times are instants by subtraction. */
 export function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
   const key = `${timeZone} ${midnight}`
   const known = days.get(key)
@@ -39,7 +37,7 @@ export function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
     offsetAt(midnight - DAY_MS, timeZone),
     offsetAt(midnight + 2 * DAY_MS, timeZone),
   ]
-  const day = {midnight, offsets, timeZone}
+  const day = {offsets, timeZone}
   if (days.size >= MOST_DAYS_KEPT) days.clear()
   days.set(key, day)
   return day
