@@ -136,25 +136,11 @@ export interface Certificate {
   resumed: number
 }
 
-/** How many records a walk changed, and how. */
-export interface ChangeCounts {
-  created: number
-  updated: number
-  missing: number
-  vanished: number
-  restored: number
-  unchanged: number
-}
-
 /** Nothing changed. */
-export const NO_CHANGES: ChangeCounts = {
-  created: 0,
-  updated: 0,
-  missing: 0,
-  vanished: 0,
-  restored: 0,
-  unchanged: 0,
-}
+export const NO_CHANGES = {created: 0, updated: 0, missing: 0, vanished: 0, restored: 0, unchanged: 0}
+
+/** How many records a walk changed, and how. */
+export type ChangeCounts = typeof NO_CHANGES
 
 /** One model file: a SELECT that becomes a table. */
 export interface Model {

@@ -1,5 +1,5 @@
 import type {Config} from '../config.ts'
-import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
+import {countPruned, listWaiting} from '../load/quarantine.ts'
 import {showQuarantined} from '../pipeline/quarantined-records.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -49,12 +49,7 @@ const describePruned = (pruned: number) =>
   pruned > 0 && `${pruned} more were never read, and what they held has been pruned.`
 
 /** The records that wait, without what they hold, and how many have been pruned. */
-interface Waiting {
-  records: Omit<QuarantineEntry, 'record' | 'place'>[]
-  pruned: number
-}
-
-async function readWaiting({dataDir}: Config): Promise<Waiting> {
+async function readWaiting({dataDir}: Config) {
   const folder = dataFolderAt(dataDir)
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}
   await using db = await openHistory(folder)
@@ -63,7 +58,7 @@ async function readWaiting({dataDir}: Config): Promise<Waiting> {
   return {records, pruned: await countPruned(db, 'history')}
 }
 
-function renderWaiting({records, pruned}: Waiting): string {
+function renderWaiting({records, pruned}: Awaited<ReturnType<typeof readWaiting>>): string {
   const table = renderTable(
     ['id', 'deal', 'observed', 'source', 'path', 'reason'],
     records.map((entry) => [

@@ -11,12 +11,6 @@ interface QueryOptions extends ReleaseOptions {
   format: 'table' | 'csv' | 'json'
 }
 
-/** A query's result; decimals are exact text. */
-interface QueryResult {
-  columns: {name: string; type: string}[]
-  rows: unknown[][]
-}
-
 /** `loantape query`. */
 export function addQuery(program: CliCommand): void {
   program
@@ -40,7 +34,8 @@ export function addQuery(program: CliCommand): void {
 
 type Connection = Database['connection']
 
-async function runQuery(connection: Connection, sql: string): Promise<QueryResult> {
+/** Columns and rows of a query; decimals are exact text. */
+async function runQuery(connection: Connection, sql: string) {
   try {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
@@ -75,7 +70,7 @@ const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
 function renderResult(
-  {columns, rows}: QueryResult,
+  {columns, rows}: Awaited<ReturnType<typeof runQuery>>,
   format: QueryOptions['format'],
   width: number | undefined,
 ): string {
