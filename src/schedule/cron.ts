@@ -1,6 +1,13 @@
 import {createTask, parse, validateDetailed} from 'node-cron'
 import {dateOfWallTime, wallTimeOf} from '../clock.ts'
-import {formatLocal, type LocalDay, readLocalDay, resolveWallTime, type WallTime} from './local-time.ts'
+import {
+  formatLocal,
+  type LocalDay,
+  type Resolved,
+  readLocalDay,
+  resolveWallTime,
+  type WallTime,
+} from './local-time.ts'
 
 /** When a job is due: cron, five fields or six with seconds first, in an IANA time zone. */
 export interface Schedule {
@@ -49,14 +56,6 @@ function timesOf(expression: string): Times {
   return times
 }
 
-/** One due instant of a schedule, and whether a change of the clock had a say in it. */
-interface Due {
-  instant: number
-  /** The wall time that was asked for. */
-  wall: WallTime
-  change: 'skipped' | 'repeated' | null
-}
-
 /**
  * The due instants in (`after`, `until`], ascending, ms since the epoch. Where clocks are put forward, a fixed time in
  * the gap is due when the gap ends; where they are put back, it is due the first time only. A schedule whose hour field
@@ -66,9 +65,9 @@ export function listSlots(schedule: Schedule, after: number, until: number): num
   return [...new Set(listDue(schedule, after, until).map(({instant}) => instant))].sort((a, b) => a - b)
 }
 
-function listDue({schedule, timeZone}: Schedule, after: number, until: number): Due[] {
+function listDue({schedule, timeZone}: Schedule, after: number, until: number): Resolved[] {
   const times = timesOf(schedule)
-  const due: Due[] = []
+  const due: Resolved[] = []
   const first = Math.floor((after - MARGIN_MS) / DAY_MS) * DAY_MS
   for (let midnight = first; midnight <= until + MARGIN_MS; midnight += DAY_MS) {
     if (!times.isDue(midnight)) continue
@@ -86,17 +85,11 @@ function isFarFrom(wallHour: WallTime, {offsets}: LocalDay, after: number, until
   return wallHour - Math.max(...offsets) > until || wallHour - Math.min(...offsets) + HOUR_MS <= after
 }
 
-function listDueInHour(times: Times, day: LocalDay, wallHour: WallTime): Due[] {
+function listDueInHour(times: Times, day: LocalDay, wallHour: WallTime): Resolved[] {
   return times.minutes.flatMap((minute) =>
-    times.seconds.flatMap((second): Due[] => {
-      const wall = wallHour + minute * 60_000 + second * 1000
-      const resolved = resolveWallTime(wall, day)
-      if (resolved.kind === 'once') return [{instant: resolved.instant, wall, change: null}]
-      if (resolved.kind === 'never') {
-        return times.isInterval ? [] : [{instant: resolved.instant, wall, change: 'skipped'}]
-      }
-      const instants = times.isInterval ? resolved.instants : [resolved.instants[0]]
-      return instants.map((instant) => ({instant, wall, change: 'repeated'}))
+    times.seconds.flatMap((second) => {
+      const resolved = resolveWallTime(wallHour + minute * 60_000 + second * 1000, day)
+      return times.isInterval ? resolved.filter(({change}) => change !== 'skipped') : resolved.slice(0, 1)
     }),
   )
 }

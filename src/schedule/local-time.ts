@@ -43,23 +43,22 @@ export function readLocalDay(midnight: WallTime, timeZone: string): LocalDay {
   return day
 }
 
-/** What a wall time comes to. */
-export type Resolved =
-  | {kind: 'once'; instant: number}
-  /** The clock shows it twice: the hour is repeated. */
-  | {kind: 'twice'; instants: [number, number]}
-  /** The clock never shows it; `instant` is the end of the gap. */
-  | {kind: 'never'; instant: number}
+/** An instant that a wall time comes to, and what a change of the clock did to it. */
+export interface Resolved {
+  /** Ms since the epoch. */
+  instant: number
+  wall: WallTime
+  /** `skipped`: the clock never shows the time, this is the end of the gap; `repeated`: it shows it twice. */
+  change: 'skipped' | 'repeated' | null
+}
 
-/** The instants at which the wall clock shows a time of a day. */
-export function resolveWallTime(wall: WallTime, day: LocalDay): Resolved {
-  const {timeZone, offsets} = day
-  if (offsets[0] === offsets[1]) return {kind: 'once', instant: wall - offsets[0]}
+/** The instants at which the wall clock shows a time of a day, ascending: one, or two where the hour is repeated. */
+export function resolveWallTime(wall: WallTime, {timeZone, offsets}: LocalDay): Resolved[] {
+  if (offsets[0] === offsets[1]) return [{instant: wall - offsets[0], wall, change: null}]
   const [early = 0, late = 0] = offsets.map((offset) => wall - offset).sort((a, b) => a - b)
   const shown = [...new Set([early, late])].filter((instant) => wallTimeOf(instant, timeZone) === wall)
-  const [first, second] = shown
-  if (first === undefined) return {kind: 'never', instant: findChange(early, late, timeZone)}
-  return second === undefined ? {kind: 'once', instant: first} : {kind: 'twice', instants: [first, second]}
+  if (shown.length === 0) return [{instant: findChange(early, late, timeZone), wall, change: 'skipped'}]
+  return shown.map((instant) => ({instant, wall, change: shown.length === 2 ? 'repeated' : null}))
 }
 
 /** The first minute in (low, high] at which the offset is that of `high`. */
