@@ -1,6 +1,12 @@
 import {setTimeout as delay} from 'node:timers/promises'
 import {newError} from './errors.ts'
 
+/** An hour, in milliseconds. */
+export const HOUR_MS = 3_600_000
+
+/** A day of 24 hours, in milliseconds. */
+export const DAY_MS = 24 * HOUR_MS
+
 /** A source of instants, in milliseconds since the epoch. */
 export interface Clock {
   now(): number

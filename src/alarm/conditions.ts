@@ -1,12 +1,11 @@
 import {z} from 'zod'
+import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Condition} from '../ledger/alarms.ts'
 import {type JobRun, listLastAttempts} from '../ledger/job-runs.ts'
 import {findFirstWatch} from '../ledger/job-watch.ts'
 import type {Ledger} from '../ledger/ledger.ts'
 import {findLastSuccess, type Run} from '../ledger/runs.ts'
-
-const HOUR_MS = 3_600_000
 
 /** What people are told about, as the ledger has it now. */
 export function readConditions(

@@ -1,6 +1,6 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {addDays, businessDateOf, createFrozenClock} from '../clock.ts'
+import {addDays, businessDateOf, createFrozenClock, DAY_MS, HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
@@ -19,9 +19,8 @@ import {startReceiver} from './demo-day.ts'
 import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
 import {parseCount} from './options.ts'
 
-const DAY_MS = 86_400_000
 /** What people change in a day is told of this long before its night. */
-const DESK_HOURS_MS = 6 * 3_600_000
+const DESK_HOURS_MS = 6 * HOUR_MS
 
 interface DemoOptions {
   deals: number
@@ -176,6 +175,6 @@ async function runDemo(
 /** The last hour of a day in UTC that still counts for its business date. */
 function eveningOf(day: string, config: Config): number {
   const midnight = Date.parse(`${addDays(day, 1)}T00:00:00Z`)
-  const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * 3_600_000)
+  const hours = Array.from({length: 48}, (_, hour) => midnight + (24 - hour) * HOUR_MS)
   return hours.find((instant) => businessDateOf(instant, config) === day) ?? midnight
 }

@@ -1,4 +1,5 @@
 import {existsSync} from 'node:fs'
+import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
@@ -53,9 +54,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
   using ledger = existsSync(folder.ledger) ? openLedger(folder.ledger) : undefined
   const success = ledger && findLastSuccess(ledger, 'sync')
-  const ageHours = success?.ended_at
-    ? (world.realClock.now() - Date.parse(success.ended_at)) / 3_600_000
-    : null
+  const ageHours = success?.ended_at ? (world.realClock.now() - Date.parse(success.ended_at)) / HOUR_MS : null
   return {
     healthy: ageHours !== null && ageHours <= maxAgeHours,
     max_age_hours: maxAgeHours,

@@ -1,5 +1,5 @@
 import {createTask, parse, validateDetailed} from 'node-cron'
-import {dateOfWallTime, wallTimeOf} from '../clock.ts'
+import {DAY_MS, dateOfWallTime, HOUR_MS, wallTimeOf} from '../clock.ts'
 import {
   formatLocal,
   type LocalDay,
@@ -15,8 +15,6 @@ export interface Schedule {
   timeZone: string
 }
 
-const DAY_MS = 86_400_000
-const HOUR_MS = 3_600_000
 /** No wall clock is further from UTC, a gap included. */
 const MARGIN_MS = 16 * HOUR_MS
 

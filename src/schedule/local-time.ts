@@ -1,10 +1,9 @@
-import {wallTimeOf} from '../clock.ts'
+import {DAY_MS, wallTimeOf} from '../clock.ts'
 
 /** Wall time without a zone, as ms since the epoch if it were UTC. */
 export type WallTime = number
 
 const MINUTE_MS = 60_000
-const DAY_MS = 86_400_000
 
 /** How far the wall clock is ahead of UTC, ms. */
 function offsetAt(instant: number, timeZone: string): number {

@@ -1,3 +1,4 @@
+import {DAY_MS} from '../clock.ts'
 import {
   dropRun,
   endRun,
@@ -14,7 +15,6 @@ import {listSlots} from './cron.ts'
 import {findJob, type Job} from './job.ts'
 import {decideRetry, lastStartOf} from './retry.ts'
 
-const DAY_MS = 86_400_000
 /** A slot found later than this was missed: the scheduler was down, or slept. */
 const ON_TIME_MS = 60_000
 /** A look that finds nothing due is noted this often only: each note is a write to the disk. */
