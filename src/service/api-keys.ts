@@ -1,4 +1,4 @@
-import {createHash, randomBytes, timingSafeEqual} from 'node:crypto'
+import {hash, randomBytes, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {rowInstant, type ServiceDatabase} from './database.ts'
@@ -40,7 +40,7 @@ const keyRow = z.object({
 const digestRow = z.object({id: z.string(), digest: z.instanceof(Uint8Array), scopes: scopesOfText})
 
 function digestOf(text: string): Buffer {
-  return createHash('sha256').update(text).digest()
+  return hash('sha256', text, 'buffer')
 }
 
 /**

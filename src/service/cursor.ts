@@ -17,14 +17,6 @@ export interface ListPlace {
   after: ListKey
 }
 
-/** One list that is paged through. */
-export interface PagedList<T> {
-  name: string
-  filter: string | null
-  /** At most `limit` records behind `after`, in order. */
-  fetch(after: ListKey, limit: number): T[]
-}
-
 const MAC_BYTES = 16
 /** Before every record. */
 export const FIRST: ListKey = {createdAt: Number.MIN_SAFE_INTEGER, id: ''}
@@ -65,10 +57,14 @@ function readPlace(cursor: string, list: {name: string; filter: string | null}, 
   throw refuse('invalid_cursor', {detail})
 }
 
-/** Reads one page of a list: one record more than asked for tells whether there are more. */
+/**
+ * Reads one page of a list: one record more than asked for tells whether there are more.
+ *
+ * @param list.fetch gives at most `limit` records behind `after`, in order
+ */
 export function readListPage<T extends {id: string; created_at: string}>(
   {limit, cursor}: PageQuery,
-  list: PagedList<T>,
+  list: {name: string; filter: string | null; fetch(after: ListKey, limit: number): T[]},
   secret: Buffer,
 ): ListBody<T> {
   const found = list.fetch(cursor === undefined ? FIRST : readPlace(cursor, list, secret), limit + 1)

@@ -1,9 +1,9 @@
-import {createHash} from 'node:crypto'
+import {hash} from 'node:crypto'
 import {refuse} from './problem-reply.ts'
 
 /** The strong entity tag of an answer: equal only where the whole body is. */
 export function etagOf(body: unknown): string {
-  return `"${createHash('sha256').update(JSON.stringify(body)).digest('base64url').slice(0, 22)}"`
+  return `"${hash('sha256', JSON.stringify(body), 'base64url').slice(0, 22)}"`
 }
 
 /**

@@ -1,4 +1,4 @@
-import {createHash, randomUUID} from 'node:crypto'
+import {createHash, hash, randomUUID} from 'node:crypto'
 import {
   closeSync,
   createReadStream,
@@ -152,12 +152,11 @@ export function openFileStore(database: ServiceDatabase) {
     write(content: string): ReceivedFile {
       const path = temporaryPath()
       writeFileSync(path, content, {flush: true})
-      const sha256 = createHash('sha256').update(content).digest('hex')
       return {
         path,
         fileName: null,
         bytes: Buffer.byteLength(content),
-        sha256,
+        sha256: hash('sha256', content),
         mediaType: 'text/markdown; charset=utf-8',
       }
     },
