@@ -1,4 +1,4 @@
-import type {Account, MappingVersion} from '../contract/mapping.ts'
+import type {AccountMapping, MappingVersion} from '../contract/mapping.ts'
 import type {Seed} from '../types.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 
@@ -9,7 +9,12 @@ const COLUMNS = ['account', 'since', 'role', 'loan_program', 'account_code', 'ac
  * `sql/seeds/account.csv`, which is the default mapping.
  */
 export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
-  const rows = versions.flatMap(listRows)
+  const rows = versions.flatMap(({since, mapping, movesBalances}) =>
+    listRoles(mapping).map(({role, program, account: {code, name}}) => {
+      const key = `${since} ${role} ${program ?? ''}`.trim()
+      return [key, since, role, program, code, name, `${movesBalances}`]
+    }),
+  )
   const values = rows.map(
     (row) => `(${row.map((value) => (value === null ? 'null::varchar' : quoteLiteral(value))).join(', ')})`,
   )
@@ -22,31 +27,11 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
   }
 }
 
-function listRows({since, mapping, movesBalances}: MappingVersion): (string | null)[][] {
-  const {receivable, clearing, ended, opening} = mapping
-  const roles: [role: string, program: string | null, account: Account | undefined][] = [
-    ...Object.entries(receivable).map(([program, account]): [string, string, Account] => [
-      'receivable',
-      program,
-      account,
-    ]),
-    ['clearing', null, clearing],
-    ['opening', null, opening ?? clearing],
-    ['ended', null, ended],
+function listRoles({receivable, clearing, ended, opening = clearing}: AccountMapping) {
+  return [
+    ...Object.entries(receivable).map(([program, account]) => ({role: 'receivable', program, account})),
+    {role: 'clearing', program: null, account: clearing},
+    {role: 'opening', program: null, account: opening},
+    ...(ended ? [{role: 'ended', program: null, account: ended}] : []),
   ]
-  return roles.flatMap(([role, program, account]) =>
-    account
-      ? [
-          [
-            `${since} ${role} ${program ?? ''}`.trim(),
-            since,
-            role,
-            program,
-            account.code,
-            account.name,
-            `${movesBalances}`,
-          ],
-        ]
-      : [],
-  )
 }

@@ -4,11 +4,13 @@ import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {buildModels, fingerprintModels, tableOf} from './build-models.ts'
-import {requireDescribedColumns} from './model-columns.ts'
-import {createSqlError} from './model-error.ts'
+import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
+
+/** Types that every tool reading a release understands. */
+const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
 
 const nameRow = z.object({name: z.string()})
 const planRow = z.object({json: z.string()})
@@ -85,6 +87,40 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     ]),
   )
   return {models, seeds: source.seeds, reads, checkReads, columns}
+}
+
+/**
+ * Holds the columns that a model came to against its header: every column is described, every description has its
+ * column, and published types are plain.
+ */
+function requireDescribedColumns(model: Model, columns: readonly TableColumn[]): void {
+  const headerEnd = model.columns.at(-1)?.line ?? 1
+  for (const {name, type} of columns) {
+    const described = model.columns.find((column) => column.name === name)
+    const place = {file: model.file, line: described?.line ?? headerEnd}
+    if (!described) {
+      throw createModelError(
+        'MODEL_COLUMNS',
+        place,
+        `Column '${name}' of model '${model.name}' is not described: expected \`-- ${name}: meaning\``,
+      )
+    }
+    if (model.isPublished && !PLAIN_TYPES.test(type)) {
+      throw createModelError(
+        'MODEL_TYPE',
+        place,
+        `Column '${name}' of model '${model.name}' is ${type}: expected an explicit cast to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN`,
+      )
+    }
+  }
+  const stray = model.columns.find(({name}) => !columns.some((column) => column.name === name))
+  if (stray) {
+    throw createModelError(
+      'MODEL_COLUMNS',
+      {file: model.file, line: stray.line},
+      `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
+    )
+  }
 }
 
 /** The engine's bound plan of a model, which knows the types of what it calls; what the model reads must exist. */

@@ -1,25 +1,20 @@
-import type {Model} from '../types.ts'
+import type {BuildPlan, Model} from '../types.ts'
 import {createModelError} from './model-error.ts'
 import {findTables, type ParsedSelect, type TableReference} from './table-references.ts'
-
-/** Models in the order they are built in, and what each of them reads: models, seeds and raw tables. */
-export interface OrderedModels {
-  models: Model[]
-  reads: ReadonlyMap<string, readonly string[]>
-}
 
 /**
  * Sorts models so that each stands behind what it reads; where nothing decides, by name.
  *
  * @param selects each model's SELECT, by name
  * @param given tables that exist without a model: `raw.…` and `seed.…`
+ * @returns the models in order, and what each of them reads: models, seeds and raw tables
  * @throws CheckError `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, with file and line
  */
 export function orderModels(
   models: readonly Model[],
   selects: ReadonlyMap<string, ParsedSelect>,
   given: ReadonlySet<string>,
-): OrderedModels {
+): Pick<BuildPlan, 'models' | 'reads'> {
   const byName = new Map(models.map((model) => [model.name, model]))
   const references = new Map<string, TableReference[]>()
   for (const model of models) {

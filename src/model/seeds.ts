@@ -83,24 +83,27 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const name = header.split(':')[0]?.trim() ?? header
     return {header, name, type: widenDecimal(name, seed.types[name] ?? 'varchar')}
   })
-  for (const {header, name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
-    await requireNoRow(db, seed, 'SEED_VALUE', `'${name}': expected ${type}`, {
-      value: quoteName(header),
-      sql: `from ${rows} where ${quoteName(header)} is not null and try_cast(trim(${quoteName(header)}) as ${type}) is null`,
-    })
+  const refuse = async (code: ErrorCode, value: string, expected: string, wrong: string) => {
+    const row = await db.first(
+      wrongRow,
+      `select line, ${value} as value from ${rows} ${wrong} order by line limit 1`,
+    )
+    if (!row) return
+    const problem = `Value '${row.value ?? ''}' of seed column ${expected},`
+    throw createModelError(code, {file: seed.file, line: row.line}, problem)
   }
-  const key = columns[0]?.header ?? 'line'
-  const keyValue = columns[0] ? buildValueSql(columns[0]) : 'line'
-  await requireNoRow(
-    db,
-    seed,
-    'SEED_KEY',
-    `'${columns[0]?.name}': expected a key that is given and stands once`,
-    {
-      value: quoteName(key),
-      sql: `from ${rows} qualify ${quoteName(key)} is null or row_number() over (partition by ${keyValue} order by line) > 1`,
-    },
-  )
+  for (const {header, name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
+    const value = quoteName(header)
+    const wrong = `where ${value} is not null and try_cast(trim(${value}) as ${type}) is null`
+    await refuse('SEED_VALUE', value, `'${name}': expected ${type}`, wrong)
+  }
+  const [key] = columns
+  if (key) {
+    const value = quoteName(key.header)
+    const isTwice = `row_number() over (partition by ${buildValueSql(key)} order by line) > 1`
+    const expected = `'${key.name}': expected a key that is given and stands once`
+    await refuse('SEED_KEY', value, expected, `qualify ${value} is null or ${isTwice}`)
+  }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(
     `create table release.seed.${quoteName(seed.name)} as select ${typed.join(', ')} from ${rows} order by 1`,
@@ -111,23 +114,4 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
 function buildValueSql({header, type}: {header: string; type: string}): string {
   const text = quoteName(header)
   return type === 'canonical' ? canonicalSql(text) : `cast(trim(${text}) as ${type})`
-}
-
-async function requireNoRow(
-  db: Database,
-  seed: Seed,
-  code: ErrorCode,
-  expected: string,
-  wrong: {value: string; sql: string},
-): Promise<void> {
-  const row = await db.first(
-    wrongRow,
-    `select line, ${wrong.value} as value ${wrong.sql} order by line limit 1`,
-  )
-  if (!row) return
-  throw createModelError(
-    code,
-    {file: seed.file, line: row.line},
-    `Value '${row.value ?? ''}' of seed column ${expected},`,
-  )
 }

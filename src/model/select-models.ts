@@ -1,11 +1,7 @@
 import {type LoantapeError, newError} from '../errors.ts'
 
-/** One part of a selection: models by name or glob, with so many steps of what they read and what reads them. */
-interface Selector {
-  pattern: RegExp
-  parents: number
-  children: number
-}
+/** What each model reads; names that are no keys are no models. */
+type Reads = ReadonlyMap<string, readonly string[]>
 
 const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
 
@@ -14,41 +10,46 @@ const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
  * schema, `+mart.run` with everything it is built from, `mart.run+` with everything built from it, `1+mart.run+2`
  * with so many steps of each.
  *
- * @param reads what each model reads; names that are no keys are no models
  * @returns names of models
  * @throws ConfigError `SELECT_SYNTAX`, or `SELECT_UNKNOWN` when a part names no model
  */
-export function selectModels(
-  selection: string,
-  reads: ReadonlyMap<string, readonly string[]>,
-): ReadonlySet<string> {
-  const parents = (name: string) => (reads.get(name) ?? []).filter((read) => reads.has(read))
-  const children = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
-  const selected = new Set<string>()
-  for (const part of splitSelection(selection)) {
-    const selector = parseSelector(part)
-    const named = [...reads.keys()].filter((name) => selector.pattern.test(name))
-    if (named.length === 0)
-      throw newError(
-        'SELECT_UNKNOWN',
-        `Selection '${part}' in --select names no model: expected one of ${[...reads.keys()].toSorted().join(', ')}.`,
-      )
-    for (const name of [
-      ...expand(named, parents, selector.parents),
-      ...expand(named, children, selector.children),
-    ]) {
-      selected.add(name)
-    }
-  }
-  return selected
+export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
+  const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
+  if (parts.length === 0) throw syntaxError(selection)
+  return new Set(parts.flatMap((part) => selectPart(part, reads)))
+}
+
+function selectPart(part: string, reads: Reads): string[] {
+  const match = selectorPattern.exec(part)
+  if (!match) throw syntaxError(part)
+  const [, parents, glob = '', children] = match
+  const pattern = new RegExp(`^${glob.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')}$`)
+  const named = [...reads.keys()].filter((name) => pattern.test(name))
+  if (named.length === 0)
+    throw newError(
+      'SELECT_UNKNOWN',
+      `Selection '${part}' in --select names no model: expected one of ${[...reads.keys()].toSorted().join(', ')}.`,
+    )
+  const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
+  return [
+    ...expand(named, (name) => listModelsRead(name, reads), countSteps(parents)),
+    ...expand(named, listReaders, countSteps(children)),
+  ]
 }
 
 /** The models that these are built from, themselves included. */
-export function withAncestors(
-  names: ReadonlySet<string>,
-  reads: ReadonlyMap<string, readonly string[]>,
-): ReadonlySet<string> {
-  return expand([...names], (name) => (reads.get(name) ?? []).filter((read) => reads.has(read)), Infinity)
+export function withAncestors(names: ReadonlySet<string>, reads: Reads): ReadonlySet<string> {
+  return expand([...names], (name) => listModelsRead(name, reads), Infinity)
+}
+
+function listModelsRead(name: string, reads: Reads): string[] {
+  return (reads.get(name) ?? []).filter((read) => reads.has(read))
+}
+
+/** `+` stands for all steps, `2+` for two; without a plus there are none. */
+function countSteps(text: string | undefined): number {
+  if (text === undefined) return 0
+  return text === '' ? Infinity : Number(text)
 }
 
 function expand(
@@ -63,21 +64,6 @@ function expand(
     for (const name of edge) reached.add(name)
   }
   return reached
-}
-
-function splitSelection(selection: string): string[] {
-  const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
-  if (parts.length > 0) return parts
-  throw syntaxError(selection)
-}
-
-function parseSelector(part: string): Selector {
-  const match = selectorPattern.exec(part)
-  if (!match) throw syntaxError(part)
-  const [, parents, pattern = '', children] = match
-  const steps = (text: string | undefined) => (text === undefined ? 0 : text === '' ? Infinity : Number(text))
-  const glob = pattern.replaceAll('.', '\\.').replaceAll('*', '.*').replaceAll('?', '.')
-  return {pattern: new RegExp(`^${glob}$`), parents: steps(parents), children: steps(children)}
 }
 
 function syntaxError(part: string): LoantapeError {
