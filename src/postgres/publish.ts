@@ -53,7 +53,7 @@ export async function publishToPostgres(
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
 ): Promise<PublishResult> {
   await using session = await openSession(request.url)
-  const stop = () => void session.end()
+  const stop = () => void session.client.end()
   world.signal.addEventListener('abort', stop, {once: true})
   try {
     await acquireLock(session)
@@ -76,9 +76,11 @@ export async function publishToPostgres(
     }
     await requireNoDependents(session)
     await session.run('begin')
-    const names = await copyTables(session, source, tables, world)
+    const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
+    const names = await copyTables(session, source, {tables, transaction}, world)
     await grantReading(session, [...names.values()], request.reader)
-    await swapSchemas(session, names, request, world)
+    await lockOldTables(session, request, world)
+    await swapSchemas(session, names, transaction)
     world.signal.removeEventListener('abort', stop)
     await commit(session)
     // Published it is: what cannot be dropped now is dropped by the next publication.
@@ -114,11 +116,9 @@ async function commit(session: Session): Promise<void> {
 
 /** One publication at a time; the server gives the lock back when the connection ends, however it ends. */
 async function acquireLock(session: Session): Promise<void> {
-  const [row] = await session.all(
-    z.object({is_ours: z.boolean()}),
-    `select pg_try_advisory_lock(hashtext('loantape publish')) as is_ours`,
-  )
-  if (row?.is_ours) return
+  const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
+  const [isOurs] = await session.column(z.boolean(), sql)
+  if (isOurs) return
   throw newError('POSTGRES_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
@@ -126,28 +126,19 @@ async function acquireLock(session: Session): Promise<void> {
 async function copyTables(
   session: Session,
   source: {database: string; manifest: ReleaseManifest},
-  tables: readonly PublishedTable[],
+  {tables, transaction}: {tables: readonly PublishedTable[]; transaction: string},
   world: Pick<World, 'realClock'>,
 ): Promise<Map<string, string>> {
   await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-  const [transaction] = await session.all(
-    z.object({id: z.string()}),
-    'select pg_current_xact_id()::text as id',
-  )
   const names = new Map<string, string>()
   for (const schema of new Set([STATE, ...tables.map((table) => table.schema)])) {
-    const name = `loantape_new_${transaction?.id}_${schema}`
+    const name = `loantape_new_${transaction}_${schema}`
     names.set(schema, name)
-    await session.run(`create schema ${escapeIdentifier(name)}`)
-    await session.run(
-      `comment on schema ${escapeIdentifier(name)} is ${escapeLiteral(`${MARK} ${source.manifest.release_id}`)}`,
-    )
+    const [quoted, mark] = [escapeIdentifier(name), escapeLiteral(`${MARK} ${source.manifest.release_id}`)]
+    await session.run(`create schema ${quoted}; comment on schema ${quoted} is ${mark}`)
   }
   for (const table of tables) await copyTable(session, db, table, names.get(table.schema) ?? '')
   await copyState(session, source.manifest, names.get(STATE) ?? '', world)
-  for (const {schema, name} of tables) {
-    await session.run(`analyze ${escapeIdentifier(names.get(schema) ?? '')}.${escapeIdentifier(name)}`)
-  }
   return names
 }
 
@@ -186,27 +177,17 @@ async function copyState(
   await copyRows(session, table, [[release_id, as_of, known_at, time_zone, currency, generator, publishedAt]])
 }
 
-/**
- * Gives the new schemas their names. Renaming waits for nobody and nobody waits for it. So that no statement finds one of
- * its tables before the swap and another after it, the old ones are locked for that instant where their readers allow it;
- * readers that asked for one release throughout, by reading `loantape.release` in their transaction, are waited for.
- */
+/** Gives the new schemas their names. Renaming waits for nobody and nobody waits for it. */
 async function swapSchemas(
   session: Session,
   names: ReadonlyMap<string, string>,
-  request: PublishRequest,
-  world: Pick<World, 'realClock'>,
+  transaction: string,
 ): Promise<void> {
-  await lockOldTables(session, request, world)
-  for (const live of (await listSchemas(session)).live) {
-    const [transaction = ''] = /_\d+_/.exec([...names.values()][0] ?? '') ?? []
-    await session.run(
-      `alter schema ${escapeIdentifier(live)} rename to ${escapeIdentifier(`loantape_old${transaction}${live}`)}`,
-    )
-  }
-  for (const [schema, name] of names) {
-    await session.run(`alter schema ${escapeIdentifier(name)} rename to ${escapeIdentifier(schema)}`)
-  }
+  const rename = (from: string, to: string) =>
+    session.run(`alter schema ${escapeIdentifier(from)} rename to ${escapeIdentifier(to)}`)
+  const {live} = await listSchemas(session)
+  for (const schema of live) await rename(schema, `loantape_old_${transaction}_${schema}`)
+  for (const [schema, name] of names) await rename(name, schema)
 }
 
 const PAUSE_MS = 1000
@@ -214,6 +195,11 @@ const PAUSE_MS = 1000
 /** Attempts in which readers of any table are waited for; later ones wait for holders of `loantape.release` only. */
 const STRICT_ATTEMPTS = 5
 
+/**
+ * Locks the old tables for the instant of the swap where their readers allow it, so that no statement finds one of them
+ * before the swap and another after it. Readers that asked for one release throughout, by reading `loantape.release` in
+ * their transaction, are waited for.
+ */
 async function lockOldTables(
   session: Session,
   {lockMs = 500, attempts = 30}: PublishRequest,

@@ -10,17 +10,13 @@ export const MARK = 'loantape release'
 /** Where `release` says what readers see now. */
 export const STATE = 'loantape'
 
-/** A row that is a name. */
-const nameRow = z.object({name: z.string()})
-
 /** Our schemas, by what their names begin with. */
 export async function listSchemas(session: Session): Promise<{live: string[]; old: string[]}> {
-  const rows = await session.all(
-    nameRow,
-    `select nspname as name from pg_namespace
+  const names = await session.column(
+    z.string(),
+    `select nspname from pg_namespace
      where obj_description(oid, 'pg_namespace') like '${MARK} %' order by nspname`,
   )
-  const names = rows.map(({name}) => name)
   const isOld = (name: string) => /^loantape_(old|new)_\d+_/.test(name)
   return {live: names.filter((name) => !isOld(name)), old: names.filter(isOld)}
 }
@@ -48,41 +44,33 @@ export async function dropOldSchemas(session: Session, world: Pick<World, 'log'>
 
 /** Our tables, quoted, that of {@link STATE} first. */
 export async function listTables(session: Session, schemas: readonly string[]): Promise<string[]> {
-  const tables = await session.all(
-    nameRow,
+  return await session.column(
+    z.string(),
     `select format('%I.%I', schemaname, tablename) as name from pg_tables
      where schemaname = any($1) order by schemaname <> '${STATE}', name`,
     [schemas],
   )
-  return tables.map(({name}) => name)
 }
 
 /** The release readers see now, if there is one. */
 export async function findPublished(session: Session): Promise<string | undefined> {
-  const [state] = await session.all(
-    z.object({is_there: z.boolean()}),
-    `select to_regclass('${STATE}.release') is not null as is_there`,
-  )
-  if (!state?.is_there) return undefined
-  const rows = await session.all(
-    z.object({release_id: z.string()}),
-    `select release_id from ${STATE}.release`,
-  )
-  return rows[0]?.release_id
+  const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
+  if (!isThere) return undefined
+  return (await session.column(z.string(), `select release_id from ${STATE}.release`)).at(0)
 }
 
 /** @throws ConfigError `POSTGRES_FOREIGN_SCHEMA` */
 export async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
-  const foreign = await session.all(
-    nameRow,
-    `select nspname as name from pg_namespace
+  const foreign = await session.column(
+    z.string(),
+    `select nspname from pg_namespace
      where nspname = any($1) and coalesce(obj_description(oid, 'pg_namespace'), '') not like '${MARK} %'`,
     [schemas],
   )
   if (foreign.length === 0) return
   throw newError(
     'POSTGRES_FOREIGN_SCHEMA',
-    `Schema '${foreign.map(({name}) => name).join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
+    `Schema '${foreign.join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
   )
 }
 
@@ -92,8 +80,8 @@ export async function requireOwnSchemas(session: Session, schemas: readonly stri
  * @throws ConfigError `POSTGRES_DEPENDENT`
  */
 export async function requireNoDependents(session: Session): Promise<void> {
-  const found = await session.all(
-    nameRow,
+  const found = await session.column(
+    z.string(),
     `with
      ours as (
        select oid from pg_namespace where obj_description(oid, 'pg_namespace') like '${MARK} %'
@@ -115,9 +103,8 @@ export async function requireNoDependents(session: Session): Promise<void> {
      select pg_describe_object(class, object, 0) as name from objects order by name`,
   )
   if (found.length === 0) return
-  const names = found.map(({name}) => name).join(', ')
   throw newError(
     'POSTGRES_DEPENDENT',
-    `Published tables at ${session.server} are read there by: ${names}. It would go on showing the old release, or go with it.`,
+    `Published tables at ${session.server} are read there by: ${found.join(', ')}. It would go on showing the old release, or go with it.`,
   )
 }

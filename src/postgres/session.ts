@@ -3,15 +3,7 @@ import type {z} from 'zod'
 import {describeServer, explainPostgres} from './failure.ts'
 
 /** A connection to PostgreSQL; disposing it ends it. */
-export interface Session extends AsyncDisposable {
-  readonly client: Client
-  /** `host:port/database` */
-  readonly server: string
-  run(sql: string): Promise<void>
-  all<T>(row: z.ZodType<T>, sql: string, params?: unknown[]): Promise<T[]>
-  /** Ends it, also when it is lost: a statement under way fails. */
-  end(): Promise<void>
-}
+export type Session = Awaited<ReturnType<typeof openSession>>
 
 const CONNECT_MS = 15_000
 
@@ -20,7 +12,7 @@ const CONNECT_MS = 15_000
  *
  * @throws AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_UNREACHABLE`
  */
-export async function openSession(url: string): Promise<Session> {
+export async function openSession(url: string) {
   const server = describeServer(url)
   const client = new Client({
     connectionString: url,
@@ -38,15 +30,18 @@ export async function openSession(url: string): Promise<Session> {
   }
   return {
     client,
+    /** `host:port/database` */
     server,
-    async run(sql) {
+    /** Runs one or more statements. */
+    async run(sql: string): Promise<void> {
       await client.query(sql)
     },
-    async all(row, sql, params) {
-      const {rows} = await client.query(sql, params)
-      return rows.map((values) => row.parse(values))
+    /** The values of a query that has one column. */
+    async column<T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> {
+      const {rows} = await client.query<unknown[]>({text: sql, values, rowMode: 'array'})
+      return rows.map(([found]) => value.parse(found))
     },
-    end: () => client.end(),
+    /** Ends it, also when it is lost: a statement under way fails. */
     [Symbol.asyncDispose]: () => client.end(),
   }
 }

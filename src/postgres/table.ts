@@ -4,7 +4,8 @@ import {escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
 import {z} from 'zod'
 import {codeOf, newError} from '../errors.ts'
-import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {type Database, quoteName} from '../warehouse/database.ts'
+import {readTableComment} from '../warehouse/table-columns.ts'
 import type {Session} from './session.ts'
 
 /** A published table of a release. */
@@ -70,7 +71,8 @@ export async function copyTable(
     throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
   })
   await requireWhole(session, db, {source, target, columns, rows: table.rows})
-  await session.run(await buildComments(db, table, target, columns))
+  const comments = buildComments(target, await readTableComment(db, source), columns)
+  await session.run([...comments, `analyze ${target}`].join('; '))
 }
 
 /** The rows of a table as PostgreSQL reads them. */
@@ -116,8 +118,6 @@ async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): Asyn
   yield Buffer.from(text)
 }
 
-const totalsRow = z.object({totals: z.string()})
-
 /** Integers, and decimals whose sum cannot outgrow the 38 digits either engine gives it. */
 const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),\d+\))$/
 
@@ -137,32 +137,23 @@ async function requireWhole(
   copied: {source: string; target: string; columns: readonly Column[]; rows: number},
 ): Promise<void> {
   const {source, target, columns, rows} = copied
-  const expected = await db.one(totalsRow, buildTotalsSql(`release.${source}`, columns))
-  const [found] = await session.all(totalsRow, buildTotalsSql(target, columns))
-  const isWhole = found?.totals === expected.totals && expected.totals.split(' ')[0] === String(rows)
-  if (isWhole) return
+  const {totals} = await db.one(z.object({totals: z.string()}), buildTotalsSql(`release.${source}`, columns))
+  const [found] = await session.column(z.string(), buildTotalsSql(target, columns))
+  if (found === totals && totals.split(' ')[0] === String(rows)) return
   throw newError(
     'POSTGRES_INCOMPLETE',
     `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
   )
 }
 
-async function buildComments(
-  db: Database,
-  table: PublishedTable,
-  target: string,
-  columns: readonly Column[],
-): Promise<string> {
-  const {comment} = await db.one(
-    z.object({comment: z.string().nullable()}),
-    `select comment from duckdb_tables()
-     where database_name = 'release' and schema_name = ${quoteLiteral(table.schema)} and table_name = ${quoteLiteral(table.name)}`,
-  )
-  const ofColumns = columns
-    .filter((column) => column.comment !== null)
-    .map(
-      (column) =>
-        `comment on column ${target}.${escapeIdentifier(column.name)} is ${escapeLiteral(column.comment ?? '')}`,
-    )
-  return [`comment on table ${target} is ${escapeLiteral(comment ?? '')}`, ...ofColumns].join('; ')
+/** Comments on a table and its columns. */
+function buildComments(target: string, comment: string, columns: readonly Column[]): string[] {
+  const described = columns.filter((column) => column.comment !== null)
+  return [
+    `comment on table ${target} is ${escapeLiteral(comment)}`,
+    ...described.map(
+      ({name, comment}) =>
+        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment ?? '')}`,
+    ),
+  ]
 }
