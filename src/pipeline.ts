@@ -1,8 +1,5 @@
 import {type Config, requireSource, type SourceConfig} from './config.ts'
 import {parseChildStreams} from './contract/streams.ts'
-import {openLedger} from './ledger/ledger.ts'
-import {type CurrentRun, withRun} from './ledger/runs.ts'
-import {listNamedDeals, settleEvents} from './ledger/webhook-events.ts'
 import {certifyWalk} from './load/certify.ts'
 import type {Acceptance} from './load/guard.ts'
 import {atSource} from './pipeline/at-source.ts'
@@ -12,6 +9,9 @@ import {fetchMissingDetails} from './pipeline/detail.ts'
 import {type EventsResult, lookAgain} from './pipeline/events.ts'
 import {previewWalk, settleWalk} from './pipeline/settle.ts'
 import {readToEnd} from './pipeline/walk.ts'
+import {type CurrentRun, withRun} from './state/runs.ts'
+import {openStateDb} from './state/state-db.ts'
+import {listNamedDeals, settleEvents} from './state/webhook-events.ts'
 import type {Certificate, ChangeCounts, World} from './types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from './warehouse/data-folder.ts'
 import {requireHashKey} from './warehouse/hash-key.ts'
@@ -57,7 +57,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const startedAt = world.realClock.now()
-  return withRun(folder.ledger, 'sync', world, async (run) => {
+  return withRun(folder.stateDb, 'sync', world, async (run) => {
     const walked = await walkAndApply(folder, source, request, {run, world: run.watch(world)})
     const build = request.isDryRun ? undefined : await buildRelease(config, {}, world)
     const {certificate} = walked
@@ -113,7 +113,7 @@ export function walkAndApply(
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000
     const details = await fetchMissingDetails(tools, walk, world)
     const changes = await settleWalk(tools, walk, details, world)
-    const announced = listNamedDeals(run.ledger).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
+    const announced = listNamedDeals(run.stateDb).map((deal) => ({id: deal.deal_id, at: deal.received_at}))
     const streams: ChildResult[] = []
     for (const stream of children) {
       const budgetMs = budgetEndsAt - world.realClock.now()
@@ -134,7 +134,7 @@ export async function applyEvents(config: Config, world: World): Promise<EventsR
   if (events === 0) return {outcome: 'unchanged', events, deals, appended}
   if (!isComplete) await syncDeals(config, {}, world)
   const outcome = isComplete ? 'applied' : 'walked'
-  using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
-  settleEvents(ledger, {eventIds, outcome}, world.realClock.now())
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  settleEvents(stateDb, {eventIds, outcome}, world.realClock.now())
   return {outcome, events, deals, appended}
 }

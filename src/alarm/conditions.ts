@@ -1,24 +1,24 @@
 import {z} from 'zod'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
-import type {Condition} from '../ledger/alarms.ts'
-import {type JobRun, listLastAttempts} from '../ledger/job-runs.ts'
-import {findFirstWatch} from '../ledger/job-watch.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {findLastSuccess, type Run} from '../ledger/runs.ts'
+import type {Condition} from '../state/alarms.ts'
+import {type JobRun, listLastAttempts} from '../state/job-runs.ts'
+import {findFirstWatch} from '../state/job-watch.ts'
+import {findLastSuccess, type Run} from '../state/runs.ts'
+import type {StateDb} from '../state/state-db.ts'
 
-/** What people are told about, as the ledger has it now. */
+/** What people are told about, as the state database has it now. */
 export function readConditions(
-  ledger: Ledger,
+  stateDb: StateDb,
   config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
   now: number,
 ): Condition[] {
-  const lastSync = findLastSuccess(ledger, 'sync')
+  const lastSync = findLastSuccess(stateDb, 'sync')
   return [
-    ...listLastAttempts(ledger).map(describeJob),
-    ...describeFreshness(lastSync, findFirstWatch(ledger), config, now),
+    ...listLastAttempts(stateDb).map(describeJob),
+    ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
     ...describeQuarantine(lastSync, config),
-    ...describeRates(findLastSuccess(ledger, 'rates')),
+    ...describeRates(findLastSuccess(stateDb, 'rates')),
   ]
 }
 

@@ -1,9 +1,9 @@
 import {request} from 'undici'
 import type {Config} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
-import {claimNotice, recordSending, settleAlarms} from '../ledger/alarms.ts'
-import type {Ledger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
+import {claimNotice, recordSending, settleAlarms} from '../state/alarms.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {readConditions} from './conditions.ts'
 
@@ -77,22 +77,22 @@ async function mailMessage(
  * Tells people what has changed since they were last told: one message per change of state and channel. What cannot be
  * sent now is sent by a later call.
  */
-export async function tellPeople(ledger: Ledger, config: Config, world: World): Promise<void> {
+export async function tellPeople(stateDb: StateDb, config: Config, world: World): Promise<void> {
   const channels = createChannels(config)
   const names = channels.map(({name}) => name)
   const now = world.realClock.now()
-  settleAlarms(ledger, {conditions: readConditions(ledger, config, now), channels: names}, now)
+  settleAlarms(stateDb, {conditions: readConditions(stateDb, config, now), channels: names}, now)
   for (;;) {
-    const notice = claimNotice(ledger, names, now)
+    const notice = claimNotice(stateDb, names, now)
     const channel = channels.find(({name}) => name === notice?.channel)
     if (!notice || !channel) return
     try {
       await channel.send(notice)
-      recordSending(ledger, notice, null, world.realClock.now())
+      recordSending(stateDb, notice, null, world.realClock.now())
     } catch (error) {
       const reason = scrubSecrets(messageOf(error))
       world.log.warn({reason}, `an alarm could not be sent by ${channel.name}; it is tried again`)
-      recordSending(ledger, notice, reason, world.realClock.now())
+      recordSending(stateDb, notice, reason, world.realClock.now())
     }
   }
 }

@@ -4,7 +4,6 @@ import {addDays, businessDateOf, createFrozenClock, DAY_MS, HOUR_MS} from '../cl
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
 import {isOtherProcess} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {requireJob} from '../schedule/job.ts'
@@ -12,6 +11,7 @@ import {runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
+import {openStateDb} from '../state/state-db.ts'
 import {NO_CHANGES, type World} from '../types.ts'
 import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -57,7 +57,7 @@ const MARK =
 
 /** What a demo leaves in its folder, and what other commands make there of it. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|history|ledger)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|(warehouse|history|ledger|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|(report-|dictionary\.).+)$/
 
 /**
  * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
@@ -128,8 +128,8 @@ async function runDemo(
   }
   const nightly = await requireJob(demoConfig, 'nightly')
   const folder = dataFolderAt(config.dataDir)
-  using ledger = openLedger(folder.ledger)
-  await using receiver = await startReceiver(demoConfig, {service, ledger, folder}, world)
+  using stateDb = openStateDb(folder.stateDb)
+  await using receiver = await startReceiver(demoConfig, {service, stateDb, folder}, world)
 
   const nights: DemoResult['days'] = []
   let exportDirs: string[] = []

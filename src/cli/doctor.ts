@@ -1,4 +1,4 @@
-import {existsSync, lstatSync} from 'node:fs'
+import {lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
@@ -7,8 +7,6 @@ import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {readTargets} from '../delivery/target.ts'
 import {explainError, type Failure, newError} from '../errors.ts'
 import {describeLost, readStanding} from '../export/journal-origin.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {findTapeKey} from '../ledger/tapes.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {readAccountMapping} from '../pipeline/account-mapping.ts'
 import {readPrograms} from '../pipeline/journal-read.ts'
@@ -22,6 +20,8 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {findTapeKey} from '../state/tapes.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -80,10 +80,10 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
   },
   tapes: async (config, folder, world) => {
-    if (!existsSync(folder.ledger)) return 'none yet'
-    using ledger = openLedger(folder.ledger)
-    if (findTapeKey(ledger) === undefined) return 'none yet'
-    const {fingerprint} = requireTapeKey(config, folder, ledger, world)
+    if (!hasStateDb(folder.stateDb)) return 'none yet'
+    using stateDb = openStateDb(folder.stateDb)
+    if (findTapeKey(stateDb) === undefined) return 'none yet'
+    const {fingerprint} = requireTapeKey(config, folder, stateDb, world)
     return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
   },
   models: async (config, folder, world) => {
@@ -110,9 +110,9 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
   },
   books: async (config, folder) => {
-    if (!existsSync(folder.ledger) || !hasWarehouse(folder)) return 'nothing issued yet'
-    using ledger = openLedger(folder.ledger)
-    const {standing, lost} = await readStanding(ledger, folder)
+    if (!hasStateDb(folder.stateDb) || !hasWarehouse(folder)) return 'nothing issued yet'
+    using stateDb = openStateDb(folder.stateDb)
+    const {standing, lost} = await readStanding(stateDb, folder)
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})
     const open = await listNotIssued(folder, listExportedProfiles(await readJobs(config)))
     const words = open.map((one) => `${renderNotIssued(one)} of ${one.period}`)

@@ -75,7 +75,7 @@ function addClose(period: CliCommand): void {
       'fix the journal and register of a finished month; what becomes known later is booked in the next',
     )
     .argument('<month>', 'YYYY-MM, the first open one')
-    .option('--why <text>', 'a remark, kept in the ledger with your name and the time')
+    .option('--why <text>', 'a remark, kept in the state database with your name and the time')
     .does(
       ({config, options: {why}, world}: Call<{why?: string}>, month: string) =>
         closePeriod(config, {period: month, why: why ?? null}, world),
@@ -89,7 +89,7 @@ function addReopen(period: CliCommand): void {
     .command('reopen')
     .description('open the month that was closed last')
     .argument('<month>', 'YYYY-MM')
-    .requiredOption('--why <text>', 'the reason, kept in the ledger with your name and the time')
+    .requiredOption('--why <text>', 'the reason, kept in the state database with your name and the time')
     .does(
       ({config, options: {why}, world}: Call<{why: string}>, month: string) =>
         reopenPeriod(config, {period: month, why}, world),
@@ -101,7 +101,7 @@ function addRemap(period: CliCommand): void {
   period
     .command('remap')
     .description('move what closed months booked to the receivable accounts of the mapping that holds now')
-    .option('--why <text>', 'a reason, kept in the ledger')
+    .option('--why <text>', 'a reason, kept in the state database')
     .does(
       ({config, options: {why}, world}: Call<{why?: string}>) =>
         remapPeriods(config, {why: why ?? null}, world),
@@ -120,7 +120,7 @@ function addTrueUp(period: CliCommand): void {
       '--issue',
       'hand the difference out, dated in the first open month; from then on the books stand on this history',
     )
-    .option('--why <text>', 'a reason, kept in the ledger with your name and the time')
+    .option('--why <text>', 'a reason, kept in the state database with your name and the time')
     .does(
       ({config, options: {issue = false, why}, world}: Call<{issue?: boolean; why?: string}>) =>
         trueUp(config, {isIssued: issue, why: why ?? null}, world),

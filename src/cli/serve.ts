@@ -2,11 +2,11 @@ import {tellPeople} from '../alarm/tell.ts'
 import {sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
-import {adoptRun} from '../ledger/job-runs.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {isEnabled, readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
+import {adoptRun} from '../state/job-runs.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -25,15 +25,15 @@ export function addServe(program: CliCommand): void {
       const jobs = (await readJobs(config)).filter(isEnabled)
       const folder = dataFolderAt(config.dataDir)
       requireWritable(folder)
-      using ledger = openLedger(folder.ledger)
+      using stateDb = openStateDb(folder.stateDb)
       const scheduler = createScheduler(
         {
-          ledger,
+          stateDb,
           jobs,
           startRun: (run) => {
             const command = run.job === WEBHOOK_JOB ? ['events', 'apply'] : ['run', run.job]
             const onStarted = (pid: number) => {
-              adoptRun(ledger, {jobRunId: run.job_run_id, attempt: run.attempt, pid}, world.realClock.now())
+              adoptRun(stateDb, {jobRunId: run.job_run_id, attempt: run.attempt, pid}, world.realClock.now())
             }
             return startJobProcess(run, {args: [...command, '--data', folder.root], onStarted}, world)
           },
@@ -42,17 +42,17 @@ export function addServe(program: CliCommand): void {
       )
       // Loaded here: no other command needs a web server.
       const {startWeb} = await import('../web/server.ts')
-      await using web = options.web ? await startWeb(config, {ledger, folder, jobs}, world) : undefined
+      await using web = options.web ? await startWeb(config, {stateDb, folder, jobs}, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
       world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')
-      await tickUntilStopped({scheduler, ledger, config}, world)
+      await tickUntilStopped({scheduler, stateDb, config}, world)
       await scheduler.idle()
       world.log.info('stopped')
     })
 }
 
 async function tickUntilStopped(
-  {scheduler, ledger, config}: {scheduler: Scheduler; ledger: Ledger; config: Config},
+  {scheduler, stateDb, config}: {scheduler: Scheduler; stateDb: StateDb; config: Config},
   world: World,
 ): Promise<void> {
   let telling: Promise<void> | undefined
@@ -63,14 +63,14 @@ async function tickUntilStopped(
       const now = world.realClock.now()
       if (!telling && now - toldAt >= TELL_EVERY_MS) {
         toldAt = now
-        telling = tellPeople(ledger, config, world)
+        telling = tellPeople(stateDb, config, world)
           .catch((error: unknown) => logFailure(error, world))
           .finally(() => {
             telling = undefined
           })
       }
     } catch (error) {
-      // A full disk or a ledger that is busy for long must not end the server: the next tick looks again.
+      // A full disk or a state database that is busy for long must not end the server: the next tick looks again.
       logFailure(error, world)
     }
     await sleepUntilStopped(world.realClock, TICK_MS, world.signal)

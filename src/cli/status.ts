@@ -1,15 +1,7 @@
-import {existsSync} from 'node:fs'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
-import {listAlarms} from '../ledger/alarms.ts'
-import {type Checking, findLastChecking} from '../ledger/checkings.ts'
-import {findLearntRate} from '../ledger/learnt-rate.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {findLockHolder} from '../ledger/lock.ts'
-import {findLastSuccess, listRuns} from '../ledger/runs.ts'
-import {findLastCoverage} from '../ledger/webhook-coverage.ts'
 import {type DriftFinding, listLastDrift} from '../load/drift.ts'
 import {countWaiting} from '../load/quarantine.ts'
 import {groupThousands} from '../money.ts'
@@ -18,6 +10,13 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
 import {isEnabled, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {listAlarms} from '../state/alarms.ts'
+import {type Checking, findLastChecking} from '../state/checkings.ts'
+import {findLearntRate} from '../state/learnt-rate.ts'
+import {findLockHolder} from '../state/lock.ts'
+import {findLastSuccess, listRuns} from '../state/runs.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -52,8 +51,8 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const jobs = await readJobs(config)
   const history = await readHistoryStatus(folder)
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
-  using ledger = existsSync(folder.ledger) ? openLedger(folder.ledger) : undefined
-  const success = ledger && findLastSuccess(ledger, 'sync')
+  using stateDb = hasStateDb(folder.stateDb) ? openStateDb(folder.stateDb) : undefined
+  const success = stateDb && findLastSuccess(stateDb, 'sync')
   const ageHours = success?.ended_at ? (world.realClock.now() - Date.parse(success.ended_at)) / HOUR_MS : null
   return {
     healthy: ageHours !== null && ageHours <= maxAgeHours,
@@ -62,18 +61,20 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
       success && ageHours !== null
         ? {run_id: success.run_id, ended_at: success.ended_at, age_hours: Math.round(ageHours * 100) / 100}
         : null,
-    running: (ledger && findLockHolder(ledger, world)) ?? null,
+    running: (stateDb && findLockHolder(stateDb, world)) ?? null,
     release: findCurrentRelease(folder)?.manifest ?? null,
     /** What the checks of the last build found that was to become current, whether it did or not. */
-    checking: (ledger && findLastChecking(ledger)) ?? null,
+    checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
     /** What webhooks had told of the last walk; null where none are taken, or nothing was compared yet. */
-    webhooks: ledger && config.webhookSecret !== undefined ? (findLastCoverage(ledger) ?? null) : null,
+    webhooks: stateDb && config.webhookSecret !== undefined ? (findLastCoverage(stateDb) ?? null) : null,
     learnt_rate_per_second:
-      ledger && config.baseUrl !== undefined ? (findLearntRate(ledger, config.baseUrl, world) ?? null) : null,
+      stateDb && config.baseUrl !== undefined
+        ? (findLearntRate(stateDb, config.baseUrl, world) ?? null)
+        : null,
     /** Alarms that are raised. */
-    alarms: ledger ? listAlarms(ledger) : [],
-    runs: ledger ? listRuns(ledger, 5) : [],
+    alarms: stateDb ? listAlarms(stateDb) : [],
+    runs: stateDb ? listRuns(stateDb, 5) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
     next_slots: listNextOfEach(jobs.filter(isEnabled), world.realClock.now()).map(({job, slot}) => ({
       job: job.name,

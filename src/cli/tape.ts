@@ -19,7 +19,7 @@ export function addTape(program: CliCommand): void {
   tape
     .command('new-key')
     .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
-    .requiredOption('--why <reason>', 'kept in the ledger')
+    .requiredOption('--why <reason>', 'kept in the state database')
     .does(
       ({config, options, world}: Call<{why: string}>) => replaceTapeKey(config, options.why, world),
       ({file, fingerprint, set_aside}) =>

@@ -3,6 +3,7 @@ import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {sleepUntilStopped} from '../clock.ts'
 import {explainError, type LoantapeError, messageOf, newError} from '../errors.ts'
+import {scrubSecrets} from '../log.ts'
 import {
   type Delivery,
   endAttempt,
@@ -10,10 +11,9 @@ import {
   readDeliveredFiles,
   startAttempt,
   storeDeliveredFile,
-} from '../ledger/deliveries.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {acquireLock} from '../ledger/lock.ts'
-import {scrubSecrets} from '../log.ts'
+} from '../state/deliveries.ts'
+import {acquireLock} from '../state/lock.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type Carrier, type Parcel, TargetFailure, UNFINISHED} from './carrier.ts'
@@ -55,13 +55,13 @@ const LONGEST_PAUSE_MS = 300_000
 
 /**
  * Sends a batch to a target, the manifest last: a consumer that waits for it finds everything it names. What fails for a
- * moment is tried again; what the target has is noted in the ledger and not sent twice.
+ * moment is tried again; what the target has is noted in the state database and not sent twice.
  *
  * @throws what {@link Carrier} throws; CheckError `BATCH_DAMAGED` before anything is sent; LockedError `RUN_IN_PROGRESS`
  *   while another process delivers the same; DeferredError `INTERRUPTED`
  */
 export async function deliverBatch(
-  ledger: Ledger,
+  stateDb: StateDb,
   batch: DeliverableBatch,
   request: DeliveryRequest,
   world: World,
@@ -71,25 +71,25 @@ export async function deliverBatch(
   const parcels = await packBatch(batch)
   // Two that write the same `.part` could give it its name while it is not whole.
   const name = `delivery of ${profile}/${batch_id} to ${delivery.place}`
-  using _lock = acquireLock(ledger, {runId: randomUUID(), command: 'export', name}, world)
-  if (request.isAgain) forgetDeliveredFiles(ledger, delivery)
-  const isMissing = ({name, sha256}: Parcel) => readDeliveredFiles(ledger, delivery).get(name) !== sha256
+  using _lock = acquireLock(stateDb, {runId: randomUUID(), command: 'export', name}, world)
+  if (request.isAgain) forgetDeliveredFiles(stateDb, delivery)
+  const isMissing = ({name, sha256}: Parcel) => readDeliveredFiles(stateDb, delivery).get(name) !== sha256
   const missing = parcels.filter(isMissing).length
   if (missing === 0) return {...delivery, outcome: 'unchanged', sent: 0}
   for (let attempt = 1; ; attempt++) {
-    startAttempt(ledger, delivery, world)
+    startAttempt(stateDb, delivery, world)
     try {
       await using carrier = await openCarrier(request, `${profile}/${batch_id}`, world)
       for (const parcel of parcels.filter(isMissing)) {
         world.signal.throwIfAborted()
         await carrier.put(parcel)
-        storeDeliveredFile(ledger, delivery, parcel)
+        storeDeliveredFile(stateDb, delivery, parcel)
       }
-      endAttempt(ledger, delivery, null, world)
+      endAttempt(stateDb, delivery, null, world)
       return {...delivery, outcome: 'delivered', sent: missing}
     } catch (error) {
       const failure = world.signal.aborted ? stopped(world.signal) : explainError(error)
-      endAttempt(ledger, delivery, scrubSecrets(failure.message), world)
+      endAttempt(stateDb, delivery, scrubSecrets(failure.message), world)
       const pause = pauseAfter(failure, attempt, world)
       if (pause === undefined) throw failure
       world.log.warn({code: failure.code, attempt, retry_in_ms: pause}, 'delivery failed: it is tried again')

@@ -2,6 +2,8 @@ import {hash} from 'node:crypto'
 import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import type {IssuedLine, JournalLine} from '../journal-line.ts'
+import {addAmounts} from '../money.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import {
   type BatchContent,
   type IssuedBatch,
@@ -9,11 +11,9 @@ import {
   listBatches,
   listIssuedLines,
   storeBatch,
-} from '../ledger/issued.ts'
-import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
-import {listClosedPeriods} from '../ledger/periods.ts'
-import {addAmounts} from '../money.ts'
-import type {ReleaseManifest} from '../release-manifest.ts'
+} from '../state/issued.ts'
+import {listClosedPeriods} from '../state/periods.ts'
+import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import type {JournalEntry, JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
@@ -52,27 +52,27 @@ export interface OtherMonths {
 }
 
 /**
- * Issues what is new between a journal and what was issued of it, in one transaction of the ledger that holds lines and
+ * Issues what is new between a journal and what was issued of it, in one transaction of the state database that holds lines and
  * files: from then on it is issued, whatever happens to the process. `handOver` puts the files into their place.
- * The files are written and proved before, so that nobody waits for the ledger meanwhile; where another export or a
+ * The files are written and proved before, so that nobody waits for the state database meanwhile; where another export or a
  * closing was faster, all of it is done again.
  *
  * @returns undefined when there is nothing to issue
  * @throws CheckError `JOURNAL_FILE`; ConfigError `JOURNAL_STALE`: nothing was issued
  */
 export function issueJournal(
-  ledger: Ledger,
+  stateDb: StateDb,
   issue: {profile: JournalProfile; target: JournalTarget},
   world: World,
 ): IssuedBatch | undefined {
   for (;;) {
-    const state = readState(ledger, issue)
-    const batch = prepareBatch(ledger, issue)
+    const state = readState(stateDb, issue)
+    const batch = prepareBatch(stateDb, issue)
     if (!batch) return undefined
     world.onStep('journal planned')
-    const isStored = inLedgerTransaction(ledger, () => {
-      if (readState(ledger, issue) !== state) return false
-      storeBatch(ledger, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
+    const isStored = inStateTransaction(stateDb, () => {
+      if (readState(stateDb, issue) !== state) return false
+      storeBatch(stateDb, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
       return true
     })
     if (!isStored) continue
@@ -82,29 +82,29 @@ export function issueJournal(
 }
 
 /** What a batch is made from beside the journal: another state, another batch. */
-function readState(ledger: Ledger, {profile}: {profile: JournalProfile}): string {
-  const batches = listAllBatches(ledger, {withoutFiles: true}).filter(
+function readState(stateDb: StateDb, {profile}: {profile: JournalProfile}): string {
+  const batches = listAllBatches(stateDb, {withoutFiles: true}).filter(
     (batch) => batch.profile === profile.name,
   )
-  return JSON.stringify([batches, listClosedPeriods(ledger)])
+  return JSON.stringify([batches, listClosedPeriods(stateDb)])
 }
 
 /** A batch that is ready to be stored. */
 export type PreparedBatch = IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}
 
 function prepareBatch(
-  ledger: Ledger,
+  stateDb: StateDb,
   {profile, target}: {profile: JournalProfile; target: JournalTarget},
 ): PreparedBatch | undefined {
   const {period, closedPeriods, batchIds, source} = target
-  const isStale = JSON.stringify(listClosedPeriods(ledger)) !== JSON.stringify(closedPeriods)
+  const isStale = JSON.stringify(listClosedPeriods(stateDb)) !== JSON.stringify(closedPeriods)
   if (isStale) throw describeStale(period)
   requireOwnNames(profile, target)
   // Another process may have issued meanwhile from what is known later.
   const isLater = ({batch_id, known_at}: IssuedBatch) => !batchIds.has(batch_id) && known_at > source.known_at
-  if (listBatches(ledger, profile.name, period).some(isLater)) throw describeStale(period)
-  const {wanted, leftOut, lines: own, before} = planMonth(ledger, profile, target)
-  const other = planElsewhere(ledger, profile, target, own)
+  if (listBatches(stateDb, profile.name, period).some(isLater)) throw describeStale(period)
+  const {wanted, leftOut, lines: own, before} = planMonth(stateDb, profile, target)
+  const other = planElsewhere(stateDb, profile, target, own)
   const lines = sortLines([...own, ...other.lines])
   if (lines.length === 0) return undefined
   const supersedes = listSuperseded(lines, [...before, ...other.before])
@@ -114,7 +114,7 @@ function prepareBatch(
 
 /** What the month's own journal asks for. */
 export function planMonth(
-  ledger: Ledger,
+  stateDb: StateDb,
   profile: JournalProfile,
   target: Pick<JournalTarget, 'period' | 'lines' | 'withOpening' | 'dateOf'>,
 ): {
@@ -123,7 +123,7 @@ export function planMonth(
   lines: IssuedLine[]
   before: (IssuedLine & {batch_id: string})[]
 } {
-  const before = listIssuedLines(ledger, profile.name, {period: target.period})
+  const before = listIssuedLines(stateDb, profile.name, {period: target.period})
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
   return {wanted, leftOut, lines: planIssue(wanted, before, target), before}
 }
@@ -133,13 +133,13 @@ export function planMonth(
  * this month books now.
  */
 function planElsewhere(
-  ledger: Ledger,
+  stateDb: StateDb,
   profile: JournalProfile,
   {period, elsewhere}: JournalTarget,
   own: readonly IssuedLine[],
 ): {lines: IssuedLine[]; before: (IssuedLine & {batch_id: string})[]} {
   const deals = new Set(own.map(({deal_id}) => deal_id))
-  const issued = listIssuedLines(ledger, profile.name, {deals}).filter((line) => line.period !== period)
+  const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
   if (issued.some(({deal_id}) => !elsewhere.deals.has(deal_id))) throw describeStale(period)
   const {wanted} = splitOpening(elsewhere.lines, issued, false)
   const moved = findMovedDeals(wanted, issued)
@@ -151,7 +151,7 @@ function planElsewhere(
 /**
  * A batch with its files, which are proved.
  *
- * @param batch `lines` are what the ledger notes, `entries` what is handed out; none of them, no files
+ * @param batch `lines` are what the state database notes, `entries` what is handed out; none of them, no files
  * @throws CheckError `JOURNAL_FILE`
  */
 export function writeBatch(batch: {

@@ -1,7 +1,7 @@
 import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {type BatchContent, type IssuedBatch, markHandedOver, readBatchContent} from '../ledger/issued.ts'
-import type {Ledger} from '../ledger/ledger.ts'
+import {type BatchContent, type IssuedBatch, markHandedOver, readBatchContent} from '../state/issued.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -15,15 +15,15 @@ function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string 
 
 /**
  * Puts the files of an issued batch into their place, the manifest last, under a temporary name first, and notes it. The
- * bytes come from the ledger: however often, they are the same.
+ * bytes come from the state database: however often, they are the same.
  *
  * @returns where they lie
  */
-export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): string {
+export function handOver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): string {
   const final = batchDir(folder, batch)
   const isManifest = ({name}: BatchContent) => name === 'manifest.json'
-  const files = readBatchContent(ledger, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
-  markHandedOver(ledger, batch, false)
+  const files = readBatchContent(stateDb, batch).sort((a, b) => Number(isManifest(a)) - Number(isManifest(b)))
+  markHandedOver(stateDb, batch, false)
   using written = beginBatch(final)
   for (const {name, content} of files) {
     writeFileSync(join(written.dir, name), content)
@@ -32,7 +32,7 @@ export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch,
   world.onStep('journal written')
   written.finish(() => isInPlace(final, files))
   world.onStep('journal in place')
-  markHandedOver(ledger, batch, true)
+  markHandedOver(stateDb, batch, true)
   world.onStep('journal handed over')
   return final
 }
@@ -43,13 +43,13 @@ export function handOver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch,
  * @returns where they lie
  */
 export function requireHandedOver(
-  ledger: Ledger,
+  stateDb: StateDb,
   folder: DataFolder,
   batch: IssuedBatch,
   world: World,
 ): string {
   const dir = batchDir(folder, batch)
-  return isWholeBatch(dir) ? dir : handOver(ledger, folder, batch, world)
+  return isWholeBatch(dir) ? dir : handOver(stateDb, folder, batch, world)
 }
 
 /** Whether exactly these files lie in a folder, byte for byte. */

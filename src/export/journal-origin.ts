@@ -2,37 +2,37 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {type IssuedBatch, listAllBatches} from '../ledger/issued.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {listClosedStands} from '../ledger/periods.ts'
+import {type IssuedBatch, listAllBatches} from '../state/issued.ts'
+import {listClosedStands} from '../state/periods.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {readBatchManifest} from './manifest.ts'
 
 /**
- * Makes sure that the ledger knows every journal batch of a profile that lies among the exports. One that was lost, or brought
+ * Makes sure that the state database knows every journal batch of a profile that lies among the exports. One that was lost, or brought
  * back from a backup older than the last batch, would issue the entries of that batch again.
  *
  * @param period only batches of this month
  * @throws ConfigError `JOURNAL_UNKNOWN`
  */
 export function requireKnownBatches(
-  ledger: Ledger,
+  stateDb: StateDb,
   folder: DataFolder,
   {profile, period = ''}: {profile: string; period?: string},
 ): void {
   const dir = join(folder.exports, profile)
   const names = existsSync(dir) ? readdirSync(dir).filter((name) => name.startsWith(period)) : []
   const lying = names.flatMap((name) => readBatchManifest(join(dir, name))?.batch_id ?? [])
-  // Read after the folder: a batch that is issued meanwhile is in the ledger before it lies there.
-  const issued = listAllBatches(ledger).filter((batch) => batch.profile === profile)
+  // Read after the folder: a batch that is issued meanwhile is in the state database before it lies there.
+  const issued = listAllBatches(stateDb).filter((batch) => batch.profile === profile)
   const known = new Set(issued.map(({batch_id}) => batch_id))
   const unknown = lying.filter((id) => !known.has(id))
   if (unknown.length === 0) return
   const months = [...new Set(unknown.map((id) => id.slice(0, 7)))].join(', ')
   throw newError(
     'JOURNAL_UNKNOWN',
-    `Batches of ${months} in '${dir}' that the ledger has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
+    `Batches of ${months} in '${dir}' that the state database has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
   )
 }
 
@@ -50,14 +50,17 @@ export type Standing =
  * versions do not say what they were made from: of them the latest is held against when the history begins and ends.
  */
 export async function readStanding(
-  ledger: Ledger,
+  stateDb: StateDb,
   folder: DataFolder,
 ): Promise<{standing: Standing; lost: string[]; isCertain: boolean}> {
-  const batches = listAllBatches(ledger, {withoutFiles: true})
+  const batches = listAllBatches(stateDb, {withoutFiles: true})
   const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
   const stands = [
     ...batches.map((batch) => ({what: nameOf(batch), history_id: batch.history_id})),
-    ...listClosedStands(ledger).map(({period, history_id}) => ({what: `closed month ${period}`, history_id})),
+    ...listClosedStands(stateDb).map(({period, history_id}) => ({
+      what: `closed month ${period}`,
+      history_id,
+    })),
   ]
   const isCertain = stands.every(({history_id}) => history_id !== null)
   if (stands.length === 0) return {standing: 'whole', lost: [], isCertain}
@@ -90,8 +93,8 @@ export async function readStanding(
  *
  * @throws ConfigError `JOURNAL_HISTORY`
  */
-export async function requireSameHistory(ledger: Ledger, folder: DataFolder): Promise<void> {
-  const {standing, lost} = await readStanding(ledger, folder)
+export async function requireSameHistory(stateDb: StateDb, folder: DataFolder): Promise<void> {
+  const {standing, lost} = await readStanding(stateDb, folder)
   if (standing !== 'whole') throw describeLost(folder, {standing, lost})
 }
 

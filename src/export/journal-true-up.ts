@@ -16,7 +16,7 @@ export interface Difference {
 
 /** What brings a profile's books to a journal. */
 export interface TrueUpPlan {
-  /** Entry by entry, for the ledger: what no longer holds is taken back, what the journal holds of the same deals is booked. */
+  /** Entry by entry, for the state database: what no longer holds is taken back, what the journal holds of the same deals is booked. */
   lines: IssuedLine[]
   /** The same by deal and account, for the books: one entry for each deal that comes to anything. */
   entries: JournalEntry[]

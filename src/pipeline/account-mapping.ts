@@ -9,9 +9,9 @@ import {
   parseMapping,
 } from '../contract/mapping.ts'
 import {codeOf, newError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {listMappingVersions} from '../ledger/periods.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
+import {listMappingVersions} from '../state/periods.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readPrograms} from './journal-read.ts'
 
@@ -85,7 +85,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = readAccountMapping(config)
   const folder = dataFolderAt(config.dataDir)
-  if (!existsSync(folder.ledger)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
-  using ledger = openLedger(folder.ledger)
-  return listMappingVersions(ledger, mapping, asOf.slice(0, 7))
+  if (!hasStateDb(folder.stateDb)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
+  using stateDb = openStateDb(folder.stateDb)
+  return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }

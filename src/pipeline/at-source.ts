@@ -3,14 +3,14 @@ import type {SourceConfig} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, GuardError, newError} from '../errors.ts'
-import {findLearntRate, storeLearntRate} from '../ledger/learnt-rate.ts'
-import type {CurrentRun} from '../ledger/runs.ts'
-import {addSourceAnswers} from '../ledger/source-answers.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {findLastObserved, listHeadsAfter} from '../load/head.ts'
 import {readDealStream} from '../load/mapped-fields.ts'
 import {findLastAsked, findPast, type OpenWalks} from '../load/walk-state.ts'
 import {createClient} from '../source/client.ts'
+import {findLearntRate, storeLearntRate} from '../state/learnt-rate.ts'
+import type {CurrentRun} from '../state/runs.ts'
+import {addSourceAnswers} from '../state/source-answers.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -33,26 +33,26 @@ export async function atSource<T>(
   outside: World,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
-  const {runId, ledger} = run
+  const {runId, stateDb} = run
   await using db = await openWarehouse(folder, outside, config)
   outside.onStep('warehouse opened')
   await adoptFields(db, folder, outside)
-  await using tapes = openTapes(config, {folder, ledger}, outside)
+  await using tapes = openTapes(config, {folder, stateDb}, outside)
   const walks = await restageWalks({db, tapes}, outside)
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}
-  const learntRate = findLearntRate(ledger, config.baseUrl, world)
+  const learntRate = findLearntRate(stateDb, config.baseUrl, world)
   await using client = createClient({...config, learntRate}, world)
   try {
     const stream = await readDealStream(db)
-    return await work({runId, db, ledger, folder, tapes, walks, stream, client, config, accepted}, world)
+    return await work({runId, db, stateDb, folder, tapes, walks, stream, client, config, accepted}, world)
   } catch (error) {
     // The clock went back: the instants of what was read may be wrong.
     if (codeOf(error) === 'CLOCK_STEPPED') await dropWalks({db, tapes, walks}, 'clock stepped')
     throw error
   } finally {
-    storeLearntRate(ledger, config.baseUrl, client.ratePerSecond, world)
-    addSourceAnswers(ledger, client.answers)
+    storeLearntRate(stateDb, config.baseUrl, client.ratePerSecond, world)
+    addSourceAnswers(stateDb, client.answers)
   }
 }
 

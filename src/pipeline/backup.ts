@@ -18,9 +18,10 @@ import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
-import {withRun} from '../ledger/runs.ts'
-import {findTapeKey} from '../ledger/tapes.ts'
 import {rebuildHead} from '../load/head.ts'
+import {withRun} from '../state/runs.ts'
+import {hasStateDb} from '../state/state-db.ts'
+import {findTapeKey} from '../state/tapes.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../warehouse/atomic-file.ts'
@@ -59,7 +60,7 @@ export interface BackupResult {
 
 /**
  * Copies everything that cannot be built again, under the run lock, so that its parts belong together: warehouse, files handed
- * out, tapes, the key of hashes, the mappings of accounts and fields, the ledger. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
+ * out, tapes, the key of hashes, the mappings of accounts and fields, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
  *
  * @param to a folder that is not there yet, or is empty
  * @throws ConfigError `BACKUP_PLACE`, `BACKUP_EXISTS`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
@@ -68,7 +69,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
-  return withRun(folder.ledger, 'backup', world, async ({runId, ledger}) => {
+  return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
     const temporary = `${dir}.tmp-${process.pid}`
     rmSync(temporary, {recursive: true, force: true})
     const files: z.output<typeof manifestSchema>['files'] = []
@@ -79,10 +80,10 @@ export async function backUp(config: Config, to: string, world: World): Promise<
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
         files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
       }
-      const ledgerCopy = await copyLedger(folder, temporary)
-      const {size} = statSync(ledgerCopy)
-      files.push({path: LEDGER, bytes: size, sha256: await digestFile(ledgerCopy)})
-      const tape_key = findTapeKey(ledger) ?? null
+      const stateCopy = await copyStateDb(folder, temporary)
+      const {size} = statSync(stateCopy)
+      files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
+      const tape_key = findTapeKey(stateDb) ?? null
       const made_at = new Date(world.realClock.now()).toISOString()
       const manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files}
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
@@ -114,7 +115,7 @@ export async function backUpDated(
   return {...result, removed}
 }
 
-const LEDGER = 'ledger.sqlite'
+const STATE_DB = 'state.sqlite'
 
 /** The files that are copied as they are, below the data folder. */
 function listKept({root, warehouse, exports, tapes, hashKey, fields}: DataFolder): string[] {
@@ -147,24 +148,24 @@ async function copyVerified(from: string, to: string): Promise<string> {
   throw newError('BACKUP_DIFFERS', `Copy '${to}' is not what '${from}' holds.`)
 }
 
-/** Copies the ledger into a folder, and returns where it is. */
-async function copyLedger(folder: DataFolder, dir: string): Promise<string> {
-  const copy = join(dir, LEDGER)
+/** Copies the state database into a folder, and returns where it is. */
+async function copyStateDb(folder: DataFolder, dir: string): Promise<string> {
+  const copy = join(dir, STATE_DB)
   closeSync(openSync(copy, 'w'))
   {
-    using ledger = new DatabaseSync(folder.ledger)
-    await backup(ledger, copy)
+    using stateDb = new DatabaseSync(folder.stateDb)
+    await backup(stateDb, copy)
   }
   using copied = new DatabaseSync(copy)
   // A copy that stands alone, without a log beside it.
   copied.exec('pragma journal_mode = delete')
-  // This run, which goes on in the ledger that is copied.
+  // This run, which goes on in the state database that is copied.
   copied.exec('delete from lock; delete from run where ended_at is null')
   const {integrity_check} = z
     .object({integrity_check: z.string()})
     .parse(copied.prepare('pragma integrity_check').get())
   if (integrity_check === 'ok') return copy
-  throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the ledger is damaged: ${integrity_check}.`, {
+  throw newError('BACKUP_DIFFERS', `Copy '${copy}' of the state database is damaged: ${integrity_check}.`, {
     next: 'Run `loantape doctor`, check the disk, then run again.',
   })
 }
@@ -185,7 +186,7 @@ export interface RestoreResult {
 export async function restoreBackup(config: Config, from: string): Promise<RestoreResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  if (existsSync(folder.warehouse) || existsSync(folder.ledger)) {
+  if (existsSync(folder.warehouse) || hasStateDb(folder.stateDb)) {
     throw newError('RESTORE_NOT_EMPTY', `Data folder '${folder.root}': expected an empty one for a backup.`)
   }
   const dir = resolve(from)
@@ -195,8 +196,9 @@ export async function restoreBackup(config: Config, from: string): Promise<Resto
     const isWhole = existsSync(join(dir, path)) && (await digestFile(join(dir, path))) === sha256
     if (!isWhole) throw createDamaged(dir, path)
   }
-  // The ledger last: with it the folder is one that has data.
-  for (const {path} of files.toSorted((a, b) => Number(a.path === LEDGER) - Number(b.path === LEDGER)))
+  // The state database last: with it the folder is one that has data.
+  const isState = ({path}: {path: string}) => Number(/^(state|ledger)\.sqlite$/.test(path))
+  for (const {path} of files.toSorted((a, b) => isState(a) - isState(b)))
     await copyVerified(join(dir, path), join(folder.root, path))
   await takeOverCopy(folder)
   return {outcome: 'restored', from: dir, files: files.length}

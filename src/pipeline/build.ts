@@ -5,9 +5,6 @@ import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {shareWithFolder} from '../file-mode.ts'
-import {storeChecking} from '../ledger/checkings.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {listNeededReleases} from '../ledger/periods.ts'
 import {listKnownFields} from '../load/mapped-fields.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
@@ -24,6 +21,9 @@ import {
   writeParquetFiles,
 } from '../release/publish.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
+import {storeChecking} from '../state/checkings.ts'
+import {listNeededReleases} from '../state/periods.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
@@ -99,8 +99,8 @@ export async function buildRelease(
     world.onStep('current moved')
   }
   if (existing === undefined || isMoved) {
-    using ledger = openLedger(folder.ledger)
-    const pruned = pruneReleases(folder, config, listNeededReleases(ledger))
+    using stateDb = openStateDb(folder.stateDb)
+    const pruned = pruneReleases(folder, config, listNeededReleases(stateDb))
     world.log.info({release_id, count: pruned.length}, 'released; count releases pruned')
   }
   if (out !== undefined) copyRelease(release.database, out)
@@ -246,14 +246,14 @@ function recordChecking(
   outcomes: CheckOutcome[],
   world: World,
 ): void {
-  using ledger = openLedger(folder.ledger)
+  using stateDb = openStateDb(folder.stateDb)
   const checking = {
     release_id: identity.release_id,
     checked_at: new Date(world.realClock.now()).toISOString(),
     checks: outcomes.length,
     failed: outcomes.filter(({failures}) => failures > 0),
   }
-  storeChecking(ledger, checking, isPlain(request))
+  storeChecking(stateDb, checking, isPlain(request))
 }
 
 function copyRelease(database: string, out: string): void {

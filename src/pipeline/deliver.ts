@@ -8,9 +8,9 @@ import type {BatchResult} from '../export/batch.ts'
 import {requireHandedOver} from '../export/journal-handover.ts'
 import {describeRepair} from '../export/kept-batches.ts'
 import {readBatchManifest} from '../export/manifest.ts'
-import {listDeliveries} from '../ledger/deliveries.ts'
-import {findBatches, listBatches} from '../ledger/issued.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
+import {listDeliveries} from '../state/deliveries.ts'
+import {findBatches, listBatches} from '../state/issued.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -29,11 +29,11 @@ export async function deliverBatches(
   world: World,
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
-  using ledger = openLedger(folder.ledger)
+  using stateDb = openStateDb(folder.stateDb)
   const asked = request.batches.filter(({batch_id}) => batch_id !== '')
-  const batches = withWholeJournals(ledger, folder, asked, world)
+  const batches = withWholeJournals(stateDb, folder, asked, world)
   const targets = readTargets(config, request.targets)
-  const results = await sendBatches(ledger, {batches, targets, isAgain: false}, world)
+  const results = await sendBatches(stateDb, {batches, targets, isAgain: false}, world)
   const isAsked = ({profile, batch_id}: DeliveryResult) =>
     asked.some((batch) => batch.profile === profile && batch.batch_id === batch_id)
   return results.filter((result) => result.outcome === 'delivered' || isAsked(result))
@@ -41,22 +41,22 @@ export async function deliverBatches(
 
 /** A delivery that failed would otherwise be forgotten as soon as a month has its next batch. */
 function withWholeJournals(
-  ledger: Ledger,
+  stateDb: StateDb,
   folder: DataFolder,
   asked: readonly NamedBatch[],
   world: World,
 ): NamedBatch[] {
   const named = asked.flatMap((batch) => {
-    const issued = findBatches(ledger, batch.batch_id).find(({profile}) => profile === batch.profile)
+    const issued = findBatches(stateDb, batch.batch_id).find(({profile}) => profile === batch.profile)
     if (!issued) return [batch]
-    const parts = listBatches(ledger, issued.profile, issued.period)
-    return parts.map((part) => ({...part, dir: requireHandedOver(ledger, folder, part, world)}))
+    const parts = listBatches(stateDb, issued.profile, issued.period)
+    return parts.map((part) => ({...part, dir: requireHandedOver(stateDb, folder, part, world)}))
   })
   return [...new Map(named.map((batch) => [batch.dir, batch])).values()]
 }
 
 async function sendBatches(
-  ledger: Ledger,
+  stateDb: StateDb,
   request: {batches: readonly NamedBatch[]; targets: readonly NamedTarget[]; isAgain: boolean},
   world: World,
 ): Promise<DeliveryResult[]> {
@@ -66,7 +66,7 @@ async function sendBatches(
     for (const batch of request.batches) {
       const how = {name, target, secret, isAgain: request.isAgain}
       try {
-        results.push(await deliverBatch(ledger, await readBatch(batch), how, world))
+        results.push(await deliverBatch(stateDb, await readBatch(batch), how, world))
       } catch (error) {
         if (world.signal.aborted) throw error
         failures.push(error)
@@ -90,21 +90,21 @@ export async function redeliverBatch(
   world: World,
 ): Promise<DeliveryResult[]> {
   const folder = dataFolderAt(config.dataDir)
-  using ledger = openLedger(folder.ledger)
-  const batches = findKeptBatches(ledger, folder, batchId, world)
+  using stateDb = openStateDb(folder.stateDb)
+  const batches = findKeptBatches(stateDb, folder, batchId, world)
   if (batches.length === 0) {
     throw newError('BATCH_UNKNOWN', `Batch '${batchId}' is not in '${folder.exports}'.`)
   }
   const named =
-    targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(ledger, config, batchId)
-  return await sendBatches(ledger, {batches, targets: named, isAgain: true}, world)
+    targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(stateDb, config, batchId)
+  return await sendBatches(stateDb, {batches, targets: named, isAgain: true}, world)
 }
 
-/** The batches of this id: journals from the ledger, which keeps their bytes, all others as they lie on disk. */
-function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
-  const issued = findBatches(ledger, batchId).map((batch) => ({
+/** The batches of this id: journals from the state database, which keeps their bytes, all others as they lie on disk. */
+function findKeptBatches(stateDb: StateDb, folder: DataFolder, batchId: string, world: World): NamedBatch[] {
+  const issued = findBatches(stateDb, batchId).map((batch) => ({
     ...batch,
-    dir: requireHandedOver(ledger, folder, batch, world),
+    dir: requireHandedOver(stateDb, folder, batch, world),
   }))
   const profiles = existsSync(folder.exports) ? readdirSync(folder.exports) : []
   const lying = profiles
@@ -114,8 +114,8 @@ function findKeptBatches(ledger: Ledger, folder: DataFolder, batchId: string, wo
 }
 
 /** The targets that are where a batch was sent to, whatever they are called now. */
-function findEarlierTargets(ledger: Ledger, config: Config, batchId: string): NamedTarget[] {
-  const before = listDeliveries(ledger, batchId)
+function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): NamedTarget[] {
+  const before = listDeliveries(stateDb, batchId)
   const known = before.length === 0 ? [] : readTargets(config)
   const found = before.map(({target: name, place}) => {
     const there = known.filter(({target}) => placeOf(target) === place)

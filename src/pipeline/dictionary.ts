@@ -1,9 +1,6 @@
-import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
 import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
-import {type Checking, findLastChecking} from '../ledger/checkings.ts'
-import {openLedger} from '../ledger/ledger.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {
   type Dictionary,
@@ -13,6 +10,8 @@ import {
 } from '../page/dictionary.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
+import {type Checking, findLastChecking} from '../state/checkings.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -39,9 +38,9 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
 }
 
 function readLastChecking(folder: DataFolder): Checking | undefined {
-  if (!existsSync(folder.ledger)) return undefined
-  using ledger = openLedger(folder.ledger)
-  return findLastChecking(ledger)
+  if (!hasStateDb(folder.stateDb)) return undefined
+  using stateDb = openStateDb(folder.stateDb)
+  return findLastChecking(stateDb)
 }
 
 /** The order of the contents: what analysts read first, what serves the build last. */

@@ -1,11 +1,11 @@
 import {type Config, requireSource} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {withRun} from '../ledger/runs.ts'
-import {listWaitingEvents} from '../ledger/webhook-events.ts'
 import {applyLooks, listKnownFields} from '../load/looks.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import {type DetailAnswer, fetchDetails} from '../source/detail.ts'
+import {withRun} from '../state/runs.ts'
+import {openStateDb} from '../state/state-db.ts'
+import {listWaitingEvents} from '../state/webhook-events.ts'
 import type {Frame} from '../tape/line.ts'
 import type {Observation, Received, WireRecord, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -38,12 +38,12 @@ export async function lookAgain(config: Config, outside: World): Promise<Looked>
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  using ledger = openLedger(folder.ledger)
-  const events = listWaitingEvents(ledger)
+  using stateDb = openStateDb(folder.stateDb)
+  const events = listWaitingEvents(stateDb)
   const ids = [...new Set(events.map(({deal_id}) => deal_id))]
   const looked = {eventIds: events.map(({event_id}) => event_id), deals: ids.length, appended: 0}
   if (ids.length === 0 || source.detail === 'off') return {...looked, isComplete: false}
-  return withRun(folder.ledger, 'events', outside, (run) =>
+  return withRun(folder.stateDb, 'events', outside, (run) =>
     atSource(source, {folder, run, accepted: new Set()}, outside, async (tools, world) => {
       const counts = await look(tools, ids, world)
       return {...looked, ...counts, outcome: 'applied'}

@@ -5,10 +5,10 @@ import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
 import {sourceBridgeSchema} from '../release-manifest.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {type Frame, formatBare, type TapeLine, targetOf} from '../tape/line.ts'
 import {type ArchivedAnswer, formatAnswer, formatArchiveHead} from '../tape/warc.ts'
@@ -164,8 +164,8 @@ function followBack(
   key: TapeKey,
   head: string | null,
 ): {tapes: ProvingTape[]; before: string | null} {
-  using ledger = openLedger(folder.ledger)
-  const ended = listReadableTapes(folder, ledger, key).filter(({ended_at}) => ended_at !== null)
+  using stateDb = openStateDb(folder.stateDb)
+  const ended = listReadableTapes(folder, stateDb, key).filter(({ended_at}) => ended_at !== null)
   const units = ended.flatMap(readUnits)
   const byHead = new Map(units.map((unit) => [unit.head, unit]))
   const reached: TapeUnit[] = []

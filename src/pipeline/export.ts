@@ -5,9 +5,9 @@ import {newError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, requireProfile, writeBatch} from '../export/batch.ts'
 import {findJournalProfile} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {findClosedPeriod} from '../ledger/periods.ts'
 import {type Release, readRelease, requireRelease} from '../release/manifest.ts'
+import {findClosedPeriod} from '../state/periods.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {requireBuilt} from './build.ts'
@@ -95,8 +95,8 @@ async function findSource(
 ): Promise<{release: Release; period?: PeriodMark}> {
   if (period !== undefined) {
     const span = await readPeriodSpan(config, period, world)
-    using ledger = openLedger(folder.ledger)
-    const closed = findClosedPeriod(ledger, period)?.release
+    using stateDb = openStateDb(folder.stateDb)
+    const closed = findClosedPeriod(stateDb, period)?.release
     const kept = closed && readRelease(join(folder.releases, closed.release_id))
     const mark = {period, isComplete: span.isComplete}
     if (kept) return {release: kept, period: mark}

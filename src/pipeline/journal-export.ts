@@ -6,6 +6,7 @@ import type {JournalProfile} from '../export/journal.ts'
 import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../export/journal-batch.ts'
 import {handOver, requireHandedOver} from '../export/journal-handover.ts'
 import {requireKnownBatches, requireSameHistory} from '../export/journal-origin.ts'
+import type {Release} from '../release/manifest.ts'
 import {
   findBatches,
   findLastKnown,
@@ -15,10 +16,9 @@ import {
   listIssuedPeriods,
   listUndelivered,
   readBatchContent,
-} from '../ledger/issued.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../ledger/periods.ts'
-import type {Release} from '../release/manifest.ts'
+} from '../state/issued.ts'
+import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../state/periods.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
@@ -52,30 +52,30 @@ export async function exportJournal(
   requireWritable(folder)
   const {profile, period, withOpening} = request
   requireExports(folder, profile.name)
-  using ledger = openLedger(folder.ledger)
-  requireKnownBatches(ledger, folder, {profile: profile.name, period})
-  const recovered = listUndelivered(ledger, profile.name)
-  const batches = recovered.map((batch) => deliver(ledger, folder, batch, world))
+  using stateDb = openStateDb(folder.stateDb)
+  requireKnownBatches(stateDb, folder, {profile: profile.name, period})
+  const recovered = listUndelivered(stateDb, profile.name)
+  const batches = recovered.map((batch) => deliver(stateDb, folder, batch, world))
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
-  await requireSameHistory(ledger, folder)
-  const closed = findClosedPeriod(ledger, period)
+  await requireSameHistory(stateDb, folder)
+  const closed = findClosedPeriod(stateDb, period)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const readLatest = async () =>
     span.asOf === span.observedUntil ? release : await requireBuilt(config, {asOf: span.observedUntil}, world)
   const month = {
     period,
     isClosed: closed !== undefined,
-    closedPeriods: listClosedPeriods(ledger),
-    batchIds: new Set(listBatches(ledger, profile.name, period).map(({batch_id}) => batch_id)),
+    closedPeriods: listClosedPeriods(stateDb),
+    batchIds: new Set(listBatches(stateDb, profile.name, period).map(({batch_id}) => batch_id)),
     withOpening,
   }
   const issue = async (target: MonthTarget) => {
-    const elsewhere = await readElsewhere(ledger, profile, target, readLatest)
-    const batch = issueJournal(ledger, {profile, target: {...target, elsewhere}}, world)
-    if (batch) batches.push(deliver(ledger, folder, batch, world))
+    const elsewhere = await readElsewhere(stateDb, profile, target, readLatest)
+    const batch = issueJournal(stateDb, {profile, target: {...target, elsewhere}}, world)
+    if (batch) batches.push(deliver(stateDb, folder, batch, world))
   }
-  if (closed && isIssuedAsClosed(ledger, profile, closed)) {
+  if (closed && isIssuedAsClosed(stateDb, profile, closed)) {
     await issue({
       ...month,
       isComplete: true,
@@ -97,7 +97,7 @@ export async function exportJournal(
     dateOf: createDating(month.closedPeriods),
   })
   if (batches.some((batch) => batch.period === period)) return batches
-  return [...batches, describeStanding(ledger, folder, request, world)]
+  return [...batches, describeStanding(stateDb, folder, request, world)]
 }
 
 /** What a month is to add up to, before other months are looked at. */
@@ -108,42 +108,44 @@ type MonthTarget = Omit<JournalTarget, 'elsewhere'>
  * been issued and history was recovered since; then it was issued as closed before.
  */
 function isIssuedAsClosed(
-  ledger: Ledger,
+  stateDb: StateDb,
   {name}: JournalProfile,
   {period, release, history_id}: ClosedPeriod,
 ): boolean {
-  const knownAt = findLastKnown(ledger, name, period)
+  const knownAt = findLastKnown(stateDb, name, period)
   return knownAt === null || (knownAt <= release.known_at && history_id === release.history_id)
 }
 
 /** Today's journal of other months, of the deals this month is about to book: what was booked of them may have moved. */
 async function readElsewhere(
-  ledger: Ledger,
+  stateDb: StateDb,
   profile: JournalProfile,
   target: MonthTarget,
   readLatest: () => Promise<Release>,
 ): Promise<OtherMonths> {
-  const {lines} = planMonth(ledger, profile, target)
+  const {lines} = planMonth(stateDb, profile, target)
   const deals = new Set(lines.map(({deal_id}) => deal_id))
   const dateOf = createDating(target.closedPeriods)
-  const issued = listIssuedLines(ledger, profile.name, {deals}).filter(({period}) => period !== target.period)
+  const issued = listIssuedLines(stateDb, profile.name, {deals}).filter(
+    ({period}) => period !== target.period,
+  )
   if (issued.length === 0) return {deals, lines: [], dateOf}
-  const periods = listIssuedPeriods(ledger, profile.name).filter((period) => period !== target.period)
+  const periods = listIssuedPeriods(stateDb, profile.name).filter((period) => period !== target.period)
   const booked = new Set(issued.map(({deal_id}) => deal_id))
   return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked}), dateOf}
 }
 
 /** Puts the files of an issued batch into their place, and says what they come to. */
-export function deliver(ledger: Ledger, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
-  const dir = handOver(ledger, folder, batch, world)
-  return {...measure(ledger, batch), dir, outcome: 'written'}
+export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch, world: World): BatchResult {
+  const dir = handOver(stateDb, folder, batch, world)
+  return {...measure(stateDb, batch), dir, outcome: 'written'}
 }
 
 const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
-function measure(ledger: Ledger, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
+function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
   const {profile, period, batch_id} = batch
-  const written = readBatchContent(ledger, batch)
+  const written = readBatchContent(stateDb, batch)
   const files = written.filter(({name}) => name !== 'manifest.json')
   const manifest = written.find(({name}) => name === 'manifest.json')
   const counted = rowsOfFiles.parse(JSON.parse(Buffer.from(manifest?.content ?? '{}').toString()))
@@ -159,15 +161,15 @@ function measure(ledger: Ledger, batch: IssuedBatch): Omit<BatchResult, 'dir' | 
 
 /** What there is where nothing is new: the last batch, or that there is nothing to book. */
 function describeStanding(
-  ledger: Ledger,
+  stateDb: StateDb,
   folder: DataFolder,
   {profile, period}: JournalRequest,
   world: World,
 ): BatchResult {
-  const last = listBatches(ledger, profile.name, period).at(-1)
+  const last = listBatches(stateDb, profile.name, period).at(-1)
   if (last) {
-    const dir = requireHandedOver(ledger, folder, last, world)
-    return {...measure(ledger, last), dir, outcome: 'unchanged'}
+    const dir = requireHandedOver(stateDb, folder, last, world)
+    return {...measure(stateDb, last), dir, outcome: 'unchanged'}
   }
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
@@ -180,12 +182,12 @@ function describeStanding(
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  using ledger = openLedger(folder.ledger)
-  const batches = findBatches(ledger, batchId)
+  using stateDb = openStateDb(folder.stateDb)
+  const batches = findBatches(stateDb, batchId)
   if (batches.length === 0) {
     throw newError(
       'BATCH_UNKNOWN',
-      `Batch '${batchId}' in --reissue: expected the id of a journal batch in the ledger.`,
+      `Batch '${batchId}' in --reissue: expected the id of a journal batch in the state database.`,
       {
         kept: 'Nothing was written.',
         next: '`loantape period list` names them. Batches of tables come out the same when their release is exported again.',
@@ -193,5 +195,5 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
     )
   }
   for (const {profile} of batches) requireExports(folder, profile)
-  return batches.map((batch) => deliver(ledger, folder, batch, world))
+  return batches.map((batch) => deliver(stateDb, folder, batch, world))
 }

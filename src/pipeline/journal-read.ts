@@ -2,9 +2,9 @@ import {z} from 'zod'
 import {quotePrograms} from '../contract/mapping.ts'
 import {newError} from '../errors.ts'
 import {type JournalLine, journalLineSchema} from '../journal-line.ts'
-import {type RegisteredLoan, registeredLoanSchema} from '../ledger/periods.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
+import {type RegisteredLoan, registeredLoanSchema} from '../state/periods.ts'
 
 const lineRow = journalLineSchema.extend({
   line_no: z.coerce.number(),

@@ -1,12 +1,11 @@
-import {existsSync} from 'node:fs'
 import {DECIMAL, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import {findJournalProfile} from '../export/journal-profiles.ts'
-import {listIssuedProfiles, listStandingEntries} from '../ledger/issued.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
 import {parseCents} from '../money.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
+import {listIssuedProfiles, listStandingEntries} from '../state/issued.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
@@ -23,28 +22,28 @@ const rowSchema = z.object({
 
 /**
  * What has not been issued yet, by profile and month, closed months among them: the journal of the current release against
- * the ledger. Builds nothing.
+ * the state database. Builds nothing.
  *
  * @param exported the profiles that jobs export; those that something was ever issued to count, too
  */
 export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
   const release = findCurrentRelease(folder)
-  if (!release || !existsSync(folder.ledger)) return []
-  using ledger = openLedger(folder.ledger)
+  if (!release || !hasStateDb(folder.stateDb)) return []
+  using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
-  const profiles = [...new Set([...listIssuedProfiles(ledger), ...journals])].sort()
+  const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].sort()
   if (profiles.length === 0) return []
   await using db = await openRelease(release)
   const found: NotIssued[] = []
   for (const profile of profiles) {
-    const rows = await compareProfile(db, ledger, profile)
+    const rows = await compareProfile(db, stateDb, profile)
     found.push(...rows.map((row) => ({profile, ...row})))
   }
   return found
 }
 
-async function compareProfile(db: Database, ledger: Ledger, profile: string) {
-  const standing = listStandingEntries(ledger, profile)
+async function compareProfile(db: Database, stateDb: StateDb, profile: string) {
+  const standing = listStandingEntries(stateDb, profile)
   await db.run(
     'create or replace table memory.main.standing (entry_id varchar, period varchar, amount decimal(18, 2))',
   )

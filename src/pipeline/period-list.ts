@@ -1,15 +1,15 @@
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {listAllBatches} from '../ledger/issued.ts'
-import {openLedger} from '../ledger/ledger.ts'
+import {addAmounts} from '../money.ts'
+import {listAllBatches} from '../state/issued.ts'
 import {
   type ClosedPeriod,
   findClosedPeriod,
   listPeriodEvents,
   nextPeriod,
   type PeriodEvent,
-} from '../ledger/periods.ts'
-import {addAmounts} from '../money.ts'
+} from '../state/periods.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -48,13 +48,13 @@ export async function listPeriods(
 ): Promise<{periods: PeriodState[]; events: PeriodEvent[]}> {
   const folder = dataFolderAt(config.dataDir)
   const {first, last} = await readPeriodRange(config, world)
-  using ledger = openLedger(folder.ledger)
-  const events = listPeriodEvents(ledger)
-  const batches = listAllBatches(ledger)
+  using stateDb = openStateDb(folder.stateDb)
+  const events = listPeriodEvents(stateDb)
+  const batches = listAllBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
   for (let period = first; period <= last; period = nextPeriod(period)) {
-    const closed = findClosedPeriod(ledger, period)
+    const closed = findClosedPeriod(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
     periods.push({
       period,

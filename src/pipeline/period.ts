@@ -5,8 +5,8 @@ import {newError} from '../errors.ts'
 import {requireSameHistory} from '../export/journal-origin.ts'
 import {findMovedDeals, splitOpening} from '../export/journal-plan.ts'
 import type {JournalLine} from '../journal-line.ts'
-import {listAllBatches, listIssuedLines} from '../ledger/issued.ts'
-import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
+import {addAmounts} from '../money.ts'
+import {listAllBatches, listIssuedLines} from '../state/issued.ts'
 import {
   dropClosedPeriod,
   findFirstOpen,
@@ -16,8 +16,8 @@ import {
   recordPeriodEvent,
   storeClosedPeriod,
   storeRemap,
-} from '../ledger/periods.ts'
-import {addAmounts} from '../money.ts'
+} from '../state/periods.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
@@ -45,30 +45,30 @@ export async function closePeriod(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const span = await readPeriodSpan(config, period, world)
-  using ledger = openLedger(folder.ledger)
-  requireNext(ledger, period, span.first)
+  using stateDb = openStateDb(folder.stateDb)
+  requireNext(stateDb, period, span.first)
   if (!span.isComplete) {
     throw newError(
       'PERIOD_UNFINISHED',
       `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
     )
   }
-  await requireSameHistory(ledger, folder)
+  await requireSameHistory(stateDb, folder)
   const mapping = requireOwnMapping(config)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const lines = await readJournal(release, period)
-  requireHeld(ledger, period, lines)
+  requireHeld(stateDb, period, lines)
   const register = await readRegister(release)
-  inLedgerTransaction(ledger, () => {
-    requireNext(ledger, period, span.first)
-    storeClosedPeriod(ledger, {
+  inStateTransaction(stateDb, () => {
+    requireNext(stateDb, period, span.first)
+    storeClosedPeriod(stateDb, {
       period,
       release: release.manifest,
       mapping,
       lines,
       register,
     })
-    recordPeriodEvent(ledger, {period, action: 'close', ...signedBy(world), why})
+    recordPeriodEvent(stateDb, {period, action: 'close', ...signedBy(world), why})
   })
   return {
     outcome: 'closed',
@@ -84,10 +84,10 @@ export async function closePeriod(
  * A month is not closed over what batches of an earlier version book and its journal no longer holds: they do not say from
  * which history they are.
  */
-function requireHeld(ledger: Ledger, period: string, journal: readonly JournalLine[]): void {
-  const old = listAllBatches(ledger).filter(({history_id}) => history_id === null)
+function requireHeld(stateDb: StateDb, period: string, journal: readonly JournalLine[]): void {
+  const old = listAllBatches(stateDb).filter(({history_id}) => history_id === null)
   for (const profile of new Set(old.map((batch) => batch.profile))) {
-    const issued = listIssuedLines(ledger, profile, {period})
+    const issued = listIssuedLines(stateDb, profile, {period})
     const moved = findMovedDeals(splitOpening(journal, issued, false).wanted, issued)
     if (moved.size === 0) continue
     throw newError(
@@ -100,11 +100,11 @@ function requireHeld(ledger: Ledger, period: string, journal: readonly JournalLi
   }
 }
 
-function requireNext(ledger: Ledger, period: string, first: string): void {
-  if (listClosedPeriods(ledger).includes(period)) {
+function requireNext(stateDb: StateDb, period: string, first: string): void {
+  if (listClosedPeriods(stateDb).includes(period)) {
     throw newError('PERIOD_CLOSED', `Period '${period}' is closed already.`)
   }
-  const next = findFirstOpen(ledger) ?? first
+  const next = findFirstOpen(stateDb) ?? first
   if (period === next) return
   throw newError(
     'PERIOD_ORDER',
@@ -129,9 +129,9 @@ export function reopenPeriod(
   if (why.trim() === '') {
     throw newError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.")
   }
-  using ledger = openLedger(folder.ledger)
-  inLedgerTransaction(ledger, () => {
-    const closed = listClosedPeriods(ledger)
+  using stateDb = openStateDb(folder.stateDb)
+  inStateTransaction(stateDb, () => {
+    const closed = listClosedPeriods(stateDb)
     if (!closed.includes(period)) {
       throw newError('PERIOD_OPEN', `Period '${period}' is not closed.`)
     }
@@ -141,8 +141,8 @@ export function reopenPeriod(
         next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
       })
     }
-    dropClosedPeriod(ledger, period)
-    recordPeriodEvent(ledger, {period, action: 'reopen', ...signedBy(world), why: why.trim()})
+    dropClosedPeriod(stateDb, period)
+    recordPeriodEvent(stateDb, {period, action: 'reopen', ...signedBy(world), why: why.trim()})
   })
   return {outcome: 'reopened', period}
 }
@@ -157,16 +157,16 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const mapping = readAccountMapping(config)
-  using ledger = openLedger(folder.ledger)
-  return inLedgerTransaction(ledger, () => {
-    const last = listClosedPeriods(ledger).at(-1)
+  using stateDb = openStateDb(folder.stateDb)
+  return inStateTransaction(stateDb, () => {
+    const last = listClosedPeriods(stateDb).at(-1)
     if (last === undefined) {
       throw newError('REMAP_NOTHING', 'No period is closed: the mapping holds for every period already.', {
         next: 'Export again: the difference to what was issued is booked.',
       })
     }
     const period = nextPeriod(last)
-    const versions = listMappingVersions(ledger, mapping, period)
+    const versions = listMappingVersions(stateDb, mapping, period)
     const moved = versions.findLastIndex(({movesBalances}) => movesBalances)
     if (versions[moved]?.since === period) return {outcome: 'unchanged', period}
     const standing = versions.slice(Math.max(0, moved))
@@ -177,8 +177,8 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
         {next: 'Change accounting.json first.'},
       )
     }
-    storeRemap(ledger, period)
-    recordPeriodEvent(ledger, {period, action: 'remap', ...signedBy(world), why})
+    storeRemap(stateDb, period)
+    recordPeriodEvent(stateDb, {period, action: 'remap', ...signedBy(world), why})
     return {outcome: 'remapped', period}
   })
 }

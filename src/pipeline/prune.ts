@@ -3,12 +3,12 @@ import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {removeBatch} from '../export/batch-folder.ts'
 import {listSurplusBatches} from '../export/kept-batches.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {listNeededReleases} from '../ledger/periods.ts'
-import {withRun} from '../ledger/runs.ts'
-import {listTapes, noteTapeRemoved, type TapeRow} from '../ledger/tapes.ts'
 import {countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/prune.ts'
+import {listNeededReleases} from '../state/periods.ts'
+import {withRun} from '../state/runs.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
+import {listTapes, noteTapeRemoved, type TapeRow} from '../state/tapes.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -47,46 +47,46 @@ export async function pruneData(
     .slice(0, 19)
     .replace('T', ' ')
   const tapesBefore = new Date(world.realClock.now() - config.tapeDays * DAY_MS).toISOString()
-  const listSurplus = (ledger: Ledger) => {
-    const needed = listNeededReleases(ledger)
+  const listSurplus = (stateDb: StateDb) => {
+    const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
-    return {needed, batches, tapes: listOldTapes(ledger, tapesBefore)}
+    return {needed, batches, tapes: listOldTapes(stateDb, tapesBefore)}
   }
   if (isDryRun) {
-    using ledger = openLedger(folder.ledger)
-    const {needed, batches, tapes} = listSurplus(ledger)
+    using stateDb = openStateDb(folder.stateDb)
+    const {needed, batches, tapes} = listSurplus(stateDb)
     const {releases} = listSurplusReleases(folder, config, needed)
     const quarantined = await countServedRecords(folder, before)
     return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
   }
-  return await withRun(folder.ledger, 'prune', world, async ({ledger}) => {
-    const {needed, batches, tapes: old} = listSurplus(ledger)
+  return await withRun(folder.stateDb, 'prune', world, async ({stateDb}) => {
+    const {needed, batches, tapes: old} = listSurplus(stateDb)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, config, needed)
     const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
-    const tapes = removeTapes(folder, ledger, old, world)
+    const tapes = removeTapes(folder, stateDb, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
   })
 }
 
 /** Tapes that were finished before an instant. */
-function listOldTapes(ledger: Ledger, before: string): TapeRow[] {
-  return listTapes(ledger).filter(
+function listOldTapes(stateDb: StateDb, before: string): TapeRow[] {
+  return listTapes(stateDb).filter(
     ({ended_at, removed_at}) => ended_at !== null && ended_at < before && removed_at === null,
   )
 }
 
 function removeTapes(
   folder: DataFolder,
-  ledger: Ledger,
+  stateDb: StateDb,
   old: readonly TapeRow[],
   {realClock}: World,
 ): string[] {
   const removedAt = new Date(realClock.now()).toISOString()
   for (const {unit, path} of old) {
     rmSync(join(folder.root, path), {force: true})
-    noteTapeRemoved(ledger, unit, removedAt)
+    noteTapeRemoved(stateDb, unit, removedAt)
   }
   return old.map(({path}) => path)
 }

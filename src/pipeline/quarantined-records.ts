@@ -1,9 +1,9 @@
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
 import {findQuarantined, type QuarantineEntry} from '../load/quarantine.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {TapeLine} from '../tape/line.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -62,8 +62,8 @@ export async function showQuarantined(
 ): Promise<Omit<QuarantineEntry, 'record'> & {record: unknown}> {
   const folder = dataFolderAt(config.dataDir)
   const entry = await findEntry(folder, quarantineId)
-  using ledger = openLedger(folder.ledger)
-  const tapes = listReadableTapes(folder, ledger, findReadKey(config, folder))
+  using stateDb = openStateDb(folder.stateDb)
+  const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
   const found = findQuarantinedRecords([entry], tapes)
   return {...entry, record: found.get(quarantineId)?.print() ?? null}
 }

@@ -3,9 +3,9 @@ import {businessDateOf, formatInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {createFeedsError, parseRateFeeds, type RateFeed} from '../contract/rate-feed.ts'
 import {codeOf, LoantapeError} from '../errors.ts'
-import {withRun} from '../ledger/runs.ts'
 import {appendRates} from '../load/rates.ts'
 import type {FeedPage} from '../normalise/rate-feed.ts'
+import {withRun} from '../state/runs.ts'
 import type {Frame} from '../tape/line.ts'
 import type {Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -57,8 +57,8 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   // Before the warehouse is taken: a feed that hangs holds up nobody.
   const readings: Reading[] = []
   for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
-  return withRun(folder.ledger, 'rates', world, async ({runId, ledger}) => {
-    await using tapes = openTapes(config, {folder, ledger}, world)
+  return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
+    await using tapes = openTapes(config, {folder, stateDb}, world)
     await using db = await openWarehouse(folder, world, config)
     const results: RateFeedResult[] = []
     for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))

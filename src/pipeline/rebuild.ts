@@ -4,7 +4,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
-import {withRun} from '../ledger/runs.ts'
+import {withRun} from '../state/runs.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -61,12 +61,12 @@ export async function rebuildWarehouse(
   const folder = dataFolderAt(config.dataDir)
   // A demo's folder may be examined, too.
   if (isApplied) requireWritable(folder)
-  return withRun(folder.ledger, 'rebuild', world, async ({ledger}) => {
-    const key = requireTapeKey(config, folder, ledger, world)
-    await using tapes = openTapes(config, {folder, ledger}, world)
+  return withRun(folder.stateDb, 'rebuild', world, async ({stateDb}) => {
+    const key = requireTapeKey(config, folder, stateDb, world)
+    await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
-    const readable = listReadableTapes(folder, ledger, key)
-    const units = listUnits(ledger, readable)
+    const readable = listReadableTapes(folder, stateDb, key)
+    const units = listUnits(stateDb, readable)
     const takenBack = readTakenBack(units)
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`

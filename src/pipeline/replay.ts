@@ -1,12 +1,12 @@
 import {businessDateOf, parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {Stream} from '../contract/stream.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {withRun} from '../ledger/runs.ts'
 import {readStreams} from '../load/mapped-fields.ts'
 import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
 import {applyReplay, type Replay} from '../load/replay.ts'
 import {createNormaliser} from '../normalise/record.ts'
+import {withRun} from '../state/runs.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
@@ -39,9 +39,9 @@ export interface ReplayResult {
 export async function replayQuarantine(config: Config, world: World): Promise<ReplayResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  return withRun(folder.ledger, 'quarantine replay', world, async ({runId, ledger}) => {
-    await using tapes = openTapes(config, {folder, ledger}, world)
-    const counts = await replayAll({folder, tapes, ledger}, config, world)
+  return withRun(folder.stateDb, 'quarantine replay', world, async ({runId, stateDb}) => {
+    await using tapes = openTapes(config, {folder, stateDb}, world)
+    const counts = await replayAll({folder, tapes, stateDb}, config, world)
     if (counts.replayed === 0) return {run_id: runId, outcome: 'unchanged', ...counts, release_id: null}
     const {outcome, release_id} = await buildRelease(config, {}, world)
     return {run_id: runId, outcome, ...counts, release_id}
@@ -49,14 +49,14 @@ export async function replayQuarantine(config: Config, world: World): Promise<Re
 }
 
 async function replayAll(
-  {folder, tapes, ledger}: {folder: DataFolder; tapes: Tapes; ledger: Ledger},
+  {folder, tapes, stateDb}: {folder: DataFolder; tapes: Tapes; stateDb: StateDb},
   config: Config,
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
   await using db = await openWarehouse(folder, world, config)
   const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
-  const readable = listReadableTapes(folder, ledger, findReadKey(config, folder))
+  const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))
   const found = findQuarantinedRecords(waiting, readable)
   const counts = {replayed: 0, waiting: 0, pruned: await countPruned(db, 'warehouse'), appended: 0}
   for (const stream of await readStreams(db)) {

@@ -4,8 +4,6 @@ import {dealStream} from '../contract/deal.ts'
 import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {findDealsToldSince, settleWalkCoverage} from '../ledger/webhook-coverage.ts'
 import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {findLastAppliedWalk, listChangedIds} from '../load/changed-ids.ts'
@@ -14,6 +12,8 @@ import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {SourceClient} from '../source/client.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {findDealsToldSince, settleWalkCoverage} from '../state/webhook-coverage.ts'
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
@@ -25,7 +25,7 @@ import type {Tapes} from './tapes.ts'
 export interface WalkTools {
   runId: string
   db: Warehouse
-  ledger: Ledger
+  stateDb: StateDb
   folder: DataFolder
   tapes: Tapes
   walks: OpenWalks
@@ -48,7 +48,7 @@ export async function settleWalk(
   details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
-  const {db, ledger, stream, folder, config, accepted, tapes} = tools
+  const {db, stateDb, stream, folder, config, accepted, tapes} = tools
   const now = BigInt(world.clock.now()) * 1000n
   const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
@@ -60,7 +60,7 @@ export async function settleWalk(
     throw refusal
   }
   await pinSource(db, stream, walk)
-  if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, ledger, walk, world)
+  if (!stream.parent && config.webhookSecret !== undefined) await settleCoverage(db, stateDb, walk, world)
   const conclude = (recordedAt: bigint) =>
     tapes.conclude(walk.walkId, {
       outcome: 'settled',
@@ -170,12 +170,12 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
  */
 async function settleCoverage(
   db: Database,
-  ledger: Ledger,
+  stateDb: StateDb,
   {walkId}: {walkId: string},
   {realClock, log}: World,
 ): Promise<void> {
-  const found = await compareWithEvents(db, ledger)
-  settleWalkCoverage(ledger, walkId, found, realClock.now())
+  const found = await compareWithEvents(db, stateDb)
+  settleWalkCoverage(stateDb, walkId, found, realClock.now())
   if (found === null) return
   log.info(
     {walk_id: walkId, changes: found.changes, count: found.missed},
@@ -185,10 +185,10 @@ async function settleCoverage(
 
 async function compareWithEvents(
   db: Database,
-  ledger: Ledger,
+  stateDb: StateDb,
 ): Promise<{changes: number; missed: number} | null> {
   const before = await findLastAppliedWalk(db, dealStream)
-  const told = before === null ? undefined : findDealsToldSince(ledger, before)
+  const told = before === null ? undefined : findDealsToldSince(stateDb, before)
   if (!told) return null
   const found = {changes: 0, missed: 0}
   for await (const id of listChangedIds(db, dealStream)) {

@@ -1,8 +1,8 @@
 import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import {type Ledger, openLedger} from '../ledger/ledger.ts'
-import {findTapeKey, noteTapeKey} from '../ledger/tapes.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
+import {findTapeKey, noteTapeKey} from '../state/tapes.ts'
 import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -44,17 +44,17 @@ export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 export function requireTapeKey(
   config: KeyConfig,
   folder: DataFolder,
-  ledger: Ledger,
+  stateDb: StateDb,
   {realClock}: Pick<World, 'realClock'>,
 ): TapeKey {
   const file = keyFileOf(config, folder)
-  const pinned = findTapeKey(ledger)
+  const pinned = findTapeKey(stateDb)
   const found = findReadKey(config, folder)
   if (pinned !== undefined && found?.fingerprint !== pinned) throw createOtherKey(file, pinned, found)
   const key = found ?? makeTapeKey(file, folder.root)
   if (pinned === undefined) {
     const since = new Date(realClock.now()).toISOString()
-    noteTapeKey(ledger, {fingerprint: key.fingerprint, since, why: null})
+    noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
   }
   return key
 }
@@ -73,12 +73,12 @@ export function replaceTapeKey(
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const file = keyFileOf(config, folder)
-  using ledger = openLedger(folder.ledger)
+  using stateDb = openStateDb(folder.stateDb)
   const found = findReadKey(config, folder)
-  const isFormer = found?.fingerprint === findTapeKey(ledger)
+  const isFormer = found?.fingerprint === findTapeKey(stateDb)
   const former = found && isFormer ? setAside(file, realClock.now()) : null
   const {fingerprint} = found && !isFormer ? found : makeTapeKey(file, folder.root)
-  noteTapeKey(ledger, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
+  noteTapeKey(stateDb, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
   return {file, fingerprint, set_aside: former}
 }
 

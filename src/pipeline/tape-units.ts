@@ -1,8 +1,8 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
-import type {Ledger} from '../ledger/ledger.ts'
-import {listTapes, type TapeRow} from '../ledger/tapes.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {listTapes, type TapeRow} from '../state/tapes.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
@@ -19,10 +19,10 @@ export interface ReadableTape extends TapeRow {
 /** The tapes that can be read, oldest first; none of them without a key. */
 export function listReadableTapes(
   {root}: DataFolder,
-  ledger: Ledger,
+  stateDb: StateDb,
   key: TapeKey | undefined,
 ): ReadableTape[] {
-  return listTapes(ledger).flatMap((row) => {
+  return listTapes(stateDb).flatMap((row) => {
     const file = join(root, row.path)
     const isKept = row.removed_at === null && row.outcome !== 'lost' && existsSync(file)
     return key && isKept && row.fingerprint === key.fingerprint
@@ -53,9 +53,9 @@ const when = z.object({recorded_at: z.string().optional(), after: z.string().nul
  * Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it.
  * Where a tape cannot be read, those before it are left out with it.
  */
-export function listUnits(ledger: Ledger, readable: readonly ReadableTape[]): TapeUnit[] {
+export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): TapeUnit[] {
   const byName = new Map(readable.map((tape) => [tape.unit, tape]))
-  const all = listTapes(ledger).map(({unit}) => byName.get(unit))
+  const all = listTapes(stateDb).map(({unit}) => byName.get(unit))
   const whole = all.slice(all.lastIndexOf(undefined) + 1).filter((tape) => tape !== undefined)
   const units = whole.filter(({ended_at}) => ended_at !== null).flatMap(readUnits)
   const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))

@@ -2,7 +2,8 @@ import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {formatInstant} from '../clock.ts'
 import {GuardError} from '../errors.ts'
-import type {Ledger} from '../ledger/ledger.ts'
+import type {Conclude} from '../load/settle.ts'
+import type {StateDb} from '../state/state-db.ts'
 import {
   findLastHead,
   findTape,
@@ -12,8 +13,7 @@ import {
   noteTapeEnded,
   noteTapeStored,
   type TapeRow,
-} from '../ledger/tapes.ts'
-import type {Conclude} from '../load/settle.ts'
+} from '../state/tapes.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
@@ -85,10 +85,10 @@ interface OpenTape {
  */
 export function openTapes(
   config: KeyConfig,
-  {folder, ledger}: {folder: DataFolder; ledger: Ledger},
+  {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
   {realClock}: Pick<World, 'realClock'>,
 ): Tapes {
-  const key = requireTapeKey(config, folder, ledger, {realClock})
+  const key = requireTapeKey(config, folder, stateDb, {realClock})
   const open = new Map<string, OpenTape>()
   const now = () => new Date(realClock.now()).toISOString()
   const tapeOf = (unit: string): OpenTape => {
@@ -99,21 +99,21 @@ export function openTapes(
 
   async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
     const row = {unit, path: pathOf(unit, date)}
-    const before = findLastHead(ledger)
-    noteTapeBegun(ledger, {...row, fingerprint: key.fingerprint, begun_at: now()})
+    const before = findLastHead(stateDb)
+    noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
     const writer = await createTape(join(folder.root, row.path), key)
     open.set(unit, {writer, outcome: ''})
     writer.add({frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
     await writer.store()
-    noteTapeStored(ledger, unit, 0)
+    noteTapeStored(stateDb, unit, 0)
   }
 
   /** Continues the tape of a day, or the next one where it is damaged; returns what names it. */
   async function beginOfDay(date: string, said: Record<string, unknown>): Promise<string> {
     for (let number = 1; ; number += 1) {
       const unit = number === 1 ? date : `${date}.${number}`
-      const row = findTape(ledger, unit)
-      // A file that the ledger does not know belongs to a later one than this.
+      const row = findTape(stateDb, unit)
+      // A file that the state database does not know belongs to a later one than this.
       if (!row && existsSync(join(folder.root, pathOf(unit, date)))) continue
       if (!row) {
         await create(unit, date, said)
@@ -122,8 +122,8 @@ export function openTapes(
       const {end} = await readThrough(folder, row, key)
       // One that is damaged stays as it is, for whoever brings it back.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      const before = findLastHead(ledger)
-      noteTapeBegun(ledger, row)
+      const before = findLastHead(stateDb)
+      noteTapeBegun(stateDb, row)
       await goOn(row, end)
       tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
       return unit
@@ -157,11 +157,11 @@ export function openTapes(
       }
     },
     listLeft: () =>
-      listTapes(ledger)
+      listTapes(stateDb)
         .filter(({ended_at, removed_at}) => ended_at === null && removed_at === null)
         .map(({unit}) => unit),
     async reopen(unit, take) {
-      const row = findTape(ledger, unit)
+      const row = findTape(stateDb, unit)
       if (!row) return undefined
       const {end, last} = await readThrough(folder, row, key, take ?? undefined)
       const isCut = end && end.problem !== null && take === null
@@ -171,9 +171,9 @@ export function openTapes(
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
-        forgetTape(ledger, unit)
+        forgetTape(stateDb, unit)
       } else {
-        noteTapeEnded(ledger, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+        noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
       }
       return undefined
     },
@@ -212,7 +212,7 @@ export function openTapes(
       const {sha256, bytes} = await writer.finish()
       open.delete(unit)
       await writer[Symbol.asyncDispose]()
-      noteTapeEnded(ledger, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
+      noteTapeEnded(stateDb, unit, {ended_at: now(), outcome, head: writer.chain, bytes, sha256})
     },
     async [Symbol.asyncDispose]() {
       for (const {writer} of open.values()) await writer[Symbol.asyncDispose]()

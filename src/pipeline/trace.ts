@@ -4,7 +4,7 @@ import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import {openLedger} from '../ledger/ledger.ts'
+import {openStateDb} from '../state/state-db.ts'
 import {type TapeLine, targetOf} from '../tape/line.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -61,8 +61,8 @@ export async function traceDeal(
   const folder = dataFolderAt(config.dataDir)
   const versions = await readVersions(config, dealId, asked)
   const key = requireReadKey(config, folder)
-  using ledger = openLedger(folder.ledger)
-  const tapes = listReadableTapes(folder, ledger, key)
+  using stateDb = openStateDb(folder.stateDb)
+  const tapes = listReadableTapes(folder, stateDb, key)
   const traces = versions.map(({walk_id, value, ...version}) => {
     const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
     const nowhere = {tape: null, line: null, request: null, sha256: null, record: null}

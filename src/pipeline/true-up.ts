@@ -12,22 +12,22 @@ import {bridgeJournal} from '../export/journal-bridge.ts'
 import {describeLost, readStanding, requireKnownBatches} from '../export/journal-origin.ts'
 import {findJournalProfile} from '../export/journal-profiles.ts'
 import {type Difference, planTrueUp, type TrueUpPlan} from '../export/journal-true-up.ts'
+import {addAmounts} from '../money.ts'
 import {
   listAllBatches,
   listIssuedLines,
   listIssuedProfiles,
   listUndelivered,
   storeBatch,
-} from '../ledger/issued.ts'
-import {inLedgerTransaction, type Ledger, openLedger} from '../ledger/ledger.ts'
+} from '../state/issued.ts'
 import {
   findFirstOpen,
   listClosedPeriods,
   moveStands,
   nextPeriod,
   recordPeriodEvent,
-} from '../ledger/periods.ts'
-import {addAmounts} from '../money.ts'
+} from '../state/periods.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
@@ -73,18 +73,18 @@ export async function trueUp(
 ): Promise<TrueUpResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  using ledger = openLedger(folder.ledger)
+  using stateDb = openStateDb(folder.stateDb)
   if (isIssued) requireOwnMapping(config)
-  const profiles = listIssuedProfiles(ledger)
+  const profiles = listIssuedProfiles(stateDb)
   for (const profile of profiles) {
-    requireKnownBatches(ledger, folder, {profile})
+    requireKnownBatches(stateDb, folder, {profile})
     if (isIssued) requireExports(folder, profile)
   }
-  const {standing, lost, isCertain} = await readStanding(ledger, folder)
+  const {standing, lost, isCertain} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
-  const state = readState(ledger)
+  const state = readState(stateDb)
   const range = await readPeriodRange(config, world)
-  const period = findFirstOpen(ledger) ?? range.first
+  const period = findFirstOpen(stateDb) ?? range.first
   if (standing === 'whole' && isCertain) return {outcome: 'unchanged', period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range)
@@ -94,7 +94,7 @@ export async function trueUp(
     mapping: readAccountMapping(config),
     source: release.manifest,
   }
-  const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(ledger, profile)}))
+  const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})
   const plans = issued.map(({profile, lines}) => ({
@@ -104,22 +104,22 @@ export async function trueUp(
   if (!isIssued) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
-  const waiting = profiles.flatMap((profile) => listUndelivered(ledger, profile))
-  for (const batch of waiting) deliver(ledger, folder, batch, world)
+  const waiting = profiles.flatMap((profile) => listUndelivered(stateDb, profile))
+  for (const batch of waiting) deliver(stateDb, folder, batch, world)
   const prepared = plans.map(({profile, plan}) => ({
     profile,
     plan,
-    batch: prepare(ledger, target, profile, plan),
+    batch: prepare(stateDb, target, profile, plan),
   }))
-  inLedgerTransaction(ledger, () => {
-    if (readState(ledger) !== state) throw describeStale(period)
+  inStateTransaction(stateDb, () => {
+    if (readState(stateDb) !== state) throw describeStale(period)
     const {at, who} = signedBy(world)
-    for (const {batch} of prepared) if (batch) storeBatch(ledger, {...batch, issued_at: at})
-    moveStands(ledger, release.manifest.history_id ?? '')
-    recordPeriodEvent(ledger, {period, action: 'true-up', at, who, why})
+    for (const {batch} of prepared) if (batch) storeBatch(stateDb, {...batch, issued_at: at})
+    moveStands(stateDb, release.manifest.history_id ?? '')
+    recordPeriodEvent(stateDb, {period, action: 'true-up', at, who, why})
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
-    describePlan(plan, batch && batch.files.length > 0 ? deliver(ledger, folder, batch, world) : null),
+    describePlan(plan, batch && batch.files.length > 0 ? deliver(stateDb, folder, batch, world) : null),
   )
   return {outcome: 'issued', period, lost, profiles: handedOut}
 }
@@ -132,7 +132,7 @@ function listMonths({first, last}: PeriodRange): string[] {
 
 /** The batch of a plan; undefined where every entry holds. */
 function prepare(
-  ledger: Ledger,
+  stateDb: StateDb,
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
   name: string,
   {lines, entries, journal}: TrueUpPlan,
@@ -145,7 +145,7 @@ function prepare(
     target,
     lines,
     entries,
-    supersedes: listSuperseded(lines, listIssuedLines(ledger, name)),
+    supersedes: listSuperseded(lines, listIssuedLines(stateDb, name)),
     bridge: bridgeJournal(journal, [], lines, []),
   })
 }
@@ -159,6 +159,6 @@ function describePlan(
   return {profile, deals: deals.length, amount, differences, batch}
 }
 
-function readState(ledger: Ledger): string {
-  return JSON.stringify([listAllBatches(ledger, {withoutFiles: true}), listClosedPeriods(ledger)])
+function readState(stateDb: StateDb): string {
+  return JSON.stringify([listAllBatches(stateDb, {withoutFiles: true}), listClosedPeriods(stateDb)])
 }

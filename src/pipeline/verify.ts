@@ -3,10 +3,10 @@ import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
 import {verifyBatches} from '../export/kept-batches.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {findTape, findTapeKey, listTapes, type TapeRow} from '../ledger/tapes.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {findTape, findTapeKey, listTapes, type TapeRow} from '../state/tapes.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
@@ -51,11 +51,11 @@ const NOTHING: VerifyResult = {
 
 /**
  * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
- * batch, the ledger.
+ * batch, the state database.
  */
 export async function verifyAll(config: Config): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
-  if (!existsSync(folder.ledger)) return NOTHING
+  if (!hasStateDb(folder.stateDb)) return NOTHING
   const tapes = await verifyTapes(config, folder)
   const problems = [...tapes.problems]
   const note = (path: string, faults: readonly Failure[]) =>
@@ -67,7 +67,7 @@ export async function verifyAll(config: Config): Promise<VerifyResult> {
     note('current', await verifyReleaseFiles(release))
     note('current', await verifyReleaseTables(release))
   }
-  note('ledger.sqlite', verifyLedger(folder))
+  note('state.sqlite', verifyStateDb(folder))
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
   return {
@@ -80,13 +80,13 @@ export async function verifyAll(config: Config): Promise<VerifyResult> {
   }
 }
 
-function verifyLedger({ledger: path}: DataFolder): Failure[] {
-  using ledger = openLedger(path)
-  const {integrity_check: found} = ledger.db.prepare('pragma integrity_check(1)').get() ?? {}
+function verifyStateDb({stateDb: path}: DataFolder): Failure[] {
+  using stateDb = openStateDb(path)
+  const {integrity_check: found} = stateDb.db.prepare('pragma integrity_check(1)').get() ?? {}
   if (found === 'ok') return []
-  const problem = `Ledger '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
-  const {next = ''} = CATALOGUE.LEDGER_UNREADABLE
-  return [{code: 'LEDGER_DAMAGED', problem, next}]
+  const problem = `State database '${path}' is damaged: ${String(found).split('\n').at(-1)}.`
+  const {next = ''} = CATALOGUE.STATE_UNREADABLE
+  return [{code: 'STATE_DAMAGED', problem, next}]
 }
 
 async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults: Failure[]}> {
@@ -109,19 +109,19 @@ async function verifyTapes(
   config: Config,
   folder: DataFolder,
 ): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'since' | 'problems'>> {
-  using ledger = openLedger(folder.ledger)
-  const rows = listTapes(ledger)
+  using stateDb = openStateDb(folder.stateDb)
+  const rows = listTapes(stateDb)
   const kept = rows.filter(({removed_at}) => removed_at === null)
   const known = new Set(rows.map(({path}) => path))
   const problems = listFiles(folder)
     .filter((path) => !known.has(path))
-    .map((path) => ({path, problem: 'the ledger knows no tape of this name'}))
+    .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
   const key = findReadKey(config, folder)
   /** What ends units, on tapes that were read and on those that cannot be any more. */
   const ends = new Set(rows.map(({head}) => head))
   const begun: {path: string; before: string}[] = []
   const isClosed = ({fingerprint}: TapeRow) =>
-    key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(ledger))
+    key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
   let lines = 0
   for (const row of kept) {
     const read = await examine(join(folder.root, row.path), row, isClosed(row) ? undefined : key)
@@ -212,8 +212,8 @@ export function* readTape(config: Config, unit: string): Generator<Record<string
 }
 
 function findPath(folder: DataFolder, unit: string): string {
-  using ledger = openLedger(folder.ledger)
-  const row = findTape(ledger, unit)
+  using stateDb = openStateDb(folder.stateDb)
+  const row = findTape(stateDb, unit)
   if (row && row.removed_at === null) return join(folder.root, row.path)
   throw newError(
     'TAPE_UNKNOWN',

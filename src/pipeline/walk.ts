@@ -3,13 +3,13 @@ import type {Config, SourceConfig} from '../config.ts'
 import {createSeenIds} from '../contract/seen-ids.ts'
 import type {Stream} from '../contract/stream.ts'
 import {codeOf, newError} from '../errors.ts'
-import {noteWalkBegun} from '../ledger/webhook-coverage.ts'
 import {certifyWalk} from '../load/certify.ts'
 import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findPast, listReadIds, type OpenWalk, startWalk, type WalkRequest} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
 import {walkPages} from '../source/walk.ts'
+import {noteWalkBegun} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readSetting} from '../warehouse/settings.ts'
@@ -118,11 +118,11 @@ function requestOf(config: SourceConfig): WalkRequest {
 }
 
 async function startAnew(tools: WalkTools, world: World): Promise<OpenWalk> {
-  const {db, ledger, stream, config, runId} = tools
+  const {db, stateDb, stream, config, runId} = tools
   const now = world.clock.now()
   const businessDate = await findBusinessDate(db, stream, config, now)
   const walkId = nameWalk(runId, world)
-  if (config.webhookSecret !== undefined) noteWalkBegun(ledger, walkId, world.realClock.now())
+  if (config.webhookSecret !== undefined) noteWalkBegun(stateDb, walkId, world.realClock.now())
   const startedAt = BigInt(now) * 1000n
   const walk = startWalk({...requestOf(config), walkId, businessDate, startedAt})
   await beginTape(tools, walk)

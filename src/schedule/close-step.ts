@@ -1,9 +1,9 @@
 import {addDays, dateOfWallTime, wallTimeOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
-import {openLedger} from '../ledger/ledger.ts'
-import {listPeriodEvents} from '../ledger/periods.ts'
 import {closePeriod} from '../pipeline/period.ts'
+import {listPeriodEvents} from '../state/periods.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {findBusinessDay} from './business-day.ts'
@@ -42,8 +42,8 @@ export async function closePreviousMonth(
 }
 
 function isReopened(config: Config, period: string): boolean {
-  using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
-  const events = listPeriodEvents(ledger).filter(
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  const events = listPeriodEvents(stateDb).filter(
     (event) => event.period === period && event.action !== 'remap',
   )
   return events.at(-1)?.action === 'reopen'

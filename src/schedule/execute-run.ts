@@ -1,9 +1,9 @@
 import {pingDeadMan, tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
 import {explainError, newError} from '../errors.ts'
-import {adoptRun, beginRun, endRun} from '../ledger/job-runs.ts'
-import {openLedger} from '../ledger/ledger.ts'
 import {scrubSecrets} from '../log.ts'
+import {adoptRun, beginRun, endRun} from '../state/job-runs.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Job} from './job.ts'
@@ -18,7 +18,7 @@ export interface Claim {
 }
 
 /**
- * Carries out one run of a job and records in the ledger how it ended, and whether it is made again.
+ * Carries out one run of a job and records in the state database how it ended, and whether it is made again.
  *
  * @param work is given the instant the job was due at, ms since the epoch; undefined when somebody asked for it
  * @throws ConfigError `RUN_TAKEN` when the claim was given to another process meanwhile; whatever `work` throws
@@ -31,9 +31,9 @@ export async function executeRun<T>(
 ): Promise<T> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  using ledger = openLedger(folder.ledger)
+  using stateDb = openStateDb(folder.stateDb)
   const begunAt = world.realClock.now()
-  const run = claim ? adoptRun(ledger, claim, begunAt) : beginRun(ledger, job.name, begunAt)
+  const run = claim ? adoptRun(stateDb, claim, begunAt) : beginRun(stateDb, job.name, begunAt)
   if (!run) {
     throw newError(
       'RUN_TAKEN',
@@ -44,7 +44,7 @@ export async function executeRun<T>(
     const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
     const summary = JSON.stringify(result)
     const end = {exitCode: 0, errorCode: null, error: null, summary, retryAt: null}
-    endRun(ledger, run, end, world.realClock.now())
+    endRun(stateDb, run, end, world.realClock.now())
     return result
   } catch (error) {
     const now = world.realClock.now()
@@ -52,7 +52,7 @@ export async function executeRun<T>(
     const {code: errorCode, exitCode, message} = explainError(error)
     const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
     const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
-    endRun(ledger, run, wasEnded ? describeTimeout(job) : end, now)
+    endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
     throw error
   }
 }
@@ -70,8 +70,8 @@ export async function performJob(
     return result
   } finally {
     if (job.steps.some((step) => step.do === 'notify')) {
-      using ledger = openLedger(dataFolderAt(config.dataDir).ledger)
-      await tellPeople(ledger, config, world)
+      using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+      await tellPeople(stateDb, config, world)
     }
   }
 }

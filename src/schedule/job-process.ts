@@ -1,5 +1,5 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import type {JobRun} from '../ledger/job-runs.ts'
+import type {JobRun} from '../state/job-runs.ts'
 import type {World} from '../types.ts'
 import type {ProcessEnd} from './scheduler.ts'
 

@@ -7,9 +7,9 @@ import {
   listOrphanedRuns,
   pruneRuns,
   recordSlot,
-} from '../ledger/job-runs.ts'
-import {findWatch, type JobWatch, JUMP_MS, storeWatch, takeBackLooks} from '../ledger/job-watch.ts'
-import {inLedgerTransaction, type Ledger} from '../ledger/ledger.ts'
+} from '../state/job-runs.ts'
+import {findWatch, type JobWatch, JUMP_MS, storeWatch, takeBackLooks} from '../state/job-watch.ts'
+import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {listSlots} from './cron.ts'
 import {findJob, type Job} from './job.ts'
@@ -25,30 +25,30 @@ const NOTED_MS = 60_000
  * or whose schedule has changed, has slots from now on. What was looked for under a clock that was ahead is taken back.
  */
 export function planSlots(
-  ledger: Ledger,
+  stateDb: StateDb,
   jobs: readonly Job[],
   now: number,
   {log}: Pick<World, 'log'>,
 ): void {
-  const ahead = takeBackLooks(ledger, now)
+  const ahead = takeBackLooks(stateDb, now)
   if (ahead !== null) {
     const reason = `slots had been looked for until ${new Date(ahead).toISOString()}; they are looked for again`
     log.warn({code: 'CLOCK_STEPPED', reason}, 'the clock has gone back')
   }
   for (const job of jobs) {
     const {name, schedule, timeZone} = job
-    const watch = findWatch(ledger, name)
+    const watch = findWatch(stateDb, name)
     if (!watch || watch.schedule !== schedule || watch.timeZone !== timeZone) {
       const fresh = {schedule, timeZone, watchedFrom: now, seenUntil: now, seenBefore: null}
-      storeWatch(ledger, name, fresh)
+      storeWatch(stateDb, name, fresh)
     } else {
-      planJob(ledger, job, watch, now)
+      planJob(stateDb, job, watch, now)
     }
   }
-  dropOutdated(ledger, jobs, now)
+  dropOutdated(stateDb, jobs, now)
 }
 
-function planJob(ledger: Ledger, job: Job, watch: JobWatch, now: number): void {
+function planJob(stateDb: StateDb, job: Job, watch: JobWatch, now: number): void {
   const seenBefore = now - watch.seenUntil > JUMP_MS ? watch.seenUntil : watch.seenBefore
   // What is older is forgotten as soon as it is recorded: a clock that is years ahead costs no more than this.
   const first = Math.max(watch.seenUntil, now - KEPT_DAYS * DAY_MS)
@@ -56,12 +56,12 @@ function planJob(ledger: Ledger, job: Job, watch: JobWatch, now: number): void {
     const until = Math.min(from + DAY_MS, now)
     const due = listSlots(job, from, until)
     if (due.length === 0 && (until < now || now - watch.seenUntil < NOTED_MS)) continue
-    inLedgerTransaction(ledger, () => {
+    inStateTransaction(stateDb, () => {
       for (const instant of due) {
-        recordSlot(ledger, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
+        recordSlot(stateDb, {job: job.name, instant, ...judgeSlot(job, instant, now)}, now)
       }
-      storeWatch(ledger, job.name, {...watch, seenUntil: until, seenBefore})
-      pruneRuns(ledger, job.name, now)
+      storeWatch(stateDb, job.name, {...watch, seenUntil: until, seenBefore})
+      pruneRuns(stateDb, job.name, now)
     })
   }
 }
@@ -82,17 +82,17 @@ function judgeSlot(
 }
 
 /** Queued runs that must not start any more: superseded, too late, or of a job that is gone. */
-function dropOutdated(ledger: Ledger, jobs: readonly Job[], now: number): void {
-  const queued = listJobRuns(ledger, 'queued')
+function dropOutdated(stateDb: StateDb, jobs: readonly Job[], now: number): void {
+  const queued = listJobRuns(stateDb, 'queued')
   const latest = new Map(queued.map(({job, job_run_id}) => [job, job_run_id]))
   for (const run of queued) {
     const job = findJob(jobs, run.job)
     if (!job) {
-      dropRun(ledger, run, 'the job is no longer there', now)
+      dropRun(stateDb, run, 'the job is no longer there', now)
     } else if (job.catchUp !== 'each' && latest.get(run.job) !== run.job_run_id) {
-      dropRun(ledger, run, 'a later slot runs instead', now)
+      dropRun(stateDb, run, 'a later slot runs instead', now)
     } else if (run.slot !== null && now > lastStartOf(job, run.slot)) {
-      dropRun(ledger, run, 'others held it up for too long', now)
+      dropRun(stateDb, run, 'others held it up for too long', now)
     }
   }
 }
@@ -103,15 +103,15 @@ function dropOutdated(ledger: Ledger, jobs: readonly Job[], now: number): void {
  * @param ownRunId the run of this process, which knows best itself how it ends
  */
 export function recoverRuns(
-  ledger: Ledger,
+  stateDb: StateDb,
   jobs: readonly Job[],
   {now, ownRunId}: {now: number; ownRunId?: number | undefined},
 ): void {
-  for (const run of listOrphanedRuns(ledger, now)) {
+  for (const run of listOrphanedRuns(stateDb, now)) {
     if (run.job_run_id === ownRunId) continue
     const job = findJob(jobs, run.job)
     const retryAt = decideRetry(job, run, null, now)
-    endRun(ledger, run, describeCrash('Its process is gone without a word.', retryAt), now)
+    endRun(stateDb, run, describeCrash('Its process is gone without a word.', retryAt), now)
   }
 }
 

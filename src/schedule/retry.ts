@@ -1,4 +1,4 @@
-import type {JobRun} from '../ledger/job-runs.ts'
+import type {JobRun} from '../state/job-runs.ts'
 import type {Job} from './job.ts'
 
 const MINUTE_MS = 60_000

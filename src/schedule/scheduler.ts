@@ -1,6 +1,6 @@
 import {codeOf, messageOf} from '../errors.ts'
-import {beatRun, claimRun, endRun, type JobRun, listTurns} from '../ledger/job-runs.ts'
-import type {Ledger} from '../ledger/ledger.ts'
+import {beatRun, claimRun, endRun, type JobRun, listTurns} from '../state/job-runs.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {findJob, type Job} from './job.ts'
 import {planEvents} from './plan-events.ts'
@@ -18,20 +18,20 @@ export interface ProcessEnd {
 export type Scheduler = ReturnType<typeof createScheduler>
 
 /**
- * Creates a scheduler. Its state is in the ledger alone: several of them, or one that is killed, share the slots.
+ * Creates a scheduler. Its state is in the state database alone: several of them, or one that is killed, share the slots.
  *
  * @param tools `startRun` carries out a claimed run and resolves when its process has ended
  */
 export function createScheduler(
-  tools: {ledger: Ledger; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
+  tools: {stateDb: StateDb; jobs: readonly Job[]; startRun: (run: JobRun) => Promise<ProcessEnd>},
   world: World,
 ) {
-  const {ledger, jobs, startRun} = tools
+  const {stateDb, jobs, startRun} = tools
   let current: JobRun | undefined
   let underWay: Promise<void> = Promise.resolve()
-  /** Records how the run under way ended; there until the ledger has taken it. */
+  /** Records how the run under way ended; there until the state database has taken it. */
   let recordEnd: (() => void) | undefined
-  const enforceLimit = createTimeLimit({ledger, jobs}, world)
+  const enforceLimit = createTimeLimit({stateDb, jobs}, world)
 
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
@@ -53,7 +53,7 @@ export function createScheduler(
     try {
       recordEnd()
     } catch (error) {
-      // A full disk, or a ledger that is busy for long: the run stays ours until a later tick can record it.
+      // A full disk, or a state database that is busy for long: the run stays ours until a later tick can record it.
       world.log.error({job: run.job, code: codeOf(error), reason: messageOf(error)}, 'a run has no end yet')
     }
   }
@@ -63,8 +63,8 @@ export function createScheduler(
     const now = world.realClock.now()
     const job = findJob(jobs, run.job)
     const end = world.signal.aborted ? {exitCode: 6, errorCode: 'INTERRUPTED'} : null
-    if (job && isOverdue(job, run, now)) endRun(ledger, run, describeTimeout(job), now)
-    else endRun(ledger, run, describeCrash(words, decideRetry(job, run, end, now)), now)
+    if (job && isOverdue(job, run, now)) endRun(stateDb, run, describeTimeout(job), now)
+    else endRun(stateDb, run, describeCrash(words, decideRetry(job, run, end, now)), now)
   }
 
   return {
@@ -76,15 +76,15 @@ export function createScheduler(
     tick(): void {
       recordEnd?.()
       const now = world.realClock.now()
-      planSlots(ledger, jobs, now, world)
-      planEvents(ledger, now)
-      recoverRuns(ledger, jobs, {now, ownRunId: current?.job_run_id})
+      planSlots(stateDb, jobs, now, world)
+      planEvents(stateDb, now)
+      recoverRuns(stateDb, jobs, {now, ownRunId: current?.job_run_id})
       enforceLimit(now)
       if (current) {
-        beatRun(ledger, current, now)
+        beatRun(stateDb, current, now)
         return
       }
-      current = claimRun(ledger, listTurns(ledger, now), now)
+      current = claimRun(stateDb, listTurns(stateDb, now), now)
       if (current) underWay = carryOut(current)
     },
   }

@@ -1,8 +1,8 @@
 import {hostname} from 'node:os'
 import {codeOf} from '../errors.ts'
-import {isHolderAlive} from '../ledger/holder.ts'
-import {type AttemptEnd, endRun, type JobRun, listRunning} from '../ledger/job-runs.ts'
-import type {Ledger} from '../ledger/ledger.ts'
+import {isHolderAlive} from '../state/holder.ts'
+import {type AttemptEnd, endRun, type JobRun, listRunning} from '../state/job-runs.ts'
+import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {findJob, type Job} from './job.ts'
 
@@ -38,7 +38,7 @@ export function describeTimeout(job: Job): AttemptEnd {
  * killed server has left behind.
  */
 export function createTimeLimit(
-  {ledger, jobs}: {ledger: Ledger; jobs: readonly Job[]},
+  {stateDb, jobs}: {stateDb: StateDb; jobs: readonly Job[]},
   {log}: Pick<World, 'log'>,
 ): (now: number) => void {
   /** When each attempt was asked; a second SIGTERM would end it without a word. */
@@ -54,14 +54,14 @@ export function createTimeLimit(
       asked.set(attempt, now)
       sendSignal(pid, 'SIGTERM')
     } else if (now - askedAt >= PATIENCE_MS) {
-      endRun(ledger, run, describeTimeout(job), now)
+      endRun(stateDb, run, describeTimeout(job), now)
       asked.delete(attempt)
       sendSignal(pid, 'SIGKILL')
     }
   }
 
   return (now) => {
-    for (const {run, holder} of listRunning(ledger)) {
+    for (const {run, holder} of listRunning(stateDb)) {
       // As long as a run is only claimed it is the server's own.
       if (holder.pid === process.pid || holder.host !== hostname() || !isHolderAlive(holder, now)) continue
       enforceOn(run, holder.pid, now)

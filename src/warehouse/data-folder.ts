@@ -21,7 +21,7 @@ export interface DataFolder {
   formerWarehouse: string
   /** Copies of the warehouse that earlier versions made. */
   formerCopies: string[]
-  ledger: string
+  stateDb: string
   releases: string
   current: string
   /** The release of the last `build --select`, which is nobody's but its builder's. */
@@ -48,7 +48,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     warehouseLock: join(root, 'warehouse.lock'),
     formerWarehouse: join(root, 'warehouse.former.duckdb'),
     formerCopies: ['history.duckdb', 'history.previous.duckdb'].map((name) => join(root, name)),
-    ledger: join(root, 'ledger.sqlite'),
+    stateDb: join(root, 'state.sqlite'),
     releases: join(root, 'releases'),
     current: join(root, 'current'),
     scratch: join(root, 'scratch'),
@@ -108,7 +108,7 @@ function requireWritableFolder(code: ErrorCode, name: string, path: string): voi
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|history\.|stateDb\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

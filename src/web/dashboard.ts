@@ -1,9 +1,9 @@
-import type {JobRun} from '../ledger/job-runs.ts'
 import {count, figures, instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderPage} from '../page/page.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
+import type {JobRun} from '../state/job-runs.ts'
 import type {Overview} from './overview.ts'
 
 /** The state of a data folder as one self-contained page: alarms, release, next slots, last runs, checks. */

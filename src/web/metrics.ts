@@ -1,7 +1,7 @@
 import {statSync} from 'node:fs'
 import {Counter, collectDefaultMetrics, Gauge, Registry} from 'prom-client'
-import {listSourceAnswers} from '../ledger/source-answers.ts'
-import {sumJobRuns, sumSyncs} from '../ledger/totals.ts'
+import {listSourceAnswers} from '../state/source-answers.ts'
+import {sumJobRuns, sumSyncs} from '../state/totals.ts'
 import type {World} from '../types.ts'
 import {readOverview, type WebTools} from './overview.ts'
 
@@ -13,7 +13,7 @@ function removeFalseCounters(registry: Registry): void {
 }
 
 /**
- * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the ledger
+ * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the state database
  * when they are asked for; they go on where they were after a restart.
  */
 export function createMetrics(tools: WebTools, world: World) {
@@ -49,12 +49,12 @@ export function createMetrics(tools: WebTools, world: World) {
   const sourceAnswers = gauge('source_answers', 'Answers of the source by HTTP status, over all runs.', [
     'status',
   ])
-  const jobRuns = gauge('job_runs', 'Runs the ledger holds, by job and state.', ['job', 'state'])
+  const jobRuns = gauge('job_runs', 'Runs the state database holds, by job and state.', ['job', 'state'])
   const exportBytes = gauge('last_export_bytes', 'Bytes of the batches of the last run of each job.', ['job'])
   const missed = gauge('webhook_missed_changes', 'Changes the last walk found that no webhook had told of.')
   const queued = gauge('queued_runs', 'Runs that wait for their turn.')
   const alarms = gauge('alarm', '1 for each alarm that is raised.', ['name', 'state'])
-  const ledgerBytes = gauge('ledger_bytes', 'Size of ledger.sqlite.')
+  const stateBytes = gauge('state_bytes', 'Size of state.sqlite.')
 
   function collect(): void {
     const overview = readOverview(tools, world)
@@ -71,17 +71,17 @@ export function createMetrics(tools: WebTools, world: World) {
       for (const [kind, count] of Object.entries(lastSync.changes)) changes.set({kind}, count)
     }
     syncTotals.reset()
-    for (const [what, sum] of Object.entries(sumSyncs(tools.ledger))) syncTotals.inc({what}, sum)
+    for (const [what, sum] of Object.entries(sumSyncs(tools.stateDb))) syncTotals.inc({what}, sum)
     if (release) {
       checks.set({result: 'passed'}, release.checks.passed)
       checks.set({result: 'warned'}, release.checks.warned)
       releaseAge.set((now - Date.parse(release.known_at)) / 1000)
       for (const {name, rows} of release.tables) releaseRows.set({table: name}, rows)
     }
-    for (const {status, answers: times} of listSourceAnswers(tools.ledger)) {
+    for (const {status, answers: times} of listSourceAnswers(tools.stateDb)) {
       sourceAnswers.set({status: String(status)}, times)
     }
-    const totals = sumJobRuns(tools.ledger)
+    const totals = sumJobRuns(tools.stateDb)
     for (const {job, state, runs} of totals.runs) jobRuns.set({job, state}, runs)
     for (const {job, lag_seconds, bytes} of totals.last) {
       slotLag.set({job}, lag_seconds)
@@ -90,7 +90,7 @@ export function createMetrics(tools: WebTools, world: World) {
     if (overview.coverage) missed.set(overview.coverage.missed)
     queued.set(overview.queued.length)
     for (const {name, state} of overview.alarms) alarms.set({name, state}, 1)
-    ledgerBytes.set(statSync(tools.folder.ledger).size)
+    stateBytes.set(statSync(tools.folder.stateDb).size)
   }
 
   return {

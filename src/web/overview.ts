@@ -1,13 +1,13 @@
 import {z} from 'zod'
-import {listAlarms} from '../ledger/alarms.ts'
-import {listJobRuns, listLatestJobRuns} from '../ledger/job-runs.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {findLockHolder} from '../ledger/lock.ts'
-import {findLastSuccess} from '../ledger/runs.ts'
-import {findLastCoverage} from '../ledger/webhook-coverage.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
+import {listAlarms} from '../state/alarms.ts'
+import {listJobRuns, listLatestJobRuns} from '../state/job-runs.ts'
+import {findLockHolder} from '../state/lock.ts'
+import {findLastSuccess} from '../state/runs.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
@@ -28,7 +28,7 @@ export type LastSync = z.output<typeof syncSummary> & {endedAt: number}
 
 /** What the web side works with. */
 export interface WebTools {
-  ledger: Ledger
+  stateDb: StateDb
   folder: DataFolder
   jobs: readonly Job[]
   /** Whether webhooks are taken. */
@@ -38,27 +38,27 @@ export interface WebTools {
 /** What the web side shows of a data folder. */
 export type Overview = ReturnType<typeof readOverview>
 
-/** Reads everything that is shown: the ledger and the manifest of the current release, never the warehouse. */
-export function readOverview({ledger, folder, jobs, takesWebhooks}: WebTools, world: World) {
+/** Reads everything that is shown: the state database and the manifest of the current release, never the warehouse. */
+export function readOverview({stateDb, folder, jobs, takesWebhooks}: WebTools, world: World) {
   const now = world.realClock.now()
-  const lastSync = readLastSync(ledger)
+  const lastSync = readLastSync(stateDb)
   return {
     now,
-    alarms: listAlarms(ledger),
+    alarms: listAlarms(stateDb),
     /** Who holds the warehouse. */
-    holder: findLockHolder(ledger, world),
-    queued: listJobRuns(ledger, 'queued'),
-    jobRuns: listLatestJobRuns(ledger, 20),
+    holder: findLockHolder(stateDb, world),
+    queued: listJobRuns(stateDb, 'queued'),
+    jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,
     /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
-    coverage: takesWebhooks ? findLastCoverage(ledger) : undefined,
+    coverage: takesWebhooks ? findLastCoverage(stateDb) : undefined,
     release: findCurrentRelease(folder)?.manifest,
     next: listNextOfEach(jobs, now),
   }
 }
 
-function readLastSync(ledger: Ledger): LastSync | undefined {
-  const run = findLastSuccess(ledger, 'sync')
+function readLastSync(stateDb: StateDb): LastSync | undefined {
+  const run = findLastSuccess(stateDb, 'sync')
   if (!run?.ended_at) return undefined
   const summary = syncSummary.safeParse(JSON.parse(run.summary ?? 'null'))
   return summary.success ? {...summary.data, endedAt: Date.parse(run.ended_at)} : undefined

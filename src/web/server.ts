@@ -68,7 +68,7 @@ export async function startWeb(
   server.get('/', async (_request, reply) =>
     reply.type('text/html; charset=utf-8').send(renderDashboard(readOverview(tools, world))),
   )
-  addWebhooks(server, config, tools.ledger, world)
+  addWebhooks(server, config, tools.stateDb, world)
 
   await server.listen({host: config.webHost, port: config.webPort}).catch((error: unknown) => {
     throw newError(
@@ -89,12 +89,12 @@ export async function startWeb(
 
 const READY_MS = 5_000
 
-/** Asks the ledger and the current release a real question; one answer serves all who ask within some seconds. */
-function createReadiness({ledger, folder}: WebTools, {realClock}: World): () => Promise<string | null> {
+/** Asks the state database and the current release a real question; one answer serves all who ask within some seconds. */
+function createReadiness({stateDb, folder}: WebTools, {realClock}: World): () => Promise<string | null> {
   let asked: {at: number; problem: Promise<string | null>} | undefined
   async function findProblem(): Promise<string | null> {
     try {
-      ledger.db.prepare('select run_id from run limit 1').get()
+      stateDb.db.prepare('select run_id from run limit 1').get()
       await using db = await openRelease(requireRelease(folder))
       await db.one(z.object({deals: z.coerce.number()}), 'select deals from mart.portfolio_summary')
       return null

@@ -3,8 +3,8 @@ import {Webhook} from 'standardwebhooks'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {parseJson} from '../json.ts'
-import type {Ledger} from '../ledger/ledger.ts'
-import {storeEvent} from '../ledger/webhook-events.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {storeEvent} from '../state/webhook-events.ts'
 import type {World} from '../types.ts'
 
 const eventSchema = z.object({
@@ -22,7 +22,7 @@ const ID = /^[\w.:-]{1,200}$/
 export function addWebhooks(
   server: FastifyInstance,
   {webhookSecret, webhookSecretPrevious}: Config,
-  ledger: Ledger,
+  stateDb: StateDb,
   world: World,
 ): void {
   const verifiers = [webhookSecret, webhookSecretPrevious].flatMap((secret) =>
@@ -51,7 +51,7 @@ export function addWebhooks(
       const isOfDeal = type.startsWith('deal.')
       const dealId = data.deal_id || (isOfDeal && data.id) || null
       if (isOfDeal && dealId === null) return answer(400, 'Event names no deal.')
-      const isNew = storeEvent(ledger, {eventId, type, dealId}, world.realClock.now())
+      const isNew = storeEvent(stateDb, {eventId, type, dealId}, world.realClock.now())
       return answer(isNew ? 202 : 200, isNew ? 'Stored.' : 'Known already.')
     })
   })

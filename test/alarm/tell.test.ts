@@ -6,16 +6,16 @@ import {SMTPServer} from 'smtp-server'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {pingDeadMan, tellPeople} from '../../src/alarm/tell.ts'
 import {type Config, parseConfig} from '../../src/config.ts'
-import {beginRun, endRun, recordSlot} from '../../src/ledger/job-runs.ts'
-import {storeWatch} from '../../src/ledger/job-watch.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
 import {createSilentLog} from '../../src/log.ts'
+import {beginRun, endRun, recordSlot} from '../../src/state/job-runs.ts'
+import {storeWatch} from '../../src/state/job-watch.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import type {World} from '../../src/types.ts'
 
 const HOUR = 3_600_000
 
 let now: number
-let ledger: Ledger
+let stateDb: StateDb
 let hook: Server
 let mail: SMTPServer
 let posts: string[]
@@ -36,7 +36,7 @@ const world = (): World => ({
 
 beforeEach(async () => {
   now = Date.parse('2026-06-01T06:00:00Z')
-  ledger = openLedger(':memory:')
+  stateDb = openStateDb(':memory:')
   ;[posts, mails, hookStatus] = [[], [], 200]
   hook = createServer(async (request, response) => {
     posts.push(request.method === 'POST' ? String(JSON.parse(await text(request)).text) : String(request.url))
@@ -67,7 +67,7 @@ beforeEach(async () => {
 })
 
 afterEach(async () => {
-  ledger[Symbol.dispose]()
+  stateDb[Symbol.dispose]()
   hook.close()
   await new Promise<void>((resolve) => mail.close(() => resolve()))
 })
@@ -75,14 +75,14 @@ afterEach(async () => {
 /** A job runs and ends; `fields` say how badly. */
 async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): Promise<void> {
   now += HOUR / 2
-  const run = beginRun(ledger, 'nightly', now)
+  const run = beginRun(stateDb, 'nightly', now)
   endRun(
-    ledger,
+    stateDb,
     run,
     {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null, ...fields},
     now,
   )
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
 }
 
 const shrunk = {
@@ -138,20 +138,20 @@ test('a run that waited for another or was stopped says nothing', async () => {
 })
 
 test('a slot that was skipped is no failure', async () => {
-  recordSlot(ledger, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
-  await tellPeople(ledger, config, world())
+  recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
+  await tellPeople(stateDb, config, world())
   expect(posts).toEqual([])
 })
 
 test('too long without a successful sync is told, also when there never was one', async () => {
   const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now, seenBefore: null}
-  storeWatch(ledger, 'nightly', watch)
+  storeWatch(stateDb, 'nightly', watch)
   now += 26 * HOUR
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
   expect(posts).toEqual([])
   now += HOUR
-  await tellPeople(ledger, config, world())
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world())
   expect(posts).toHaveLength(1)
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
@@ -159,7 +159,7 @@ test('too long without a successful sync is told, also when there never was one'
 test('more quarantined records than allowed are told until they are not', async () => {
   const syncWith = (quarantined: number) => {
     now += HOUR
-    ledger.db
+    stateDb.db
       .prepare(
         `insert into run (run_id, command, pid, started_at, ended_at, exit_code, outcome, summary)
          values (?, 'sync', 1, ?, ?, 0, 'released', ?)`,
@@ -170,7 +170,7 @@ test('more quarantined records than allowed are told until they are not', async 
         new Date(now).toISOString(),
         JSON.stringify({walk: {quarantined, records: 2000}}),
       )
-    return tellPeople(ledger, config, world())
+    return tellPeople(stateDb, config, world())
   }
   await syncWith(10)
   expect(posts).toEqual([])
@@ -185,20 +185,20 @@ test('a message that is not taken is sent again later, to that channel only', as
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
   hookStatus = 200
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
   expect(posts).toHaveLength(1)
   now += 60_000
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
   expect([posts.length, mails.length]).toEqual([2, 1])
   now += HOUR
-  await tellPeople(ledger, config, world())
+  await tellPeople(stateDb, config, world())
   expect([posts.length, mails.length]).toEqual([2, 1])
 })
 
 test('without channels alarms are kept and nothing is sent', async () => {
   config = parseConfig({}, {readFile: () => ''})
   await runAndTell(shrunk)
-  expect(ledger.db.prepare('select name, state from alarm').all()).toEqual([
+  expect(stateDb.db.prepare('select name, state from alarm').all()).toEqual([
     {name: 'job nightly', state: 'GUARD_SHRINK'},
   ])
 })

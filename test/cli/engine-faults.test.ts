@@ -54,7 +54,7 @@ async function fillWarehouse(): Promise<number> {
 }
 
 function readRuns(where: string): Record<string, unknown>[] {
-  const db = new DatabaseSync(lab.folder.ledger, {readOnly: true})
+  const db = new DatabaseSync(lab.folder.stateDb, {readOnly: true})
   try {
     return db.prepare(`select * from job_run where ${where} order by job_run_id`).all()
   } finally {

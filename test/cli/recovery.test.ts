@@ -1,7 +1,7 @@
 import {cpSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import type {WireRecord} from '../../src/types.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {type Books, openBooks} from '../support/books.ts'
@@ -131,9 +131,9 @@ test('what became another amount, or was never funded, after a recovery is hande
 })
 
 test.each([
-  ['history first, the ledger last', ['history', 'run', 'exports', 'ledger'], 'JOURNAL_HISTORY'],
-  ['exports first, the history last', ['exports', 'ledger', 'run', 'history'], undefined],
-  ['exports first, a run before the ledger', ['exports', 'run', 'ledger', 'history'], undefined],
+  ['history first, the state database last', ['history', 'run', 'exports', 'state'], 'JOURNAL_HISTORY'],
+  ['exports first, the history last', ['exports', 'state', 'run', 'history'], undefined],
+  ['exports first, a run before the state database', ['exports', 'run', 'state', 'history'], undefined],
 ])('a backup with a run in between, %s, books nothing twice', async (_, steps, code) => {
   const {folder} = books
   const copy = dataFolderAt(join(folder.root, '../brought back'))
@@ -143,9 +143,9 @@ test.each([
     run: fundAndExport,
     history: () => cpSync(folder.warehouse, copy.warehouse),
     exports: () => cpSync(folder.exports, copy.exports, {recursive: true}),
-    ledger: () => {
-      using ledger = openLedger(folder.ledger)
-      ledger.db.prepare('vacuum into ?').run(copy.ledger)
+    stateDb: () => {
+      using stateDb = openStateDb(folder.stateDb)
+      stateDb.db.prepare('vacuum into ?').run(copy.stateDb)
     },
   }
   for (const step of steps) await take[step]?.()
@@ -173,8 +173,8 @@ test('a month that was closed before a recovery and never issued is issued as it
 test('batches of an earlier version, which do not say what they were made from, are held against their lines', async () => {
   await fundAndExport()
   {
-    using ledger = openLedger(books.folder.ledger)
-    ledger.db.exec('update journal_batch set history_id = null')
+    using stateDb = openStateDb(books.folder.stateDb)
+    stateDb.db.exec('update journal_batch set history_id = null')
   }
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))

@@ -4,9 +4,9 @@ import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {findWatch, storeWatch} from '../../src/ledger/job-watch.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
 import {listSlots} from '../../src/schedule/cron.ts'
+import {findWatch, storeWatch} from '../../src/state/job-watch.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/server.ts'
 import {createGate, type Handler, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
@@ -32,7 +32,7 @@ function writeJob(name: string, fields: Record<string, unknown>): void {
 }
 
 function readRuns(sql: string): Record<string, unknown>[] {
-  const db = new DatabaseSync(lab.folder.ledger, {readOnly: true})
+  const db = new DatabaseSync(lab.folder.stateDb, {readOnly: true})
   try {
     return db.prepare(sql).all()
   } catch (error) {
@@ -97,9 +97,9 @@ function writeOnceDue(): void {
   const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
   writeJob('once', {schedule, catchUp: 'latest'})
   mkdirSync(lab.folder.root)
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   const anHourAgo = Date.now() - 3_600_000
-  storeWatch(ledger, 'once', {
+  storeWatch(stateDb, 'once', {
     schedule,
     timeZone: 'UTC',
     watchedFrom: anHourAgo,
@@ -145,8 +145,8 @@ test('a server killed together with its run leaves slot and lock to the next, wh
   expect(await lab.queryHistory(applied)).toEqual([{walks: '1'}])
   expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '2'}])
 
-  using ledger = openLedger(lab.folder.ledger)
-  const watch = findWatch(ledger, 'each-second')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const watch = findWatch(stateDb, 'each-second')
   const due = listSlots(
     {schedule: '* * * * * *', timeZone: 'UTC'},
     watch?.watchedFrom ?? 0,
@@ -219,9 +219,9 @@ test('a server killed amid notifications has stored each one it acknowledged, an
   const stored = new Set(listStored())
   expect(acknowledged.filter((id) => !stored.has(id))).toEqual([])
 
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   const config = {...lab.config, webPort: 0, webhookSecret: secret}
-  await using next = await startWeb(config, {ledger, folder: lab.folder, jobs: []}, lab.createWorld())
+  await using next = await startWeb(config, {stateDb, folder: lab.folder, jobs: []}, lab.createWorld())
   for (const id of sent) expect(await post(next.url, id)).toBe(stored.has(id) ? 200 : 202)
   expect(listStored().sort()).toEqual(sent.sort())
 })

@@ -39,7 +39,7 @@ function syncOnSmallDisk(folder: DataFolder, kib: number): Promise<Ended> {
 }
 
 const disks: [behaviour: string, kib: number, code: string][] = [
-  ['the ledger does not fit', 4, 'DISK_FAULT'],
+  ['the state database does not fit', 4, 'DISK_FAULT'],
   ['what the walk stores does not fit', 400, 'DISK_FULL'],
   ['the checkpoint does not fit', 1600, 'DISK_FULL'],
 ]

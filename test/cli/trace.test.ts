@@ -1,11 +1,11 @@
 import {createHash} from 'node:crypto'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import type {Trace} from '../../src/pipeline/trace.ts'
 import type {FigureTrace} from '../../src/pipeline/trace-figure.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
 const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-05:00`
@@ -37,8 +37,8 @@ const idOf = (number: number) => aDeal(number).id
 test('every version of every deal leads to the record as the source sent it', async () => {
   await lab.walk(day(2))
   lab.service.store.update(idOf(3), {status: 'funded'})
-  using ledger = openLedger(lab.folder.ledger)
-  storeEvent(ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: idOf(3)}, Date.now())
+  using stateDb = openStateDb(lab.folder.stateDb)
+  storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: idOf(3)}, Date.now())
   await applyEvents(lab.config, lab.createWorld(day(3, '12:00')))
   lab.service.store.update(idOf(4), {loanAmountCents: 12_345n})
   lab.service.store.remove(idOf(5))

@@ -70,13 +70,13 @@ test.concurrent('a sound folder is whole, and so is an empty one', async () => {
   expect(await findDamage({...lab.folder, root: empty})).toEqual([])
 })
 
-test.concurrent('a page of the ledger that is damaged is found', async () => {
-  const folder = lab.copyFolder('damaged-ledger')
-  const bytes = readFileSync(folder.ledger)
+test.concurrent('a page of the state database that is damaged is found', async () => {
+  const folder = lab.copyFolder('damaged-state database')
+  const bytes = readFileSync(folder.stateDb)
   bytes.fill(0xff, 4096, 4296)
-  writeFileSync(folder.ledger, bytes)
+  writeFileSync(folder.stateDb, bytes)
   expect(await findDamage(folder)).toEqual([
-    expect.stringMatching(/^ledger\.sqlite: Ledger '.*ledger\.sqlite' is damaged: Tree .*latest backup back/),
+    expect.stringMatching(/^state\.sqlite: StateDb '.*state\.sqlite' is damaged: Tree .*latest backup back/),
   ])
 })
 

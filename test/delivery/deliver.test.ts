@@ -8,8 +8,8 @@ import ssh2 from 'ssh2'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {type DeliverableBatch, type DeliveryRequest, deliverBatch} from '../../src/delivery/deliver.ts'
 import type {Target} from '../../src/delivery/target.ts'
-import {listDeliveries} from '../../src/ledger/deliveries.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
+import {listDeliveries} from '../../src/state/deliveries.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import type {World} from '../../src/types.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -17,7 +17,7 @@ import {type SftpServer, startSftp} from '../support/sftp.ts'
 
 let data: TestFolder
 let root: string
-let ledger: Ledger
+let stateDb: StateDb
 let batch: DeliverableBatch
 
 const frozen = createWorldAt('2026-02-02T12:00:00Z')
@@ -32,7 +32,7 @@ const PLACE = 'csv/2026-02-02-abc'
 beforeEach(() => {
   data = createFolder()
   root = data.folder.root
-  ledger = openLedger(data.folder.ledger)
+  stateDb = openStateDb(data.folder.stateDb)
   const dir = join(root, 'exports', PLACE)
   const files = Object.entries(FILES).map(([name, content]) => {
     mkdirSync(join(dir, name, '..'), {recursive: true})
@@ -44,12 +44,12 @@ beforeEach(() => {
 })
 
 afterEach(() => {
-  ledger[Symbol.dispose]()
+  stateDb[Symbol.dispose]()
   data[Symbol.dispose]()
 })
 
 const deliver = (target: Target, fields: Partial<DeliveryRequest> = {}, changes: Partial<World> = {}) =>
-  deliverBatch(ledger, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
+  deliverBatch(stateDb, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
 
 /** What lies below the target's folder, by path. */
 function readTarget(): Record<string, string> {
@@ -66,7 +66,7 @@ function readTarget(): Record<string, string> {
 const whole = Object.fromEntries(
   Object.entries(FILES).map(([name, content]) => [`${PLACE}/${name}`, content]),
 )
-const record = () => listDeliveries(ledger, batch.batch_id)[0]
+const record = () => listDeliveries(stateDb, batch.batch_id)[0]
 
 /** An HTTP endpoint that keeps what is put; `answer` decides the status before anything is kept: 0 hangs up, -1 hangs. */
 async function startEndpoint(
@@ -100,7 +100,7 @@ async function startEndpoint(
 
 const folder = (): Target => ({kind: 'folder', path: join(root, 'target')})
 
-test('a folder gets every file, once, and the ledger knows', async () => {
+test('a folder gets every file, once, and the state database knows', async () => {
   expect(await deliver(folder())).toMatchObject({outcome: 'delivered', sent: 3})
   expect(readTarget()).toEqual(whole)
   expect(record()).toMatchObject({
@@ -122,7 +122,7 @@ test('a target that means another place gets everything, one that is only rename
     readdirSync(join(root, 'target', PLACE)).sort(),
   )
   expect(await deliver(folder())).toMatchObject({outcome: 'unchanged'})
-  expect(listDeliveries(ledger, batch.batch_id).map(({place}) => place)).toEqual([
+  expect(listDeliveries(stateDb, batch.batch_id).map(({place}) => place)).toEqual([
     join(root, 'target'),
     join(root, 'other'),
   ])

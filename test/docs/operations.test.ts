@@ -2,9 +2,9 @@ import {chmodSync, mkdirSync, readFileSync, renameSync, writeFileSync} from 'nod
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import * as errors from '../../src/errors.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listRuns} from '../../src/ledger/runs.ts'
 import {requireJob} from '../../src/schedule/job.ts'
+import {listRuns} from '../../src/state/runs.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
@@ -54,8 +54,8 @@ test('what the page says to save brings everything back as it says', async () =>
   const summary = 'select * from mart.portfolio_summary'
   const before = await lab.query(summary)
   const readRunIds = () => {
-    using ledger = openLedger(lab.folder.ledger)
-    return listRuns(ledger, 1000).map(({run_id}) => run_id)
+    using stateDb = openStateDb(lab.folder.stateDb)
+    return listRuns(stateDb, 1000).map(({run_id}) => run_id)
   }
   const runIds = readRunIds()
   await runBlock(save)

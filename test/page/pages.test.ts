@@ -214,7 +214,7 @@ test('a report of a release without the later tables leaves their sections out',
 test('the dictionary of a folder without any release has every table, but no rows', async () => {
   const empty = lab.copyFolder('without-release')
   const page = await describeTables(
-    {...empty, current: join(empty.root, 'nowhere'), ledger: join(empty.root, 'none')},
+    {...empty, current: join(empty.root, 'nowhere'), stateDb: join(empty.root, 'none')},
     lab.config,
     lab.createWorld(),
   )

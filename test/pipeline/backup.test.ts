@@ -52,7 +52,7 @@ test('a backup brings everything back that cannot be built again, and the next n
   expect(made).toMatchObject({outcome: 'backed_up', dir, tape_key: expect.stringMatching(/^[0-9a-f]{16}$/)})
   const kept = readFiles(dir)
   expect([...kept.keys()]).toEqual(
-    expect.arrayContaining(['warehouse.duckdb', 'hash.key', 'ledger.sqlite', 'manifest.json']),
+    expect.arrayContaining(['warehouse.duckdb', 'hash.key', 'state.sqlite', 'manifest.json']),
   )
   const key = readFileSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', 'utf8').trim()
   for (const [path, bytes] of kept) expect(bytes.includes(key), path).toBe(false)
@@ -86,7 +86,7 @@ test('what was saved is checked before any of it is brought back', async () => {
   writeFileSync(manifest, '{}')
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
   writeFileSync(manifest, text)
-  expect(existsSync(lab.folder.ledger)).toBe(false)
+  expect(existsSync(lab.folder.stateDb)).toBe(false)
   expect(await restore(dir)).toMatchObject({outcome: 'restored'})
   expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
 })

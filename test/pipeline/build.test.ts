@@ -12,12 +12,12 @@ import {
 import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
-import {findLastChecking} from '../../src/ledger/checkings.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import type {RunStep} from '../../src/run-steps.ts'
+import {findLastChecking} from '../../src/state/checkings.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import type {World} from '../../src/types.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
@@ -153,7 +153,7 @@ test('a selection is built into the scratch release with what it needs left out,
 
 test.each([
   ['the warehouse', 'warehouse.duckdb', 'OUT_FILE'],
-  ['the ledger', 'ledger.sqlite', 'OUT_FILE'],
+  ['the state database', 'state.sqlite', 'OUT_FILE'],
   ['the key of hashed addresses', 'hash.key', 'OUT_FILE'],
   ['the account mapping', 'accounting.json', 'OUT_FILE'],
   ['a file of a release', 'current/portfolio.duckdb', 'OUT_FILE'],
@@ -296,11 +296,11 @@ test('the ids a check found are kept, also where it let nothing be released', as
     code: 'CHECK_FAILED',
     details: {checks: [{name: 'no_draft', severity: 'error', failures: 20, ids}]},
   })
-  using ledger = openLedger(own.folder.ledger)
-  expect(findLastChecking(ledger)).toMatchObject({failed: [{name: 'no_draft', failures: 20, ids}]})
+  using stateDb = openStateDb(own.folder.stateDb)
+  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft', failures: 20, ids}]})
   await build(
     {folder: own.folder, config: {...own.config, sqlDir: undefined}},
     {knownAt: '2026-02-06 05:00:00'},
   )
-  expect(findLastChecking(ledger)).toMatchObject({failed: [{name: 'no_draft'}]})
+  expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft'}]})
 })

@@ -2,9 +2,9 @@ import {copyFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Clock} from '../../src/clock.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listWaitingEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {listWaitingEvents, storeEvent} from '../../src/state/webhook-events.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -45,15 +45,15 @@ function fundAll(): void {
 }
 
 function receive(...dealIds: string[]): void {
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   for (const dealId of dealIds) {
-    storeEvent(ledger, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
   }
 }
 
 function countWaiting(): number {
-  using ledger = openLedger(lab.folder.ledger)
-  return listWaitingEvents(ledger).length
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listWaitingEvents(stateDb).length
 }
 
 const listNights = () =>

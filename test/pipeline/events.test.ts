@@ -1,9 +1,9 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {findLearntRate} from '../../src/ledger/learnt-rate.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listWaitingEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {applyEvents, syncDeals} from '../../src/pipeline.ts'
+import {findLearntRate} from '../../src/state/learnt-rate.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {listWaitingEvents, storeEvent} from '../../src/state/webhook-events.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -18,15 +18,15 @@ beforeEach(async () => {
 afterEach(() => lab[Symbol.asyncDispose]())
 
 function receive(...dealIds: string[]): void {
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   for (const dealId of dealIds) {
-    storeEvent(ledger, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+    storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
   }
 }
 
 function countWaiting(): number {
-  using ledger = openLedger(lab.folder.ledger)
-  return listWaitingEvents(ledger).length
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listWaitingEvents(stateDb).length
 }
 
 const change = (id: string, fields: Parameters<typeof lab.service.store.update>[1]) =>
@@ -158,8 +158,8 @@ test('a source that asks to slow down is asked more slowly by the next run, too'
   receive('deal_000002')
   lab.service.faults.add({match: {path: '/deals/', times: 1}, fault: {kind: 'status', status: 429}})
   await applyEvents(lab.config, lab.createWorld(NOON))
-  using ledger = openLedger(lab.folder.ledger)
-  const learnt = findLearntRate(ledger, lab.config.baseUrl ?? '', lab.createWorld())
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const learnt = findLearntRate(stateDb, lab.config.baseUrl ?? '', lab.createWorld())
   expect(learnt).toBeLessThan(lab.config.ratePerSecond)
 })
 

@@ -6,12 +6,12 @@ import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {reissueBatch} from '../../src/pipeline/journal-export.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {listPeriods} from '../../src/pipeline/period-list.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/run-steps.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -73,20 +73,20 @@ test('an export issues what is new since the last one, and nothing when nothing 
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
 })
 
-test('a ledger older than the last batch issues nothing twice: it stops until the right one is back', async () => {
-  const backup = join(books.folder.root, 'ledger.backup')
+test('a state database older than the last batch issues nothing twice: it stops until the right one is back', async () => {
+  const backup = join(books.folder.root, 'state.backup')
   await books.export('xero', '2026-01', '2026-01-21')
-  cpSync(books.folder.ledger, backup)
+  cpSync(books.folder.stateDb, backup)
   await walkOn('2026-01-25', 130)
   const [second] = await books.export('xero', '2026-01', '2026-01-26')
-  const right = readFileSync(books.folder.ledger)
-  cpSync(backup, books.folder.ledger)
+  const right = readFileSync(books.folder.stateDb)
+  cpSync(backup, books.folder.stateDb)
   await walkOn('2026-01-28', 150)
   const failure = await failureOf(books.export('xero', '2026-01', '2026-01-29'))
   expect(failure).toMatchObject({code: 'JOURNAL_UNKNOWN', exitCode: 2})
   expect(failure.message).toContain(`has not issued: ${second?.batch_id}.`)
   expect(await books.export('netsuite', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written'}])
-  writeFileSync(books.folder.ledger, right)
+  writeFileSync(books.folder.stateDb, right)
   expect(await books.export('xero', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written', rows: 2}])
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
@@ -114,9 +114,9 @@ test('a history begun anew that an earlier version has issued from already is go
   loseHistory()
   await walkOn('2026-01-25', 100)
   {
-    using ledger = openLedger(books.folder.ledger)
-    ledger.db.exec(`update journal_batch set history_id = null`)
-    ledger.db.exec(`update journal_batch set known_at = '2026-01-26T05:00:00.000000Z' where batch_no = 2`)
+    using stateDb = openStateDb(books.folder.stateDb)
+    stateDb.db.exec(`update journal_batch set history_id = null`)
+    stateDb.db.exec(`update journal_batch set known_at = '2026-01-26T05:00:00.000000Z' where batch_no = 2`)
   }
   await walkOn('2026-01-27', 100)
   expect(await books.export('xero', '2026-01', '2026-01-28')).toMatchObject([{outcome: 'written'}])
@@ -237,8 +237,8 @@ test('a profile that is exported for the first time after later knowledge gets t
   const closed = contentOf(early[0]?.dir ?? '')
   // As if it had never been exported.
   {
-    using ledger = openLedger(books.folder.ledger)
-    ledger.db.exec('delete from issued_line; delete from journal_file; delete from journal_batch')
+    using stateDb = openStateDb(books.folder.stateDb)
+    stateDb.db.exec('delete from issued_line; delete from journal_file; delete from journal_batch')
   }
   rmSync(books.folder.exports, {recursive: true})
   rmSync(books.folder.releases, {recursive: true})

@@ -9,9 +9,9 @@ import {
 } from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listTapes, noteTapeRemoved} from '../../src/ledger/tapes.ts'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {listTapes, noteTapeRemoved} from '../../src/state/tapes.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -79,10 +79,10 @@ test('where tapes were pruned, a warehouse brought back from before is taken on 
   const settles = 'select history_id from settle order by seq'
   const before = await lab.queryHistory(settles)
   {
-    using ledger = openLedger(lab.folder.ledger)
-    const [first] = listTapes(ledger)
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [first] = listTapes(stateDb)
     rmSync(join(lab.folder.root, first!.path))
-    noteTapeRemoved(ledger, first!.unit, DAY_3)
+    noteTapeRemoved(stateDb, first!.unit, DAY_3)
   }
   writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
   const failure = await failureOf(rebuild())

@@ -1,11 +1,11 @@
 import {mkdirSync, rmSync, writeFileSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const FIELDS = {
@@ -167,8 +167,8 @@ test('mapped fields come from lists, own pages, looks and replays, and a rebuild
   listed.set(first, {rate: 0.055})
   own.set(second, {rate: '0.061', maturity: '2029-09-09'})
   {
-    using ledger = openLedger(lab.folder.ledger)
-    storeEvent(ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: second}, Date.now())
+    using stateDb = openStateDb(lab.folder.stateDb)
+    storeEvent(stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: second}, Date.now())
   }
   expect((await applyEvents(lab.config, lab.createWorld(day(4, '12:00')))).outcome).toBe('applied')
   await lab.sync(day(4))

@@ -2,10 +2,10 @@ import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {pruneReleases} from '../../src/release/prune.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -23,8 +23,8 @@ beforeAll(async () => {
     for (const path of [release.dir, join(dir, 'manifest.json')]) utimesSync(path, number, number)
   }
   {
-    using ledger = openLedger(lab.folder.ledger)
-    ledger.db.exec(`
+    using stateDb = openStateDb(lab.folder.stateDb)
+    stateDb.db.exec(`
       insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', null)`)
   }
   await using db = await openWarehouse(lab.folder, lab.createWorld())

@@ -2,12 +2,12 @@ import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {acquireLock} from '../../src/ledger/lock.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {ingestRates, type RatesResult} from '../../src/pipeline/rates.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {acquireLock} from '../../src/state/lock.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {verifyWarehouse} from '../../src/warehouse/verify.ts'
 import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -130,8 +130,8 @@ test('a feed that fails and a row that cannot be read harm nothing else, and an 
       ],
     })
   })
-  using ledger = openLedger(lab.folder.ledger)
-  const alarmOf = () => readConditions(ledger, lab.config, Date.now()).find(({name}) => name === 'rates')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const alarmOf = () => readConditions(stateDb, lab.config, Date.now()).find(({name}) => name === 'rates')
   expect(alarmOf()).toMatchObject({state: 'faulty', title: '3 of 3 rate feeds could not be read whole'})
   writeCsv('2026-03-02,4.31')
   await ingest(EVENING, csvFeed())
@@ -244,8 +244,8 @@ test('without feeds the shipped job says so and does nothing', async () => {
 })
 
 test('rates wait for nobody: while another run holds the warehouse they are refused', async () => {
-  using ledger = openLedger(lab.folder.ledger)
-  using _lock = acquireLock(ledger, {runId: 'other', command: 'sync'}, lab.createWorld())
+  using stateDb = openStateDb(lab.folder.stateDb)
+  using _lock = acquireLock(stateDb, {runId: 'other', command: 'sync'}, lab.createWorld())
   writeCsv('2026-03-02,4.31')
   expect(await failureOf(ingest(EVENING, csvFeed()))).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
 })

@@ -1,12 +1,12 @@
 import {rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -28,9 +28,9 @@ const rebuild = (request = {}, now = day(28)) => rebuildWarehouse(lab.config, re
 
 async function look(number: number, now: string): Promise<void> {
   {
-    using ledger = openLedger(lab.folder.ledger)
+    using stateDb = openStateDb(lab.folder.stateDb)
     storeEvent(
-      ledger,
+      stateDb,
       {eventId: `evt_${number}_${now}`, type: 'deal.updated', dealId: idOf(number)},
       Date.now(),
     )
@@ -174,9 +174,9 @@ test.each(['readable', 'damaged'])(
     await lab.walk(day(2))
     change(1, {status: 'funded'})
     await failureOf(lab.walk(day(3), {world: dyingAt('changes applied')}))
-    using ledger = openLedger(lab.folder.ledger)
+    using stateDb = openStateDb(lab.folder.stateDb)
     // As if the run had died before it ended the tape.
-    ledger.db.exec('update tape set ended_at = null')
+    stateDb.db.exec('update tape set ended_at = null')
     if (state === 'damaged') writeFileSync(lab.folder.warehouse, 'damaged'.repeat(1000))
     const outcome = state === 'damaged' ? 'rebuilt' : 'equal'
     expect(await rebuild({isApplied: true})).toMatchObject({outcome, units: 2})
@@ -213,8 +213,8 @@ test('what stands on tapes that nobody can read any more is taken over, and noth
     await lab.walk(day(number + 2))
   }
   {
-    using ledger = openLedger(lab.folder.ledger)
-    ledger.db.exec('delete from tape where tape_no = (select max(tape_no) - 1 from tape)')
+    using stateDb = openStateDb(lab.folder.stateDb)
+    stateDb.db.exec('delete from tape where tape_no = (select max(tape_no) - 1 from tape)')
   }
   expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
 })

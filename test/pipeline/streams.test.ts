@@ -4,12 +4,12 @@ import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import type {Config} from '../../src/config.ts'
 import {borrowerStream} from '../../src/contract/borrower-stream.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listTapes} from '../../src/ledger/tapes.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {rebuildHead} from '../../src/load/head.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
 import {readTape} from '../../src/pipeline/verify.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {listTapes} from '../../src/state/tapes.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow} from '../support/data.ts'
@@ -135,9 +135,9 @@ test('the lists of a deal that a webhook has named are read by the next run, tho
   lab.service.store.insert(someDeals(60))
   await lab.walk(DAY_1, ALL)
   attach(55)
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   const event = {eventId: 'evt_1', type: 'document.uploaded', dealId: aDeal(55).id}
-  storeEvent(ledger, event, Date.parse(DAY_1) + 3_600_000)
+  storeEvent(stateDb, event, Date.parse(DAY_1) + 3_600_000)
   const before = listRequests('documents')
   await lab.sync(DAY_2, ALL)
   expect(await lab.query('select deal_id from core.document')).toEqual([{deal_id: aDeal(55).id}])
@@ -493,7 +493,7 @@ async function inWarehouse<T>(work: (db: Database) => Promise<T>): Promise<T> {
 }
 
 function countTapedLists(): number {
-  using ledger = openLedger(lab.folder.ledger)
-  const lines = readTape(lab.config, listTapes(ledger).at(-1)?.unit ?? '')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const lines = readTape(lab.config, listTapes(stateDb).at(-1)?.unit ?? '')
   return [...lines].filter(({frame}) => frame === 'children').length
 }

@@ -12,14 +12,14 @@ import {
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listTapes, noteTapeBegun} from '../../src/ledger/tapes.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
 import {openTapes} from '../../src/pipeline/tapes.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {listTapes, noteTapeBegun} from '../../src/state/tapes.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {readFieldAs} from '../support/schema.ts'
 
@@ -70,8 +70,8 @@ const listTapeFiles = () =>
 /** A deal becomes funded, and a webhook tells of it. */
 function change(dealId: string): void {
   lab.service.store.update(dealId, {status: 'funded'})
-  using ledger = openLedger(lab.folder.ledger)
-  storeEvent(ledger, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
+  using stateDb = openStateDb(lab.folder.stateDb)
+  storeEvent(stateDb, {eventId: `evt_${dealId}`, type: 'deal.updated', dealId}, Date.now())
 }
 
 /** The files of the data folder that hold a text. */
@@ -157,8 +157,8 @@ test('a walk whose tape this version cannot read begins anew, and its tape says 
   await lab.walk(DAY_1)
   const unit = 'w_other_version'
   {
-    using ledger = openLedger(lab.folder.ledger)
-    await using tapes = openTapes(lab.config, {folder: lab.folder, ledger}, lab.createWorld(DAY_2))
+    using stateDb = openStateDb(lab.folder.stateDb)
+    await using tapes = openTapes(lab.config, {folder: lab.folder, stateDb}, lab.createWorld(DAY_2))
     await tapes.begin(unit, '2026-02-03', {kind: 'walk', stream: 'deal', asked: 'in another way'})
   }
   await lab.walk(DAY_2)
@@ -172,12 +172,12 @@ test('a walk whose tape this version cannot read begins anew, and its tape says 
 test('a tape of which nothing was stored when its run died is no loss', async () => {
   await lab.walk(DAY_1)
   {
-    using ledger = openLedger(lab.folder.ledger)
-    const [{fingerprint = '', path = ''} = {}] = listTapes(ledger)
+    using stateDb = openStateDb(lab.folder.stateDb)
+    const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
     const torn = {unit: 'w_torn', path: path.replace(/w_[^.]+/, 'w_torn'), fingerprint, begun_at: DAY_1}
-    noteTapeBegun(ledger, torn)
+    noteTapeBegun(stateDb, torn)
     writeFileSync(join(lab.folder.root, torn.path), 'loantape ta')
-    noteTapeBegun(ledger, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
+    noteTapeBegun(stateDb, {...torn, unit: 'w_none', path: path.replace(/w_[^.]+/, 'w_none')})
   }
   await lab.walk(DAY_2)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
@@ -203,9 +203,9 @@ test('a tape whose file was lost while it was written is named', async () => {
 test('a damaged tape of a walk that was applied is left as it is, and named', async () => {
   await lab.walk(DAY_1, {config: {pageSize: 2}})
   {
-    using ledger = openLedger(lab.folder.ledger)
+    using stateDb = openStateDb(lab.folder.stateDb)
     // As if the run had died before it ended the tape.
-    ledger.db.exec('update tape set ended_at = null')
+    stateDb.db.exec('update tape set ended_at = null')
   }
   const [path = ''] = listTapeFiles()
   const file = join(lab.folder.root, path)
@@ -223,8 +223,8 @@ test('refused walks and dry runs say so on their tapes', async () => {
   for (const {id} of someDeals(250).slice(0, 100)) lab.service.store.remove(id)
   await failureOf(lab.walk(DAY_2))
   await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
-  using ledger = openLedger(lab.folder.ledger)
-  const [, refused, dry] = listTapes(ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const [, refused, dry] = listTapes(stateDb)
   expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({
     outcome: 'refused',
     why: expect.stringContaining('100 of 250 known deals are absent'),
@@ -255,7 +255,7 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
   renameSync(one, one.replace('w_', 'x_'))
   expect((await verify()).problems.map(({problem}: {problem: string}) => problem).sort()).toEqual([
     'it is not there',
-    'the ledger knows no tape of this name',
+    'the state database knows no tape of this name',
   ])
   renameSync(one.replace('w_', 'x_'), one)
 

@@ -1,8 +1,8 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {findLastCoverage} from '../../src/ledger/webhook-coverage.ts'
-import {settleEvents, storeEvent} from '../../src/ledger/webhook-events.ts'
 import {applyEvents} from '../../src/pipeline.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {findLastCoverage} from '../../src/state/webhook-coverage.ts'
+import {settleEvents, storeEvent} from '../../src/state/webhook-events.ts'
 import {readJson} from '../cli/outcome.ts'
 import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
@@ -30,15 +30,15 @@ function walk(changes: Partial<Lab['config']> = config) {
 }
 
 function receive(dealId: string, type = 'deal.updated', receivedAt = Date.now()): string {
-  using ledger = openLedger(lab.folder.ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
   const eventId = `evt_${type}_${dealId}_${receivedAt}`
-  storeEvent(ledger, {eventId, type, dealId}, receivedAt)
+  storeEvent(stateDb, {eventId, type, dealId}, receivedAt)
   return eventId
 }
 
 function lastCoverage() {
-  using ledger = openLedger(lab.folder.ledger)
-  return findLastCoverage(ledger)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return findLastCoverage(stateDb)
 }
 
 const applyWaiting = () => applyEvents({...lab.config, ...config}, lab.createWorld(NOON))
@@ -110,15 +110,15 @@ test('an event that came while a walk had read its deal already counts for the n
 })
 
 test('an event older than senders try again is kept until a walk was compared with it', async () => {
-  using ledger = openLedger(lab.folder.ledger)
-  ledger.db.exec(`update webhook_coverage set began_at = '2020-01-01T00:00:00.000Z'`)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  stateDb.db.exec(`update webhook_coverage set began_at = '2020-01-01T00:00:00.000Z'`)
   const eventId = receive('deal_000001', 'deal.updated', Date.now() - 10 * 86_400_000)
-  settleEvents(ledger, {eventIds: [eventId], outcome: 'applied'}, Date.now())
+  settleEvents(stateDb, {eventIds: [eventId], outcome: 'applied'}, Date.now())
   fund('deal_000001')
   await walk()
   expect(lastCoverage()).toMatchObject({changes: 1, missed: 0})
-  settleEvents(ledger, {eventIds: [], outcome: 'applied'}, Date.now())
-  expect(ledger.db.prepare('select * from webhook_event').all()).toEqual([])
+  settleEvents(stateDb, {eventIds: [], outcome: 'applied'}, Date.now())
+  expect(stateDb.db.prepare('select * from webhook_event').all()).toEqual([])
 })
 
 test('a refused walk is compared by nobody', async () => {

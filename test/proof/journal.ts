@@ -5,13 +5,13 @@ import {addDays} from '../../src/clock.ts'
 import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {LoantapeError} from '../../src/errors.ts'
 import type {JournalLine} from '../../src/journal-line.ts'
-import {listIssuedLines} from '../../src/ledger/issued.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {listClosedPeriods} from '../../src/ledger/periods.ts'
 import {parseCents} from '../../src/money.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {readPeriodRange} from '../../src/pipeline/period-span.ts'
 import {trueUp} from '../../src/pipeline/true-up.ts'
+import {listIssuedLines} from '../../src/state/issued.ts'
+import {listClosedPeriods} from '../../src/state/periods.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import type {WireRecord} from '../../src/types.ts'
 import {type Books, openBooks, sumByAccount} from '../support/books.ts'
 import {createTally, type ProofRequest, type Proved, runAll, type Tally} from './proof.ts'
@@ -112,8 +112,8 @@ function sumByDeal(lines: readonly JournalLine[]): Record<string, bigint> {
 }
 
 function readClosed({folder}: Books): string[] {
-  using ledger = openLedger(folder.ledger)
-  return listClosedPeriods(ledger)
+  using stateDb = openStateDb(folder.stateDb)
+  return listClosedPeriods(stateDb)
 }
 
 const steps = fc.array(step, {minLength: 12, maxLength: 18})
@@ -144,8 +144,8 @@ async function live(one: Step[], tally: Tally): Promise<void> {
     assert.notEqual(again?.outcome, 'written', month)
     const journal = await books.readJournal(month, today)
     all.push(...journal)
-    using ledger = openLedger(books.folder.ledger)
-    const issued = listIssuedLines(ledger, 'xero', {period: month})
+    using stateDb = openStateDb(books.folder.stateDb)
+    const issued = listIssuedLines(stateDb, 'xero', {period: month})
     assert.deepEqual(sumByDeal(issued), sumByDeal(journal), month)
     tally.add('months tied out')
   }

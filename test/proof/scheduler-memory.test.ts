@@ -2,11 +2,11 @@ import {setFlagsFromString} from 'node:v8'
 import {runInNewContext} from 'node:vm'
 import {expect, test} from 'vitest'
 import {realClock} from '../../src/clock.ts'
-import {endRun} from '../../src/ledger/job-runs.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
 import {createSilentLog} from '../../src/log.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {createScheduler} from '../../src/schedule/scheduler.ts'
+import {endRun} from '../../src/state/job-runs.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 
 const MINUTE = 60_000
 const MB = 1024 * 1024
@@ -15,7 +15,7 @@ test('the scheduler holds no more memory after 10,000 runs than after 1,000', as
   setFlagsFromString('--expose-gc')
   const collect: () => void = runInNewContext('gc')
   let now = Date.parse('2026-06-01T00:00:00Z')
-  using ledger = openLedger(':memory:')
+  using stateDb = openStateDb(':memory:')
   const job: Job = {
     name: 'each-minute',
     schedule: '* * * * *',
@@ -28,11 +28,11 @@ test('the scheduler holds no more memory after 10,000 runs than after 1,000', as
   const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
   const scheduler = createScheduler(
     {
-      ledger,
+      stateDb,
       jobs: [job],
       startRun: (run) => {
         runs += 1
-        endRun(ledger, run, well, now)
+        endRun(stateDb, run, well, now)
         return Promise.resolve({code: 0, signal: null})
       },
     },

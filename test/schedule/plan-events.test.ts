@@ -1,35 +1,35 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {beginRun, claimRun, endRun, listJobRuns} from '../../src/ledger/job-runs.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {WEBHOOK_JOB} from '../../src/schedule/job.ts'
 import {planEvents} from '../../src/schedule/plan-events.ts'
+import {beginRun, claimRun, endRun, listJobRuns} from '../../src/state/job-runs.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 
 const SECOND = 1000
 const MINUTE = 60 * SECOND
 const START = Date.parse('2026-06-01T00:00:00Z')
 
-let ledger: Ledger
+let stateDb: StateDb
 
 beforeEach(() => {
-  ledger = openLedger(':memory:')
+  stateDb = openStateDb(':memory:')
 })
 
-afterEach(() => ledger[Symbol.dispose]())
+afterEach(() => stateDb[Symbol.dispose]())
 
 const receive = (eventId: string, at: number) =>
-  storeEvent(ledger, {eventId, type: 'deal.updated', dealId: 'deal_1'}, at)
+  storeEvent(stateDb, {eventId, type: 'deal.updated', dealId: 'deal_1'}, at)
 
 /** Whether a run is queued after looking at `at`. */
 function isQueued(at: number): boolean {
-  planEvents(ledger, at)
-  return listJobRuns(ledger, 'queued').length > 0
+  planEvents(stateDb, at)
+  return listJobRuns(stateDb, 'queued').length > 0
 }
 
 function runTo(exitCode: number, at: number): void {
-  const run = claimRun(ledger, listJobRuns(ledger, 'queued'), at)
+  const run = claimRun(stateDb, listJobRuns(stateDb, 'queued'), at)
   const end = {exitCode, errorCode: exitCode === 0 ? null : 'GUARD_SHRINK', error: null, summary: null}
-  endRun(ledger, run!, {...end, retryAt: null}, at)
+  endRun(stateDb, run!, {...end, retryAt: null}, at)
 }
 
 test('events are run together when none has come for a while, or the first has waited long', () => {
@@ -37,7 +37,7 @@ test('events are run together when none has come for a while, or the first has w
   expect(isQueued(START + 2 * SECOND)).toBe(false)
   expect(isQueued(START + 3 * SECOND)).toBe(true)
   runTo(0, START + 4 * SECOND)
-  ledger.db.exec('delete from webhook_event')
+  stateDb.db.exec('delete from webhook_event')
   for (let second = 0; second <= 60; second += 2) receive(`evt_of_${second}`, START + second * SECOND)
   expect(isQueued(START + 59 * SECOND)).toBe(false)
   expect(isQueued(START + 60 * SECOND)).toBe(true)
@@ -57,8 +57,8 @@ test('a run that somebody asked for and that ended well ends the pause', () => {
   receive('evt_1', START)
   isQueued(START + 5 * SECOND)
   runTo(8, START + 10 * SECOND)
-  const asked = beginRun(ledger, WEBHOOK_JOB, START + MINUTE)
+  const asked = beginRun(stateDb, WEBHOOK_JOB, START + MINUTE)
   const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
-  endRun(ledger, asked, well, START + 2 * MINUTE)
+  endRun(stateDb, asked, well, START + 2 * MINUTE)
   expect(isQueued(START + 3 * MINUTE)).toBe(true)
 })

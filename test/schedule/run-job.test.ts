@@ -1,13 +1,13 @@
 import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openLedger} from '../../src/ledger/ledger.ts'
-import {recordPeriodEvent} from '../../src/ledger/periods.ts'
 import {initAccounting} from '../../src/pipeline/account-mapping.ts'
 import {reopenPeriod} from '../../src/pipeline/period.ts'
 import {performJob} from '../../src/schedule/execute-run.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
+import {recordPeriodEvent} from '../../src/state/periods.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -62,8 +62,8 @@ test('after its business day it goes on with a closed month, leaves a reopened o
     {result: [{outcome: 'unchanged'}]},
   ])
   reopenPeriod(lab.config, {period: '2026-05', why: 'a late correction'}, lab.createWorld())
-  using ledger = openLedger(lab.folder.ledger)
-  recordPeriodEvent(ledger, {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  recordPeriodEvent(stateDb, {
     period: '2026-05',
     action: 'remap',
     at: '2026-06-04T09:00:00Z',
@@ -71,7 +71,7 @@ test('after its business day it goes on with a closed month, leaves a reopened o
     why: null,
   })
   expect(await runOnDay4()).toMatchObject({outcome: 'not_due', steps: [{do: 'close_period'}]})
-  ledger.db.exec('delete from period_event')
+  stateDb.db.exec('delete from period_event')
   expect((await runOnDay4()).steps[0]).toMatchObject({result: {outcome: 'closed', period: '2026-05'}})
 })
 
@@ -112,8 +112,8 @@ test('the shipped month-end job writes journal, register and roll-forward of the
 test('a run somebody asked for is recorded, with the words it failed with', async () => {
   const job = {...aJob({do: 'publish', to: 'postgres'}), name: 'to-postgres'}
   await failureOf(performJob(lab.config, {job}, lab.createWorld()))
-  using ledger = openLedger(lab.folder.ledger)
-  const row = ledger.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const row = stateDb.db.prepare(`select * from job_run where job = 'to-postgres'`).get()
   expect(row).toMatchObject({
     slot: null,
     state: 'failed',

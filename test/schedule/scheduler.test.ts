@@ -5,14 +5,14 @@ import {join} from 'node:path'
 import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
-import {adoptRun, endRun, type JobRun, listLatestJobRuns} from '../../src/ledger/job-runs.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
-import {storeEvent} from '../../src/ledger/webhook-events.ts'
 import {createSilentLog, type Log} from '../../src/log.ts'
 import {listSlots} from '../../src/schedule/cron.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {formatLocal} from '../../src/schedule/local-time.ts'
 import {createScheduler, type ProcessEnd, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {adoptRun, endRun, type JobRun, listLatestJobRuns} from '../../src/state/job-runs.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {storeEvent} from '../../src/state/webhook-events.ts'
 import type {World} from '../../src/types.ts'
 
 const MINUTE = 60_000
@@ -22,16 +22,16 @@ const START = Date.parse('2026-06-01T00:00:00Z')
 
 let root: string
 let now: number
-let ledgers: Ledger[]
+let stateDbs: StateDb[]
 
 beforeEach(() => {
   root = mkdtempSync(join(tmpdir(), 'loantape-slots-'))
   now = START
-  ledgers = []
+  stateDbs = []
 })
 
 afterEach(() => {
-  for (const ledger of ledgers) ledger[Symbol.dispose]()
+  for (const stateDb of stateDbs) stateDb[Symbol.dispose]()
   rmSync(root, {recursive: true, force: true})
 })
 
@@ -59,7 +59,7 @@ function aJob(fields: Partial<Job> = {}): Job {
 }
 
 interface Bench extends Scheduler {
-  ledger: Ledger
+  stateDb: StateDb
   started: string[]
   /** Ends the run under way. */
   end(end?: Partial<Parameters<typeof endRun>[2]>): Promise<void>
@@ -67,16 +67,16 @@ interface Bench extends Scheduler {
   crash(end: ProcessEnd): Promise<void>
 }
 
-function openLedgerAt(name: string): Ledger {
-  const ledger = openLedger(name === ':memory:' ? name : join(root, name))
-  ledgers.push(ledger)
-  return ledger
+function openStateAt(name: string): StateDb {
+  const stateDb = openStateDb(name === ':memory:' ? name : join(root, name))
+  stateDbs.push(stateDb)
+  return stateDb
 }
 
 /** A scheduler as one process has it; runs end when the test says so. */
 function aScheduler(
   jobs: Job[],
-  ledger = openLedgerAt('ledger.sqlite'),
+  stateDb = openStateAt('state.sqlite'),
   signal?: AbortSignal,
   log?: Log,
 ): Bench {
@@ -85,7 +85,7 @@ function aScheduler(
   let running: JobRun | undefined
   const scheduler = createScheduler(
     {
-      ledger,
+      stateDb,
       jobs,
       startRun: (run) => {
         started.push(`${run.job} ${run.slot}`)
@@ -103,19 +103,19 @@ function aScheduler(
   }
   return {
     ...scheduler,
-    ledger,
+    stateDb,
     started,
     crash,
     async end(end) {
       const well = {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null}
-      if (running) endRun(ledger, running, {...well, ...end}, now)
+      if (running) endRun(stateDb, running, {...well, ...end}, now)
       await crash({code: 0, signal: null})
     },
   }
 }
 
-const statesOf = ({ledger}: Bench) =>
-  listLatestJobRuns(ledger, 1000)
+const statesOf = ({stateDb}: Bench) =>
+  listLatestJobRuns(stateDb, 1000)
     .map(({slot, state}) => `${slot?.slice(0, 16)} ${state}`)
     .sort()
 
@@ -133,9 +133,9 @@ test('a slot is run when it is due, once', async () => {
   expect(scheduler.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
 })
 
-test('as long as nothing is due the ledger is written once a minute, not with every look', () => {
+test('as long as nothing is due the state database is written once a minute, not with every look', () => {
   const scheduler = aScheduler([aJob(), aJob({name: 'rates', schedule: '30 3 * * *'})])
-  const reader = openLedgerAt('ledger.sqlite')
+  const reader = openStateAt('state.sqlite')
   const readVersion = () => reader.db.prepare('pragma data_version').get()?.data_version
   scheduler.tick()
   const before = readVersion()
@@ -167,7 +167,7 @@ test.each([
     const jobs = [aJob(), aJob({name: 'often', schedule: '*/10 * * * *', catchUp: 'none'})]
     const warnings: unknown[] = []
     const log = Object.assign(createSilentLog(), {warn: (fields: unknown) => warnings.push(fields)})
-    const scheduler = aScheduler(jobs, openLedgerAt(':memory:'), undefined, log)
+    const scheduler = aScheduler(jobs, openStateAt(':memory:'), undefined, log)
     const passUntil = async (end: number, offset = 0) => {
       for (; now - offset < end; now += 2 * MINUTE) {
         scheduler.tick()
@@ -180,7 +180,7 @@ test.each([
     await passUntil(START + 5.5 * HOUR)
     now += ahead
     await passUntil(START + 6.6 * HOUR, ahead)
-    const rows = scheduler.ledger.db.prepare('select count(*) as n from job_run').get()
+    const rows = scheduler.stateDb.db.prepare('select count(*) as n from job_run').get()
     expect(Number(rows?.n)).toBeLessThan(15_000)
     expect(warnings).toEqual([])
 
@@ -192,13 +192,13 @@ test.each([
     const nightly = [1, 2].map((day) => `nightly 2026-06-0${day}T06:30:00.000Z`)
     expect(scheduler.started).toEqual(expect.arrayContaining(nightly))
     for (const {name, ...schedule} of jobs) {
-      const found = scheduler.ledger.db
+      const found = scheduler.stateDb.db
         .prepare('select slot from job_run where job = ? and slot > ? and slot <= ? order by slot')
         .all(name, new Date(START + 5.5 * HOUR).toISOString(), new Date(now).toISOString())
       const due = listSlots(schedule, START + 5.5 * HOUR, now - 1)
       expect(found.map(({slot}) => Date.parse(String(slot)))).toEqual(due)
     }
-    const later = scheduler.ledger.db.prepare(`select job from job_run where ended_at > ? and slot < ?`)
+    const later = scheduler.stateDb.db.prepare(`select job from job_run where ended_at > ? and slot < ?`)
     expect(later.all(new Date(now).toISOString(), new Date(back).toISOString())).toEqual([])
   },
 )
@@ -208,7 +208,7 @@ test('an event that came under a clock that was ahead is looked at when it is ri
   scheduler.tick()
   now = START + 400 * DAY
   scheduler.tick()
-  storeEvent(scheduler.ledger, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_1'}, now)
+  storeEvent(scheduler.stateDb, {eventId: 'evt_1', type: 'deal.updated', dealId: 'deal_1'}, now)
   now = START + HOUR
   scheduler.tick()
   now += MINUTE
@@ -261,7 +261,7 @@ test('a run whose process was killed with the scheduler is run again by the next
   killed.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
   killed.tick()
-  killed.ledger.db.exec('update job_run set pid = 4000000')
+  killed.stateDb.db.exec('update job_run set pid = 4000000')
   const next = aScheduler(jobs)
   next.tick()
   expect(next.started).toEqual(['nightly 2026-06-01T06:30:00.000Z'])
@@ -280,25 +280,25 @@ test('a run that kills its process each time is given up after three attempts', 
     if (scheduler.current()) await scheduler.crash({code: null, signal: 'SIGKILL'})
   }
   expect(scheduler.started).toHaveLength(3)
-  expect(listLatestJobRuns(scheduler.ledger, 1)[0]).toMatchObject({
+  expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({
     state: 'failed',
     error_code: 'JOB_CRASHED',
     error: 'Its process was killed by SIGKILL.',
   })
 })
 
-test('a run whose end the ledger does not take ends with a later tick, and holds up nobody for ever', async () => {
+test('a run whose end the state database does not take ends with a later tick, and holds up nobody for ever', async () => {
   const scheduler = aScheduler([aJob()])
   scheduler.tick()
   now = Date.parse('2026-06-01T06:30:00Z')
   scheduler.tick()
-  scheduler.ledger.db.exec('pragma query_only = on')
+  scheduler.stateDb.db.exec('pragma query_only = on')
   await scheduler.crash({code: null, signal: 'SIGKILL'})
   expect(() => scheduler.tick()).toThrow(/readonly/)
-  scheduler.ledger.db.exec('pragma query_only = off')
+  scheduler.stateDb.db.exec('pragma query_only = off')
   scheduler.tick()
   expect(scheduler.started).toHaveLength(2)
-  expect(listLatestJobRuns(scheduler.ledger, 1)[0]).toMatchObject({state: 'running', attempt: 2})
+  expect(listLatestJobRuns(scheduler.stateDb, 1)[0]).toMatchObject({state: 'running', attempt: 2})
 })
 
 test('a run that was stopped with the server is run by the next one', async () => {
@@ -338,7 +338,7 @@ async function startDeaf(): Promise<{pid: number; said: AsyncIterator<string>; e
   return {pid: child.pid ?? 0, said, ended}
 }
 
-const lastRun = (ledger: Ledger) => listLatestJobRuns(ledger, 1)[0]
+const lastRun = (stateDb: StateDb) => listLatestJobRuns(stateDb, 1)[0]
 
 test('a run that hangs is asked to stop after its timeout and killed ten seconds later; the slot has failed, the next runs', async () => {
   const scheduler = aScheduler([aJob({timeoutMinutes: 30})])
@@ -346,7 +346,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   now = Date.parse('2026-06-01T06:30:00Z')
   scheduler.tick()
   const {pid, said, ended} = await startDeaf()
-  adoptRun(scheduler.ledger, {jobRunId: 1, attempt: 1, pid}, now)
+  adoptRun(scheduler.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
   now += 30 * MINUTE - 1
   scheduler.tick()
   now += 1
@@ -356,18 +356,18 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
   }
   // The first word after `up`: nothing was said to it before its time, and nothing killed it before the ten seconds.
   expect((await said.next()).value).toBe('asked')
-  expect(lastRun(scheduler.ledger)).toMatchObject({state: 'running'})
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'running'})
   scheduler.tick()
   const end = await ended
   expect(end).toEqual({code: null, signal: 'SIGKILL'})
   await scheduler.crash(end)
-  expect(lastRun(scheduler.ledger)).toMatchObject({
+  expect(lastRun(scheduler.stateDb)).toMatchObject({
     state: 'failed',
     attempt: 1,
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
   })
-  const told = readConditions(scheduler.ledger, {alarmMaxAgeHours: 26, alarmQuarantine: 10}, now)
+  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26, alarmQuarantine: 10}, now)
   expect(told).toContainEqual(
     expect.objectContaining({
       name: 'job nightly',
@@ -387,7 +387,7 @@ test('a run that hangs is ended also when the server that started it is gone', a
   now = Date.parse('2026-06-01T06:30:00Z')
   gone.tick()
   const {pid, said, ended} = await startDeaf()
-  adoptRun(gone.ledger, {jobRunId: 1, attempt: 1, pid}, now)
+  adoptRun(gone.stateDb, {jobRunId: 1, attempt: 1, pid}, now)
   const next = aScheduler(jobs)
   now += 30 * MINUTE
   next.tick()
@@ -395,7 +395,7 @@ test('a run that hangs is ended also when the server that started it is gone', a
   now += 10_000
   next.tick()
   expect(await ended).toEqual({code: null, signal: 'SIGKILL'})
-  expect(lastRun(next.ledger)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+  expect(lastRun(next.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
 test('a run that ends by itself after it was asked to stop is no crash', async () => {
@@ -405,7 +405,7 @@ test('a run that ends by itself after it was asked to stop is no crash', async (
   scheduler.tick()
   now += 31 * MINUTE
   await scheduler.crash({code: null, signal: 'SIGTERM'})
-  expect(lastRun(scheduler.ledger)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
+  expect(lastRun(scheduler.stateDb)).toMatchObject({state: 'failed', error_code: 'JOB_TIMEOUT'})
 })
 
 const ZONES = [
@@ -426,9 +426,9 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
     aJob({name: 'month-end', schedule: '30 1 1-10 * *', timeZone, catchUp: 'each', graceMinutes: 4000}),
   ]
   const end = START + 3 * 365 * DAY
-  let scheduler = aScheduler(jobs, openLedgerAt(':memory:'))
+  let scheduler = aScheduler(jobs, openStateAt(':memory:'))
   // What is forgotten after 90 days counts here, too.
-  scheduler.ledger.db.exec(
+  scheduler.stateDb.db.exec(
     `create table forgotten as select job, slot, state from job_run limit 0;
      create trigger keep before delete on job_run
      begin insert into forgotten values (old.job, old.slot, old.state); end`,
@@ -446,7 +446,7 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
     if (scheduler.current() && draw(10) > 0) await scheduler.end()
     if (draw(50) === 0) scheduler = restart(scheduler, jobs)
   }
-  const runs = scheduler.ledger.db
+  const runs = scheduler.stateDb.db
     .prepare('select job, slot, state from job_run union all select job, slot, state from forgotten')
     .all()
   for (const job of jobs) {
@@ -462,10 +462,10 @@ test.each(ZONES)('three years in %s: every due slot ran once or is recorded as s
   expect(days.length).toBeGreaterThanOrEqual(3 * 365 - 1)
 })
 
-/** Another process goes on with the ledger of one that was killed. */
+/** Another process goes on with the state database of one that was killed. */
 function restart(killed: Bench, jobs: Job[]): Bench {
-  killed.ledger.db.exec(`update job_run set pid = 4000000 where state = 'running'`)
-  const next = aScheduler(jobs, killed.ledger)
+  killed.stateDb.db.exec(`update job_run set pid = 4000000 where state = 'running'`)
+  const next = aScheduler(jobs, killed.stateDb)
   next.tick()
   return next
 }

@@ -19,14 +19,14 @@ const STAGES = [
   'page',
   'alarm',
 ]
-const BASE = ['kernel', 'contract', 'warehouse', 'ledger']
+const BASE = ['kernel', 'contract', 'warehouse', 'state']
 
 /** What each layer may import beside itself; the map in ARCHITECTURE.md says why. */
 const MAY_IMPORT: Record<string, readonly string[]> = {
   kernel: [],
   contract: ['kernel'],
   warehouse: ['kernel', 'contract'],
-  ledger: ['kernel', 'contract'],
+  state: ['kernel', 'contract'],
   ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
   service: ['kernel', 'contract'],
   client: ['kernel', 'contract'],

@@ -6,13 +6,13 @@ import {z} from 'zod'
 import {realClock} from '../../src/clock.ts'
 import {type Config, parseConfig, requireSource} from '../../src/config.ts'
 import type {Failure} from '../../src/errors.ts'
-import {withRun} from '../../src/ledger/runs.ts'
 import {createSilentLog} from '../../src/log.ts'
 import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/query.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
+import {withRun} from '../../src/state/runs.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
@@ -119,7 +119,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
       const world = {...createWorld(now), ...(signal && {signal}), ...given}
       const source = requireSource({...config, ...changes})
       requireWritable(folder)
-      return withRun(folder.ledger, 'sync', world, async (run) => {
+      return withRun(folder.stateDb, 'sync', world, async (run) => {
         const walked = await walkAndApply(folder, source, request, {run, world})
         return {outcome: 'walked', ...walked}
       })

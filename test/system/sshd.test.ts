@@ -16,8 +16,8 @@ import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver.ts'
 import type {SftpTarget} from '../../src/delivery/target.ts'
-import {listDeliveries} from '../../src/ledger/deliveries.ts'
-import {openLedger} from '../../src/ledger/ledger.ts'
+import {listDeliveries} from '../../src/state/deliveries.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {findFreePort} from '../support/port.ts'
@@ -114,11 +114,11 @@ function makeBatch(batch_id: string, bytes = 3_000_000): DeliverableBatch {
 }
 
 function deliver(batch: DeliverableBatch, fields: Partial<SftpTarget> = {}, isAgain = false) {
-  const ledger = openLedger(data.folder.ledger)
+  const stateDb = openStateDb(data.folder.stateDb)
   const frozen = createWorldAt('2026-02-02T12:00:00Z')
   const world = {...frozen, realClock: {...frozen.realClock, sleep: () => Promise.resolve()}}
   const request = {name: 'bank', target: {...target, ...fields}, isAgain}
-  return deliverBatch(ledger, batch, request, world).finally(() => ledger[Symbol.dispose]())
+  return deliverBatch(stateDb, batch, request, world).finally(() => stateDb[Symbol.dispose]())
 }
 
 test('OpenSSH takes a batch, and takes it again over what is there', async () => {
@@ -153,8 +153,8 @@ test('a server process killed in the middle of a file leaves no torn one under i
   watcher.close()
   expect(await delivering).toMatchObject({outcome: 'delivered', sent: 2})
   expect(before).toEqual(['core.deal.csv.part'])
-  using ledger = openLedger(data.folder.ledger)
-  expect(listDeliveries(ledger, 'killed')).toMatchObject([{attempts: 2, error: null}])
+  using stateDb = openStateDb(data.folder.stateDb)
+  expect(listDeliveries(stateDb, 'killed')).toMatchObject([{attempts: 2, error: null}])
   expect(readdirSync(inbox).sort()).toEqual(['core.deal.csv', 'manifest.json'])
   expect(statSync(join(inbox, 'core.deal.csv')).size).toBe(60_000_003)
 })

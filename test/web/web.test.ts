@@ -1,12 +1,12 @@
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
-import {beginRun, endRun} from '../../src/ledger/job-runs.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
-import {noteWalkBegun, settleWalkCoverage} from '../../src/ledger/webhook-coverage.ts'
-import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/ledger/webhook-events.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {readJobs} from '../../src/schedule/job.ts'
+import {beginRun, endRun} from '../../src/state/job-runs.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {noteWalkBegun, settleWalkCoverage} from '../../src/state/webhook-coverage.ts'
+import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/state/webhook-events.ts'
 import {startWeb, type WebSide} from '../../src/web/server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -16,7 +16,7 @@ const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
 const TOKEN = 'a-token-of-24-characters'
 
 let lab: Lab
-let ledger: Ledger
+let stateDb: StateDb
 let open: WebSide
 let guarded: WebSide
 
@@ -24,33 +24,33 @@ beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
-  ledger = openLedger(lab.folder.ledger)
-  const tools = {ledger, folder: lab.folder, jobs: await readJobs(lab.config)}
+  stateDb = openStateDb(lab.folder.stateDb)
+  const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config)}
   const config = {...lab.config, webPort: 0, webhookSecret: SECRET, webhookSecretPrevious: PREVIOUS}
   open = await startWeb(config, tools, lab.createWorld())
   guarded = await startWeb({...config, webToken: TOKEN}, tools, lab.createWorld())
 })
 
-beforeEach(() => ledger.db.exec('delete from webhook_event'))
+beforeEach(() => stateDb.db.exec('delete from webhook_event'))
 
 afterAll(async () => {
   await open[Symbol.asyncDispose]()
   await guarded[Symbol.asyncDispose]()
-  ledger[Symbol.dispose]()
+  stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
 const statusOf = async (path: string, headers: Record<string, string> = {}, side = guarded) =>
   (await fetch(side.url + path, {headers})).status
 
-test('probes answer without a token; ready asks the release and the ledger', async () => {
+test('probes answer without a token; ready asks the release and the state database', async () => {
   expect(await statusOf('/healthz')).toBe(200)
   expect(await (await fetch(`${guarded.url}/readyz`)).text()).toBe('ready\n')
 })
 
 test('a port that is taken is named with the settings that say another', async () => {
   const webPort = Number(new URL(open.url).port)
-  const tools = {ledger, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
   const failure = await failureOf(startWeb({...lab.config, webPort}, tools, lab.createWorld()))
   expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 1})
   expect(failure.message).toContain(`'127.0.0.1:${webPort}' (EADDRINUSE)`)
@@ -59,8 +59,8 @@ test('a port that is taken is named with the settings that say another', async (
 
 test('not ready without a release', async () => {
   await using empty = await createLab()
-  using own = openLedger(':memory:')
-  const tools = {ledger: own, folder: empty.folder, jobs: []}
+  using own = openStateDb(':memory:')
+  const tools = {stateDb: own, folder: empty.folder, jobs: []}
   await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
   expect(await statusOf('/readyz', {}, side)).toBe(503)
   expect(await statusOf('/', {}, side)).toBe(200)
@@ -71,7 +71,7 @@ test('a release that is damaged under the server is not ready, and is again when
   const whole = readFileSync(database)
   const world = lab.createWorld()
   let now = Date.now()
-  const tools = {ledger, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
   await using side = await startWeb({...lab.config, webPort: 0}, tools, {
     ...world,
     realClock: {...world.realClock, now: () => now},
@@ -102,13 +102,13 @@ test('dashboard and metrics ask for the token, as Bearer or as a password', asyn
 })
 
 test('any address but a loopback one is refused without a token', async () => {
-  const tools = {ledger, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
   const starting = startWeb({...lab.config, webPort: 0, webHost: '0.0.0.0'}, tools, lab.createWorld())
   expect(await failureOf(starting)).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
 })
 
 test('every answer has the security headers, and no file is served', async () => {
-  for (const path of ['/', '/ledger.sqlite', '/..%2f..%2fetc/passwd', '/current/manifest.json']) {
+  for (const path of ['/', '/state.sqlite', '/..%2f..%2fetc/passwd', '/current/manifest.json']) {
     const answer = await fetch(open.url + path)
     expect(answer.headers.get('content-security-policy')).toContain("default-src 'none'")
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff')
@@ -117,9 +117,9 @@ test('every answer has the security headers, and no file is served', async () =>
 })
 
 test('the dashboard escapes what runs say, and loads nothing', async () => {
-  const run = beginRun(ledger, 'nightly', Date.now())
+  const run = beginRun(stateDb, 'nightly', Date.now())
   const error = '<script>alert(1)</script>'
-  endRun(ledger, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
+  endRun(stateDb, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
   const page = await (await fetch(open.url)).text()
   expect(page).toContain('&lt;script&gt;alert(1)')
   expect(page).not.toMatch(/<script|src=|href="(?!data:)/)
@@ -153,13 +153,13 @@ test("metrics are named by Prometheus' rules", async () => {
 })
 
 test('what webhooks missed is shown once a walk was compared, and never where none are taken', async () => {
-  const tools = {ledger, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
   await using deaf = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
   const read = async (side: WebSide, path: string) => (await fetch(side.url + path)).text()
   const VALUE = /^loantape_webhook_missed_changes \d+$/m
   expect(await read(open, '/metrics')).not.toMatch(VALUE)
-  noteWalkBegun(ledger, 'w_1', Date.now())
-  settleWalkCoverage(ledger, 'w_1', {changes: 5, missed: 2}, Date.now())
+  noteWalkBegun(stateDb, 'w_1', Date.now())
+  settleWalkCoverage(stateDb, 'w_1', {changes: 5, missed: 2}, Date.now())
   expect(await read(open, '/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
   expect(await read(open, '/')).toContain('no webhook told of 2')
   expect(await read(deaf, '/metrics')).not.toMatch(VALUE)
@@ -168,10 +168,10 @@ test('what webhooks missed is shown once a walk was compared, and never where no
 
 test('what is not known yet has no value among the metrics', async () => {
   await using empty = await createLab()
-  using own = openLedger(':memory:')
+  using own = openStateDb(':memory:')
   mkdirSync(empty.folder.root)
-  writeFileSync(empty.folder.ledger, '')
-  const tools = {ledger: own, folder: empty.folder, jobs: []}
+  writeFileSync(empty.folder.stateDb, '')
+  const tools = {stateDb: own, folder: empty.folder, jobs: []}
   await using side = await startWeb({...empty.config, webPort: 0}, tools, empty.createWorld())
   const text = await (await fetch(`${side.url}/metrics`)).text()
   expect(text).not.toMatch(/^loantape_(last_success_age|release_age)_seconds \d/m)
@@ -197,7 +197,7 @@ async function sendEvent(
   return answer.status
 }
 
-const waiting = () => listWaitingEvents(ledger).map(({event_id, deal_id}) => `${event_id} ${deal_id}`)
+const waiting = () => listWaitingEvents(stateDb).map(({event_id, deal_id}) => `${event_id} ${deal_id}`)
 
 test('a signed event is stored before it is acknowledged, and once', async () => {
   expect(await sendEvent()).toBe(202)
@@ -214,7 +214,7 @@ test.each([
   expect(await sendEvent({body})).toBe(202)
   expect(await sendEvent({body})).toBe(200)
   expect(waiting()).toEqual([])
-  expect(listNamedDeals(ledger)).toEqual([])
+  expect(listNamedDeals(stateDb)).toEqual([])
   expect(
     await sendEvent({id: 'evt_2', body: JSON.stringify({type: event.type, data: {deal_id: 'deal_1'}})}),
   ).toBe(202)
@@ -223,7 +223,7 @@ test.each([
 
 test('an event that was settled is still known when it is sent again', async () => {
   await sendEvent()
-  settleEvents(ledger, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
+  settleEvents(stateDb, {eventIds: ['evt_1'], outcome: 'applied'}, Date.now())
   expect(await sendEvent()).toBe(200)
   expect(waiting()).toEqual([])
 })
@@ -247,7 +247,7 @@ test.each([
 })
 
 test('without a secret no webhook is taken', async () => {
-  const tools = {ledger, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
   await using side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
   const answer = await fetch(`${side.url}/webhooks/deals`, {method: 'POST', body: '{}'})
   expect(answer.status).toBe(404)

@@ -57,7 +57,7 @@ const PROFILES: Record<
 export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** The books into which every batch ever handed out was imported, once. */
-export interface Ledger {
+export interface StateDb {
   /** Takes over the batches that are new in a folder of exports, made from a history with these walks. */
   importNew(exports: string, walks: readonly Walk[]): void
   /**
@@ -76,7 +76,7 @@ export interface Ledger {
 }
 
 /** Opens empty books. */
-export function openLedger(): Ledger {
+export function openStateDb(): StateDb {
   const batches = new Map<string, {text: string; lines: Line[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */
   const closings = new Set<number>()

@@ -3,7 +3,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {dealStream} from '../../../src/contract/deal.ts'
 import {readFieldAs} from '../../support/schema.ts'
-import {openLedger, writeMapping} from './books.ts'
+import {openStateDb, writeMapping} from './books.ts'
 import {Finding} from './finding.ts'
 import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
@@ -37,7 +37,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
   }
   const truth = createTruth()
-  const books = openLedger()
+  const books = openStateDb()
   const stage: Stage = {
     story,
     root,

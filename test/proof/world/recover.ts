@@ -19,9 +19,9 @@ export function saveCopy(stage: Stage, {part}: Extract<Event, {do: 'save'}>): vo
   rmSync(join(backup, 'exports'), {recursive: true, force: true})
   if (existsSync(join(data, 'exports')))
     cpSync(join(data, 'exports'), join(backup, 'exports'), {recursive: true})
-  rmSync(join(backup, 'ledger.sqlite'), {force: true})
-  using ledger = new DatabaseSync(join(data, 'ledger.sqlite'))
-  ledger.exec(`vacuum into '${join(backup, 'ledger.sqlite')}'`)
+  rmSync(join(backup, 'state.sqlite'), {force: true})
+  using stateDb = new DatabaseSync(join(data, 'state.sqlite'))
+  stateDb.exec(`vacuum into '${join(backup, 'state.sqlite')}'`)
   stage.batchesSaved = books.count()
 }
 
@@ -41,12 +41,12 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
   stage.isOfTapes = false
   const [backup, aside] = [join(root, 'backup'), join(root, 'aside')]
   // Where batches were handed out since, only the warehouse is from then.
-  const isOfToday = books.count() > batchesSaved || !existsSync(join(backup, 'ledger.sqlite'))
+  const isOfToday = books.count() > batchesSaved || !existsSync(join(backup, 'state.sqlite'))
   cpSync(data, aside, {recursive: true, verbatimSymlinks: true})
   rmSync(data, {recursive: true})
   mkdirSync(data)
   copyWarehouse(backup, data)
-  for (const name of ['exports', 'ledger.sqlite']) {
+  for (const name of ['exports', 'state.sqlite']) {
     const kept = join(isOfToday ? aside : backup, name)
     if (existsSync(kept)) cpSync(kept, join(data, name), {recursive: true})
   }

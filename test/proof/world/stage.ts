@@ -1,4 +1,4 @@
-import type {Ledger} from './books.ts'
+import type {StateDb} from './books.ts'
 import {type Ended, runHere, type Steering} from './command.ts'
 import type {Source} from './source.ts'
 import type {Story} from './story.ts'
@@ -18,14 +18,14 @@ export interface Stage {
   data: string
   source: Source
   truth: Truth
-  books: Ledger
+  books: StateDb
   env: Record<string, string>
   listener: Listener
   /** What the warehouse held when it was saved. */
   saved: Known | undefined
   /** Whether the warehouse is still what its tapes say: nothing was brought back from before, or made readable by hand. */
   isOfTapes: boolean
-  /** Batches handed out when the ledger was saved. */
+  /** Batches handed out when the state database was saved. */
   batchesSaved: number
 }
 

@@ -87,7 +87,7 @@ export type Event =
   /** accounting.json from now on: number of the receivable account by program. */
   | {do: 'map'; receivable: Record<string, string>; isMoved: boolean; at: string}
   | Seeding
-  /** A backup, in the order of the operations guide: the history first, then batches and ledger. */
+  /** A backup, in the order of the operations guide: the history first, then batches and state database. */
   | {do: 'save'; part: 'history' | 'books'}
   /** The warehouse is lost, or also its copy, or the whole folder, and `restore` brings back what there is. */
   | {do: 'recover'; from: 'tapes' | 'backup'; at: string}

@@ -37,7 +37,7 @@ function tellEvent(event: Event): string[] {
     case 'save':
       return event.part === 'history'
         ? ['cp data/warehouse.duckdb* backup/']
-        : ['cp -R data/exports backup/; sqlite3 data/ledger.sqlite ".backup backup/ledger.sqlite"']
+        : ['cp -R data/exports backup/; sqlite3 data/state.sqlite ".backup backup/state.sqlite"']
     case 'recover':
       return LOSSES[event.from].map((words) => words.replace('rebuild', `${at(event)} loantape rebuild`))
     case 'map':
@@ -53,7 +53,7 @@ const LOSSES = {
   tapes: ['echo damaged > data/warehouse.duckdb', 'rebuild --apply'],
   backup: [
     'mv data aside; mkdir data; cp backup/warehouse.duckdb* data/',
-    'cp -R backup/exports backup/ledger.sqlite data/   # those of aside/ where batches were handed out since',
+    'cp -R backup/exports backup/state.sqlite data/   # those of aside/ where batches were handed out since',
   ],
 }
 

@@ -3,8 +3,8 @@ import {once} from 'node:events'
 import {hostname} from 'node:os'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/clock.ts'
-import {type Ledger, openLedger} from '../../src/ledger/ledger.ts'
-import {acquireLock, findLockHolder} from '../../src/ledger/lock.ts'
+import {acquireLock, findLockHolder} from '../../src/state/lock.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -13,24 +13,24 @@ const world = createWorldAt(NOW)
 const later = (seconds: number) => createWorldAt(new Date(Date.parse(NOW) + seconds * 1000).toISOString())
 
 let data: TestFolder
-let ledger: Ledger
+let stateDb: StateDb
 
 beforeEach(() => {
   data = createFolder()
-  ledger = openLedger(data.folder.ledger)
+  stateDb = openStateDb(data.folder.stateDb)
 })
 
 afterEach(() => {
-  ledger[Symbol.dispose]()
+  stateDb[Symbol.dispose]()
   data[Symbol.dispose]()
 })
 
-const acquire = async (runId = 'r2', at = world) => acquireLock(ledger, {runId, command: 'sync'}, at)
+const acquire = async (runId = 'r2', at = world) => acquireLock(stateDb, {runId, command: 'sync'}, at)
 
 /** Rewrites who holds the lock. */
 function pretendHolder(changes: Record<string, string | number | null>): void {
   for (const [column, value] of Object.entries(changes))
-    ledger.db.prepare(`update lock set ${column} = ?`).run(value)
+    stateDb.db.prepare(`update lock set ${column} = ?`).run(value)
 }
 
 test('a second run is refused while the first holds the warehouse, and told who does what', async () => {
@@ -47,7 +47,7 @@ test('a lock that was given back can be taken', async () => {
   {
     using _ = await acquire('r1')
   }
-  expect(findLockHolder(ledger, world)).toBeUndefined()
+  expect(findLockHolder(stateDb, world)).toBeUndefined()
   using second = await acquire()
   expect(second).toBeDefined()
 })
@@ -55,7 +55,7 @@ test('a lock that was given back can be taken', async () => {
 test('other connections see who holds the warehouse and how the run gets on', async () => {
   using lock = await acquire('r1')
   lock.setProgress('applying')
-  using other = openLedger(data.folder.ledger)
+  using other = openStateDb(data.folder.stateDb)
   expect(findLockHolder(other, world)).toMatchObject({
     run_id: 'r1',
     command: 'sync',
@@ -75,7 +75,7 @@ test('the lock of a process that is no more is taken over', async () => {
   using _ = await acquire('r1')
   pretendHolder({pid: (await endedProcess()).pid ?? 0})
   using second = await acquire()
-  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2'})
+  expect(findLockHolder(stateDb, world)).toMatchObject({run_id: 'r2'})
   expect(second).toBeDefined()
 })
 
@@ -83,7 +83,7 @@ test('the lock of a process whose number another one has now is taken over', asy
   using _ = await acquire('r1')
   pretendHolder({process_started: '1'})
   using second = await acquire()
-  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2'})
+  expect(findLockHolder(stateDb, world)).toMatchObject({run_id: 'r2'})
   expect(second).toBeDefined()
 })
 
@@ -106,7 +106,7 @@ test('a run whose lock was taken over does not give back the new one', async () 
   using _ = await acquire()
   first.setProgress('still here')
   first[Symbol.dispose]()
-  expect(findLockHolder(ledger, world)).toMatchObject({run_id: 'r2', progress: 'starting'})
+  expect(findLockHolder(stateDb, world)).toMatchObject({run_id: 'r2', progress: 'starting'})
 })
 
 test('the heart beats while a run goes on', async () => {
@@ -114,7 +114,7 @@ test('the heart beats while a run goes on', async () => {
   try {
     using _ = await acquire('r1', {...world, realClock})
     vi.advanceTimersByTime(60_000)
-    expect(findLockHolder(ledger, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 60_000})
+    expect(findLockHolder(stateDb, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 60_000})
   } finally {
     vi.useRealTimers()
   }
@@ -124,11 +124,11 @@ test('a heartbeat that cannot be written does not end the run', async () => {
   vi.useFakeTimers({now: Date.parse(NOW), toFake: ['setInterval', 'clearInterval', 'Date']})
   try {
     using _ = await acquire('r1', {...world, realClock})
-    ledger.db.exec('pragma query_only = true')
+    stateDb.db.exec('pragma query_only = true')
     expect(() => vi.advanceTimersByTime(60_000)).not.toThrow()
-    ledger.db.exec('pragma query_only = false')
+    stateDb.db.exec('pragma query_only = false')
     vi.advanceTimersByTime(60_000)
-    expect(findLockHolder(ledger, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 120_000})
+    expect(findLockHolder(stateDb, world)).toMatchObject({heartbeat_at: Date.parse(NOW) + 120_000})
   } finally {
     vi.useRealTimers()
   }

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import {holderRow, isHolderAlive, markHolder} from './holder.ts'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 const HEARTBEAT_MS = 5_000
 
@@ -27,11 +27,11 @@ const WAREHOUSE = 'warehouse'
 
 /** Who holds the warehouse, or what is named, now, if anybody alive does. */
 export function findLockHolder(
-  ledger: Ledger,
+  stateDb: StateDb,
   world: World,
   name: string = WAREHOUSE,
 ): LockHolder | undefined {
-  const holder = ledger.first(lockRow, 'select * from lock where name = ?', [name])
+  const holder = stateDb.first(lockRow, 'select * from lock where name = ?', [name])
   return holder && isHolderAlive(holder, world.realClock.now()) ? holder : undefined
 }
 
@@ -41,13 +41,13 @@ export function findLockHolder(
  * @throws LockedError `RUN_IN_PROGRESS` naming the holder's pid, start and progress
  */
 export function acquireLock(
-  ledger: Ledger,
+  stateDb: StateDb,
   run: {runId: string; command: string; name?: string},
   world: World,
 ): Lock {
   const {name = WAREHOUSE} = run
-  inLedgerTransaction(ledger, () => {
-    const holder = findLockHolder(ledger, world, name)
+  inStateTransaction(stateDb, () => {
+    const holder = findLockHolder(stateDb, world, name)
     if (holder)
       throw newError(
         'RUN_IN_PROGRESS',
@@ -56,12 +56,12 @@ export function acquireLock(
     const mark = markHolder(world.realClock.now())
     const started_at = new Date(mark.heartbeat_at).toISOString()
     const row = {name, run_id: run.runId, command: run.command, ...mark, started_at, progress: 'starting'}
-    ledger.insert('lock', row, 'or replace')
+    stateDb.insert('lock', row, 'or replace')
   })
   let progress = 'starting'
   function beat(): void {
     try {
-      ledger.run('update lock set progress = ?, heartbeat_at = ? where run_id = ?', [
+      stateDb.run('update lock set progress = ?, heartbeat_at = ? where run_id = ?', [
         progress,
         world.realClock.now(),
         run.runId,
@@ -80,7 +80,7 @@ export function acquireLock(
     },
     [Symbol.dispose]() {
       clearInterval(heartbeat)
-      ledger.run('delete from lock where run_id = ?', [run.runId])
+      stateDb.run('delete from lock where run_id = ?', [run.runId])
     },
   }
 }

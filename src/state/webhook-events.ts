@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 /** An event is known by its id for this long: longer than any sender tries again. And until a later walk was compared with it. */
 const KEPT_DAYS = 4
@@ -11,7 +11,7 @@ const KEPT_DAYS = 4
  * @returns false when it was there already
  */
 export function storeEvent(
-  ledger: Ledger,
+  stateDb: StateDb,
   event: {eventId: string; type: string; dealId: string | null},
   now: number,
 ): boolean {
@@ -25,15 +25,15 @@ export function storeEvent(
     settled_at: dealId === null ? at : null,
     outcome: dealId === null ? 'noted' : null,
   }
-  return ledger.insert('webhook_event', row, 'or ignore').changes === 1
+  return stateDb.insert('webhook_event', row, 'or ignore').changes === 1
 }
 
 /**
  * Events not yet settled, oldest first: the deals they are about are to be looked at again. `received_at` is ISO 8601 of the
  * real clock.
  */
-export function listWaitingEvents(ledger: Ledger) {
-  return ledger.all(
+export function listWaitingEvents(stateDb: StateDb) {
+  return stateDb.all(
     z.object({event_id: z.string(), received_at: z.string(), type: z.string(), deal_id: z.string()}),
     `select event_id, received_at, type, deal_id from webhook_event
      where settled_at is null order by received_at, event_id limit 10000`,
@@ -44,8 +44,8 @@ export function listWaitingEvents(ledger: Ledger) {
  * The deals named by the events that are still known, settled or not, and when the last of each was received: ISO 8601, real
  * clock.
  */
-export function listNamedDeals(ledger: Ledger) {
-  return ledger.all(
+export function listNamedDeals(stateDb: StateDb) {
+  return stateDb.all(
     z.object({deal_id: z.string(), received_at: z.string()}),
     "select deal_id, max(received_at) as received_at from webhook_event where deal_id <> '' group by deal_id",
   )
@@ -53,17 +53,17 @@ export function listNamedDeals(ledger: Ledger) {
 
 /** Notes what became of events, and forgets those that are settled and old. */
 export function settleEvents(
-  ledger: Ledger,
+  stateDb: StateDb,
   {eventIds, outcome}: {eventIds: readonly string[]; outcome: 'applied' | 'walked'},
   now: number,
 ): void {
-  inLedgerTransaction(ledger, () => {
-    ledger.run(
+  inStateTransaction(stateDb, () => {
+    stateDb.run(
       `update webhook_event set settled_at = ?, outcome = ?
        where event_id in (select value from json_each(?)) and settled_at is null`,
       [new Date(now).toISOString(), outcome, JSON.stringify(eventIds)],
     )
-    ledger.run(
+    stateDb.run(
       `delete from webhook_event
        where settled_at is not null and received_at < min(
          ?1, coalesce((select max(began_at) from webhook_coverage where settled_at is not null), ?1)

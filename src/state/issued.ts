@@ -1,7 +1,7 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import {type IssuedLine, issuedLineSchema} from '../journal-line.ts'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
 /** A file of a batch, its content whole. */
 export interface BatchContent {
@@ -12,7 +12,7 @@ export interface BatchContent {
 /** Whether files were handed out: those of a true-up that moved no balance were not. */
 const HAS_FILES = 'exists (select 1 from journal_file where journal_file.batch_no = journal_batch.batch_no)'
 
-/** One journal batch as the ledger has it: what was handed out, once and for all. */
+/** One journal batch as the state database has it: what was handed out, once and for all. */
 export type IssuedBatch = z.output<typeof batchRow>
 const batchRow = z.object({
   profile: z.string(),
@@ -27,11 +27,11 @@ const batchRow = z.object({
 
 /** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */
 export function storeBatch(
-  ledger: Ledger,
+  stateDb: StateDb,
   batch: IssuedBatch & {issued_at: string; lines: readonly IssuedLine[]; files: readonly BatchContent[]},
 ): void {
   const {profile, batch_id, period, known_at, history_id, issued_at, lines, files} = batch
-  const {lastInsertRowid: batch_no} = ledger.insert('journal_batch', {
+  const {lastInsertRowid: batch_no} = stateDb.insert('journal_batch', {
     profile,
     batch_id,
     period,
@@ -41,28 +41,28 @@ export function storeBatch(
     is_handed_over: Number(files.length === 0),
   })
   for (const {name, content} of files) {
-    ledger.insert('journal_file', {batch_no, name, content: gzipSync(content)})
+    stateDb.insert('journal_file', {batch_no, name, content: gzipSync(content)})
   }
   // A reversal still bears the batch that it takes back: only what belongs to a line is stored.
-  for (const line of lines) ledger.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
+  for (const line of lines) stateDb.insert('issued_line', {batch_no, ...issuedLineSchema.parse(line)})
 }
 
 /** The batches of a profile for a period that were handed out, oldest first. */
-export function listBatches(ledger: Ledger, profile: string, period: string): IssuedBatch[] {
-  return selectBatches(ledger, `profile = ? and period = ? and ${HAS_FILES}`, [profile, period])
+export function listBatches(stateDb: StateDb, profile: string, period: string): IssuedBatch[] {
+  return selectBatches(stateDb, `profile = ? and period = ? and ${HAS_FILES}`, [profile, period])
 }
 
 /** Every journal batch, oldest first. */
 export function listAllBatches(
-  ledger: Ledger,
+  stateDb: StateDb,
   {withoutFiles = false}: {withoutFiles?: boolean} = {},
 ): IssuedBatch[] {
-  return selectBatches(ledger, `? or ${HAS_FILES}`, [Number(withoutFiles)])
+  return selectBatches(stateDb, `? or ${HAS_FILES}`, [Number(withoutFiles)])
 }
 
 /** When something was last issued of a period, whichever batch it was handed out in: the latest `known_at`, null when never. */
-export function findLastKnown(ledger: Ledger, profile: string, period: string): string | null {
-  const [knownAt = null] = ledger.column(
+export function findLastKnown(stateDb: StateDb, profile: string, period: string): string | null {
+  const [knownAt = null] = stateDb.column(
     z.string().nullable(),
     `select max(known_at) from journal_batch
      where profile = ? and batch_no in (select batch_no from issued_line where period = ?)`,
@@ -72,17 +72,17 @@ export function findLastKnown(ledger: Ledger, profile: string, period: string): 
 }
 
 /** The batches that a run which died stored and did not hand over, oldest first. */
-export function listUndelivered(ledger: Ledger, profile: string): IssuedBatch[] {
-  return selectBatches(ledger, 'profile = ? and is_handed_over = 0', [profile])
+export function listUndelivered(stateDb: StateDb, profile: string): IssuedBatch[] {
+  return selectBatches(stateDb, 'profile = ? and is_handed_over = 0', [profile])
 }
 
 /** The batches of this id: one, unless two profiles share it. */
-export function findBatches(ledger: Ledger, batchId: string): IssuedBatch[] {
-  return selectBatches(ledger, `batch_id = ? and ${HAS_FILES}`, [batchId])
+export function findBatches(stateDb: StateDb, batchId: string): IssuedBatch[] {
+  return selectBatches(stateDb, `batch_id = ? and ${HAS_FILES}`, [batchId])
 }
 
-function selectBatches(ledger: Ledger, where: string, values: readonly (string | number)[]): IssuedBatch[] {
-  return ledger.all(
+function selectBatches(stateDb: StateDb, where: string, values: readonly (string | number)[]): IssuedBatch[] {
+  return stateDb.all(
     batchRow,
     `select profile, batch_id, period, known_at, history_id from journal_batch where ${where} order by batch_no`,
     values,
@@ -91,11 +91,11 @@ function selectBatches(ledger: Ledger, where: string, values: readonly (string |
 
 /** Notes whether a batch's files are in their place. */
 export function markHandedOver(
-  ledger: Ledger,
+  stateDb: StateDb,
   {profile, batch_id}: IssuedBatch,
   isHandedOver: boolean,
 ): void {
-  ledger.run('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?', [
+  stateDb.run('update journal_batch set is_handed_over = ? where profile = ? and batch_id = ?', [
     Number(isHandedOver),
     profile,
     batch_id,
@@ -103,8 +103,8 @@ export function markHandedOver(
 }
 
 /** The files of a batch as they were handed out, by name. */
-export function readBatchContent(ledger: Ledger, {profile, batch_id}: IssuedBatch): BatchContent[] {
-  const files = ledger.all(
+export function readBatchContent(stateDb: StateDb, {profile, batch_id}: IssuedBatch): BatchContent[] {
+  const files = stateDb.all(
     z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
     `select name, content from journal_file join journal_batch using (batch_no)
      where profile = ? and batch_id = ? order by name`,
@@ -115,11 +115,11 @@ export function readBatchContent(ledger: Ledger, {profile, batch_id}: IssuedBatc
 
 /** The lines issued to a profile in the order of issue, each with its batch: all, or those of a month or of some deals. */
 export function listIssuedLines(
-  ledger: Ledger,
+  stateDb: StateDb,
   profile: string,
   {period, deals}: {period?: string; deals?: Iterable<string>} = {},
 ): (IssuedLine & {batch_id: string})[] {
-  return ledger.all(
+  return stateDb.all(
     issuedLineSchema.extend({batch_id: z.string()}),
     `select batch_id, issued_line.* from issued_line join journal_batch using (batch_no)
      where profile = ?1 and (?2 is null or issued_line.period = ?2)
@@ -130,8 +130,8 @@ export function listIssuedLines(
 }
 
 /** The months of which something was issued to a profile. */
-export function listIssuedPeriods(ledger: Ledger, profile: string): string[] {
-  return ledger.column(
+export function listIssuedPeriods(stateDb: StateDb, profile: string): string[] {
+  return stateDb.column(
     z.string(),
     `select distinct issued_line.period from issued_line join journal_batch using (batch_no)
      where profile = ? order by issued_line.period`,
@@ -140,13 +140,13 @@ export function listIssuedPeriods(ledger: Ledger, profile: string): string[] {
 }
 
 /** The profiles that something was ever issued to. */
-export function listIssuedProfiles(ledger: Ledger): string[] {
-  return ledger.column(z.string(), 'select distinct profile from journal_batch order by profile')
+export function listIssuedProfiles(stateDb: StateDb): string[] {
+  return stateDb.column(z.string(), 'select distinct profile from journal_batch order by profile')
 }
 
 /** The entries that stand issued to a profile, not taken back. */
-export function listStandingEntries(ledger: Ledger, profile: string) {
-  return ledger.all(
+export function listStandingEntries(stateDb: StateDb, profile: string) {
+  return stateDb.all(
     z.object({entry_id: z.string(), period: z.string(), event: z.string(), amount: z.string()}),
     `select entry_id, max(issued_line.period) as period, max(event) as event, max(coalesce(debit, credit)) as amount
      from issued_line join journal_batch using (batch_no)

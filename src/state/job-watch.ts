@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 /** A clock that goes ahead or back by more than this between two looks has stepped, or its machine slept. */
 export const JUMP_MS = 120_000
@@ -25,12 +25,12 @@ const watchRow = z
   }))
 
 /** What is known of a job; undefined when it was never scheduled. */
-export function findWatch(ledger: Ledger, job: string): JobWatch | undefined {
-  return ledger.first(watchRow, 'select * from job_watch where job = ?', [job])
+export function findWatch(stateDb: StateDb, job: string): JobWatch | undefined {
+  return stateDb.first(watchRow, 'select * from job_watch where job = ?', [job])
 }
 
 /** Keeps until when a job's slots have been looked for. */
-export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
+export function storeWatch(stateDb: StateDb, job: string, watch: JobWatch): void {
   const row = {
     job,
     schedule: watch.schedule,
@@ -39,7 +39,7 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
     seen_until: new Date(watch.seenUntil).toISOString(),
     seen_before: watch.seenBefore === null ? null : new Date(watch.seenBefore).toISOString(),
   }
-  ledger.insert('job_watch', row, 'or replace')
+  stateDb.insert('job_watch', row, 'or replace')
 }
 
 /**
@@ -48,18 +48,18 @@ export function storeWatch(ledger: Ledger, job: string, watch: JobWatch): void {
  *
  * @returns until when slots had been looked for, ms since the epoch; null where the clock was not ahead
  */
-export function takeBackLooks(ledger: Ledger, now: number): number | null {
-  const latest = findInstant(ledger, 'select max(seen_until) from job_watch')
+export function takeBackLooks(stateDb: StateDb, now: number): number | null {
+  const latest = findInstant(stateDb, 'select max(seen_until) from job_watch')
   if (latest === undefined || latest - now <= JUMP_MS) return null
   const at = new Date(now).toISOString()
-  inLedgerTransaction(ledger, () => {
-    ledger.run(
+  inStateTransaction(stateDb, () => {
+    stateDb.run(
       `update job_watch set watched_from = min(watched_from, ?1), seen_until = min(?1, coalesce(seen_before, ?1)),
          seen_before = null
        where seen_until > ?1`,
       [at],
     )
-    ledger.run(
+    stateDb.run(
       `delete from job_run
        where state not in ('running', 'done')
          and slot > coalesce((select seen_until from job_watch where job_watch.job = job_run.job), ?1)
@@ -67,7 +67,7 @@ export function takeBackLooks(ledger: Ledger, now: number): number | null {
       [at],
     )
     for (const [table, column] of STAMPS) {
-      ledger.run(`update ${table} set ${column} = ?1 where ${column} > ?1`, [at])
+      stateDb.run(`update ${table} set ${column} = ?1 where ${column} > ?1`, [at])
     }
   })
   return latest
@@ -83,11 +83,11 @@ const STAMPS = [
 ] as const
 
 /** Since when anything has been scheduled here, ms since the epoch. */
-export function findFirstWatch(ledger: Ledger): number | undefined {
-  return findInstant(ledger, 'select min(watched_from) from job_watch')
+export function findFirstWatch(stateDb: StateDb): number | undefined {
+  return findInstant(stateDb, 'select min(watched_from) from job_watch')
 }
 
-function findInstant(ledger: Ledger, sql: string): number | undefined {
-  const [instant = null] = ledger.column(z.string().nullable(), sql)
+function findInstant(stateDb: StateDb, sql: string): number | undefined {
+  const [instant = null] = stateDb.column(z.string().nullable(), sql)
   return instant === null ? undefined : Date.parse(instant)
 }

@@ -1,4 +1,4 @@
-/** What made the tables of the ledger, in order. Append-only: never edit a released entry, add the next. */
+/** What made the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
 export const MIGRATIONS: readonly string[] = [
   `create table run (
      run_id text primary key,

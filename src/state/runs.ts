@@ -2,10 +2,10 @@ import {z} from 'zod'
 import {explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {World} from '../types.ts'
-import {type Ledger, openLedger} from './ledger.ts'
 import {acquireLock, type Lock} from './lock.ts'
+import {openStateDb, type StateDb} from './state-db.ts'
 
-/** One execution of a command, as the ledger holds it; instants are ISO 8601 of the real clock. */
+/** One execution of a command, as the state database holds it; instants are ISO 8601 of the real clock. */
 export type Run = z.output<typeof runRow>
 const runRow = z.object({
   run_id: z.string(),
@@ -32,12 +32,12 @@ function createRunId(world: World): string {
 /** A run in progress that holds the warehouse. */
 export interface CurrentRun {
   runId: string
-  ledger: Ledger
+  stateDb: StateDb
   /** A world whose progress other processes see, too. */
   watch(world: World): World
 }
 
-/** The ledger is written this often at most while a run gets on. */
+/** The state database is written this often at most while a run gets on. */
 const NOTED_MS = 1000
 
 function watch(lock: Lock, world: World): World {
@@ -53,7 +53,7 @@ function watch(lock: Lock, world: World): World {
 }
 
 /**
- * Runs `work` as the one run that may write the warehouse, and records in the ledger how it ended; what `work` returns
+ * Runs `work` as the one run that may write the warehouse, and records in the state database how it ended; what `work` returns
  * is kept as the run's summary.
  *
  * @throws LockedError `RUN_IN_PROGRESS`; whatever `work` throws
@@ -64,18 +64,18 @@ export async function withRun<T extends {outcome: string}>(
   world: World,
   work: (run: CurrentRun) => Promise<T>,
 ): Promise<T> {
-  using ledger = openLedger(path)
+  using stateDb = openStateDb(path)
   const runId = createRunId(world)
-  using lock = acquireLock(ledger, {runId, command}, world)
+  using lock = acquireLock(stateDb, {runId, command}, world)
   const now = () => new Date(world.realClock.now()).toISOString()
-  ledger.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
+  stateDb.insert('run', {run_id: runId, command, pid: process.pid, started_at: now()})
   const finish = (...how: (string | number | null)[]) =>
-    ledger.run(
+    stateDb.run(
       'update run set ended_at = ?, exit_code = ?, outcome = ?, error_code = ?, error = ?, summary = ? where run_id = ?',
       [now(), ...how, runId],
     )
   try {
-    const result = await work({runId, ledger, watch: (watched) => watch(lock, watched)})
+    const result = await work({runId, stateDb, watch: (watched) => watch(lock, watched)})
     finish(0, result.outcome, null, null, JSON.stringify(result))
     return result
   } catch (error) {
@@ -86,12 +86,12 @@ export async function withRun<T extends {outcome: string}>(
 }
 
 /** The latest runs, newest first. */
-export function listRuns(ledger: Ledger, limit: number): Run[] {
-  return ledger.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
+export function listRuns(stateDb: StateDb, limit: number): Run[] {
+  return stateDb.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
 }
 
 /** The latest run of `command` that ended well. */
-export function findLastSuccess(ledger: Ledger, command: string): Run | undefined {
+export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
   const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
-  return ledger.first(runRow, sql, [command])
+  return stateDb.first(runRow, sql, [command])
 }

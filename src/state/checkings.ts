@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 /** One time the checks of a release were run. */
 export interface Checking {
@@ -11,7 +11,7 @@ export interface Checking {
   failed: CheckFailure[]
 }
 
-/** Checkings the ledger keeps. */
+/** Checkings the state database keeps. */
 const KEPT = 100
 
 const checkingRow = z.object({
@@ -36,30 +36,30 @@ const failureRow = z.object({
  *
  * @param isPlain whether the release was to become the current one
  */
-export function storeChecking(ledger: Ledger, checking: Checking, isPlain: boolean): void {
+export function storeChecking(stateDb: StateDb, checking: Checking, isPlain: boolean): void {
   const {release_id, checked_at, checks, failed} = checking
-  inLedgerTransaction(ledger, () => {
+  inStateTransaction(stateDb, () => {
     const is_plain = Number(isPlain)
-    const {lastInsertRowid} = ledger.insert('checking', {release_id, checked_at, checks, is_plain})
+    const {lastInsertRowid} = stateDb.insert('checking', {release_id, checked_at, checks, is_plain})
     for (const {name, severity, failures, ids} of failed) {
       const found = {name, severity, failures, ids: JSON.stringify(ids)}
-      ledger.insert('check_failure', {checking_id: lastInsertRowid, ...found})
+      stateDb.insert('check_failure', {checking_id: lastInsertRowid, ...found})
     }
     const oldest = Number(lastInsertRowid) - KEPT
-    ledger.run('delete from check_failure where checking_id <= ?', [oldest])
-    ledger.run('delete from checking where checking_id <= ?', [oldest])
+    stateDb.run('delete from check_failure where checking_id <= ?', [oldest])
+    stateDb.run('delete from checking where checking_id <= ?', [oldest])
   })
 }
 
 /** The last time the checks of a release that was to become current were run. */
-export function findLastChecking(ledger: Ledger): Checking | undefined {
-  const last = ledger.first(
+export function findLastChecking(stateDb: StateDb): Checking | undefined {
+  const last = stateDb.first(
     checkingRow,
     'select * from checking where is_plain = 1 order by checking_id desc limit 1',
   )
   if (!last) return undefined
   const {checking_id, ...checking} = last
-  const failed = ledger.all(
+  const failed = stateDb.all(
     failureRow,
     'select * from check_failure where checking_id = ? order by severity, name',
     [checking_id],

@@ -1,7 +1,7 @@
 import {z} from 'zod'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
-/** A tape, as the ledger holds it; instants are ISO 8601 of the real clock. */
+/** A tape, as the state database holds it; instants are ISO 8601 of the real clock. */
 export type TapeRow = z.output<typeof tapeRow>
 const tapeRow = z.object({
   tape_no: z.number(),
@@ -26,10 +26,10 @@ const tapeRow = z.object({
 
 /** Notes that a tape is begun or continued. */
 export function noteTapeBegun(
-  ledger: Ledger,
+  stateDb: StateDb,
   {unit, path, fingerprint, begun_at}: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'>,
 ): void {
-  ledger.run(
+  stateDb.run(
     `insert into tape (unit, path, fingerprint, begun_at) values (?, ?, ?, ?)
      on conflict (unit) do update set ended_at = null`,
     [unit, path, fingerprint, begun_at],
@@ -37,22 +37,22 @@ export function noteTapeBegun(
 }
 
 /** Notes that the first lines of a tape are stored. */
-export function noteTapeStored(ledger: Ledger, unit: string, bytes: number): void {
-  ledger.run('update tape set bytes = ? where unit = ?', [bytes, unit])
+export function noteTapeStored(stateDb: StateDb, unit: string, bytes: number): void {
+  stateDb.run('update tape set bytes = ? where unit = ?', [bytes, unit])
 }
 
 /** Forgets a tape of which nothing was ever stored. */
-export function forgetTape(ledger: Ledger, unit: string): void {
-  ledger.run('delete from tape where unit = ? and bytes is null', [unit])
+export function forgetTape(stateDb: StateDb, unit: string): void {
+  stateDb.run('delete from tape where unit = ? and bytes is null', [unit])
 }
 
 /** Notes that a tape is whole. */
 export function noteTapeEnded(
-  ledger: Ledger,
+  stateDb: StateDb,
   unit: string,
   ended: {ended_at: string; outcome: string; head: string; bytes: number; sha256: string},
 ): void {
-  ledger.run(
+  stateDb.run(
     `update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?,
        ended_no = (select coalesce(max(ended_no), 0) + 1 from tape)
      where unit = ?`,
@@ -61,36 +61,36 @@ export function noteTapeEnded(
 }
 
 /** Notes that the file of a tape was removed, as its age asks. */
-export function noteTapeRemoved(ledger: Ledger, unit: string, removedAt: string): void {
-  ledger.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
+export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: string): void {
+  stateDb.run('update tape set removed_at = ? where unit = ?', [removedAt, unit])
 }
 
 /** Every tape, oldest first, those whose files were removed among them. */
-export function listTapes(ledger: Ledger): TapeRow[] {
-  return ledger.all(tapeRow, 'select * from tape order by tape_no')
+export function listTapes(stateDb: StateDb): TapeRow[] {
+  return stateDb.all(tapeRow, 'select * from tape order by tape_no')
 }
 
 /** The chain that the tape ended last ends with; null before the first. */
-export function findLastHead(ledger: Ledger): string | null {
+export function findLastHead(stateDb: StateDb): string | null {
   const sql = `select head from tape where head <> '' order by ended_no desc limit 1`
-  return ledger.column(z.string(), sql).at(0) ?? null
+  return stateDb.column(z.string(), sql).at(0) ?? null
 }
 
 /** The tape of a walk or a day. */
-export function findTape(ledger: Ledger, unit: string): TapeRow | undefined {
-  return ledger.first(tapeRow, 'select * from tape where unit = ?', [unit])
+export function findTape(stateDb: StateDb, unit: string): TapeRow | undefined {
+  return stateDb.first(tapeRow, 'select * from tape where unit = ?', [unit])
 }
 
 /** The fingerprint of the key that tapes are sealed with now; undefined before the first. */
-export function findTapeKey(ledger: Ledger): string | undefined {
+export function findTapeKey(stateDb: StateDb): string | undefined {
   const sql = 'select fingerprint from tape_key order by since desc, rowid desc limit 1'
-  return ledger.column(z.string(), sql).at(0)
+  return stateDb.column(z.string(), sql).at(0)
 }
 
 /** Notes the key that tapes are sealed with from now on. */
 export function noteTapeKey(
-  ledger: Ledger,
+  stateDb: StateDb,
   key: {fingerprint: string; since: string; why: string | null},
 ): void {
-  ledger.insert('tape_key', key)
+  stateDb.insert('tape_key', key)
 }

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
 const syncRow = z.object({
   syncs: z.number(),
@@ -11,9 +11,9 @@ const syncRow = z.object({
 })
 
 /** Sums the figures of all syncs that ended well. */
-export function sumSyncs(ledger: Ledger) {
+export function sumSyncs(stateDb: StateDb) {
   const change = (kind: string) => `coalesce(summary ->> '$.changes.${kind}', 0)`
-  return ledger.one(
+  return stateDb.one(
     syncRow,
     `select
        count(*) as syncs,
@@ -27,12 +27,12 @@ export function sumSyncs(ledger: Ledger) {
 }
 
 /** Counts the runs of each job by state, and looks at the last: how late it began, what bytes of batches it wrote. */
-export function sumJobRuns(ledger: Ledger) {
-  const runs = ledger.all(
+export function sumJobRuns(stateDb: StateDb) {
+  const runs = stateDb.all(
     z.object({job: z.string(), state: z.string(), runs: z.number()}),
     'select job, state, count(*) as runs from job_run group by job, state',
   )
-  const last = ledger.all(
+  const last = stateDb.all(
     z.object({job: z.string(), lag_seconds: z.number(), bytes: z.number()}),
     `select
        run.job,

@@ -1,15 +1,18 @@
+import {existsSync, renameSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {
   DatabaseSync,
   type SQLInputValue,
   type StatementResultingChanges,
   type StatementSync,
 } from 'node:sqlite'
+import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {messageOf, newError} from '../errors.ts'
 import {MIGRATIONS} from './migrations.ts'
 
-/** The run ledger: a SQLite file that stays readable while a run holds the warehouse. */
-export class Ledger implements Disposable {
+/** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
+export class StateDb implements Disposable {
   readonly db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
 
@@ -69,43 +72,68 @@ export class Ledger implements Disposable {
 }
 
 /**
- * Opens the ledger and brings its tables up to date; waits up to five seconds for another writer.
+ * Opens the state database and brings its tables up to date; waits up to five seconds for another writer.
  *
- * @throws UnexpectedError `LEDGER_NEWER` when a later version of loantape has written it, `LEDGER_UNREADABLE`;
- * ConfigError `LEDGER_NOT_WRITABLE`
+ * @throws UnexpectedError `STATE_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
+ * ConfigError `STATE_NOT_WRITABLE`
  */
-export function openLedger(path: string): Ledger {
+export function openStateDb(path: string): StateDb {
   try {
+    takeOverFormer(path)
     using opening = new DisposableStack()
-    const ledger = opening.use(new Ledger(path))
-    ledger.db.exec('pragma journal_mode = wal; pragma synchronous = full')
-    migrateLedger(ledger)
+    const stateDb = opening.use(new StateDb(path))
+    stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
+    migrateStateDb(stateDb)
     opening.move()
-    return ledger
+    return stateDb
   } catch (error) {
     throw explainFault(path, error)
+  }
+}
+
+/** Whether there is a state database at this path, or one that opening it takes over. */
+export function hasStateDb(path: string): boolean {
+  return existsSync(path) || existsSync(formerOf(path))
+}
+
+/** What earlier versions called it. */
+function formerOf(path: string): string {
+  return join(dirname(path), 'ledger.sqlite')
+}
+
+/** Gives the database of an earlier version its name of today; what its log holds is written into it first. */
+function takeOverFormer(path: string): void {
+  const former = formerOf(path)
+  if (existsSync(path) || !existsSync(former)) return
+  try {
+    // Another process may be at it: mode=rw makes no new file where it has just finished.
+    using opened = new StateDb(`${pathToFileURL(former)}?mode=rw`)
+    opened.db.exec('pragma journal_mode = delete')
+    renameSync(former, path)
+  } catch (error) {
+    if (!existsSync(path)) throw error
   }
 }
 
 /** https://sqlite.org/rescode.html */
 const [CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [11, 26, 8, 14]
 
-/** What SQLite says of the ledger's file, in our words where somebody can fix it; all else as it is. */
+/** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, what is above it the details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
-  const problem = (what: string) => `Ledger '${path}' cannot be ${what}: ${messageOf(cause)}.`
+  const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {
-    return newError('LEDGER_UNREADABLE', problem('read'), {cause})
+    return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    return newError('LEDGER_NOT_WRITABLE', problem('written'), {cause})
+    return newError('STATE_NOT_WRITABLE', problem('written'), {cause})
   }
   return cause
 }
 
 /** Runs `work` in one transaction, during which nobody else writes: all of it is stored, or nothing. */
-export function inLedgerTransaction<T>({db}: Ledger, work: () => T): T {
+export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
   db.exec('begin immediate')
   try {
     const result = work()
@@ -117,15 +145,15 @@ export function inLedgerTransaction<T>({db}: Ledger, work: () => T): T {
   }
 }
 
-function migrateLedger(ledger: Ledger): void {
-  inLedgerTransaction(ledger, () => {
-    const version = ledger.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
+function migrateStateDb(stateDb: StateDb): void {
+  inStateTransaction(stateDb, () => {
+    const version = stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
     if (version > MIGRATIONS.length)
       throw newError(
-        'LEDGER_NEWER',
-        `Version '${version}' of the ledger: this version of loantape knows ${MIGRATIONS.length}.`,
+        'STATE_NEWER',
+        `Version '${version}' of the state database: this version of loantape knows ${MIGRATIONS.length}.`,
       )
-    for (const sql of MIGRATIONS.slice(version)) ledger.db.exec(sql)
-    ledger.db.exec(`pragma user_version = ${MIGRATIONS.length}`)
+    for (const sql of MIGRATIONS.slice(version)) stateDb.db.exec(sql)
+    stateDb.db.exec(`pragma user_version = ${MIGRATIONS.length}`)
   })
 }

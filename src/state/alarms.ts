@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 /** Something that is watched, as it is now. */
 export interface Condition {
@@ -37,8 +37,8 @@ const KEPT_DAYS = 30
 const SENT_WITHIN_DAYS = 3
 
 /** The alarms that are raised, oldest first. */
-export function listAlarms(ledger: Ledger): Alarm[] {
-  return ledger.all(alarmRow, 'select * from alarm order by since, name')
+export function listAlarms(stateDb: StateDb): Alarm[] {
+  return stateDb.all(alarmRow, 'select * from alarm order by since, name')
 }
 
 /**
@@ -46,7 +46,7 @@ export function listAlarms(ledger: Ledger): Alarm[] {
  * transaction: however many processes look, a change is told once.
  */
 export function settleAlarms(
-  ledger: Ledger,
+  stateDb: StateDb,
   {conditions, channels}: {conditions: readonly Condition[]; channels: readonly string[]},
   now: number,
 ): void {
@@ -55,28 +55,28 @@ export function settleAlarms(
       ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
     )
   const names = new Set(conditions.map(({name}) => name))
-  const before = listAlarms(ledger)
+  const before = listAlarms(stateDb)
   const isForgotten = before.some(({name}) => !names.has(name))
   if (changed(before).length === 0 && !isForgotten) return
-  inLedgerTransaction(ledger, () => {
-    const raised = listAlarms(ledger)
+  inStateTransaction(stateDb, () => {
+    const raised = listAlarms(stateDb)
     const at = new Date(now).toISOString()
     for (const condition of changed(raised)) {
       const {name, state} = condition
       const since = raised.find((alarm) => alarm.name === name)?.since ?? at
-      if (state === 'ok') ledger.run('delete from alarm where name = ?', [name])
-      else ledger.insert('alarm', {name, state, since}, 'or replace')
+      if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
+      else stateDb.insert('alarm', {name, state, since}, 'or replace')
       const message = JSON.stringify(state === 'ok' ? describeRecovery(condition, since) : condition)
       for (const channel of channels) {
         const untried = {attempts: 0, next_attempt_at: now}
-        ledger.insert('notice', {channel, alarm: name, message, created_at: at, ...untried})
+        stateDb.insert('notice', {channel, alarm: name, message, created_at: at, ...untried})
       }
     }
     // What is watched no more, such as a job whose runs are forgotten, is no alarm.
-    ledger.run('delete from alarm where name not in (select value from json_each(?))', [
+    stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
       JSON.stringify([...names]),
     ])
-    ledger.run('delete from notice where created_at < ?', [new Date(now - KEPT_DAYS * DAY_MS).toISOString()])
+    stateDb.run('delete from notice where created_at < ?', [new Date(now - KEPT_DAYS * DAY_MS).toISOString()])
   })
 }
 
@@ -89,8 +89,8 @@ const FIRST_PAUSE_MS = 60_000
 const LONGEST_PAUSE_MS = 3_600_000
 
 /** Takes the next notice that is due for sending; nobody else gets it before its next attempt is due. */
-export function claimNotice(ledger: Ledger, channels: readonly string[], now: number): Notice | undefined {
-  return ledger.first(
+export function claimNotice(stateDb: StateDb, channels: readonly string[], now: number): Notice | undefined {
+  return stateDb.first(
     noticeRow,
     `update notice set
        attempts = attempts + 1,
@@ -107,9 +107,9 @@ export function claimNotice(ledger: Ledger, channels: readonly string[], now: nu
 }
 
 /** Records how sending went; `error` null when it arrived. */
-export function recordSending(ledger: Ledger, notice: Notice, error: string | null, now: number): void {
+export function recordSending(stateDb: StateDb, notice: Notice, error: string | null, now: number): void {
   const sentAt = error === null ? new Date(now).toISOString() : null
-  ledger.run('update notice set sent_at = ?, error = ? where notice_id = ?', [
+  stateDb.run('update notice set sent_at = ?, error = ? where notice_id = ?', [
     sentAt,
     error,
     notice.notice_id,

@@ -7,7 +7,7 @@ import {isProcessAlive} from '../process.ts'
 /** A holder on another machine is taken for dead after this long without a heartbeat. */
 const STALE_AFTER_MS = 60_000
 
-/** A process that holds something in the ledger. */
+/** A process that holds something in the state database. */
 export type Holder = z.output<typeof holderRow>
 export const holderRow = z.object({
   pid: z.number(),

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
 /** How much of what a complete walk found webhooks had told of. */
 export type WebhookCoverage = z.output<typeof coverageRow>
@@ -16,20 +16,20 @@ const coverageRow = z.object({
 const isoOf = (now: number) => new Date(now).toISOString()
 
 /** Notes that a walk begins: what is received from now on may be of deals it has read already. */
-export function noteWalkBegun(ledger: Ledger, walkId: string, now: number): void {
-  ledger.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
+export function noteWalkBegun(stateDb: StateDb, walkId: string, now: number): void {
+  stateDb.insert('webhook_coverage', {walk_id: walkId, began_at: isoOf(now)})
 }
 
 /** The deals that events have named since a walk began; undefined where no webhooks were taken when it was settled. */
-export function findDealsToldSince(ledger: Ledger, walkId: string): Set<string> | undefined {
-  const [beganAt] = ledger.column(
+export function findDealsToldSince(stateDb: StateDb, walkId: string): Set<string> | undefined {
+  const [beganAt] = stateDb.column(
     z.string(),
     'select began_at from webhook_coverage where walk_id = ? and settled_at is not null',
     [walkId],
   )
   if (beganAt === undefined) return undefined
   const sql = 'select distinct deal_id from webhook_event where received_at >= ?'
-  return new Set(ledger.column(z.string(), sql, [beganAt]))
+  return new Set(stateDb.column(z.string(), sql, [beganAt]))
 }
 
 /**
@@ -38,24 +38,24 @@ export function findDealsToldSince(ledger: Ledger, walkId: string): Set<string> 
  * @param found null where there is nothing to compare with
  */
 export function settleWalkCoverage(
-  ledger: Ledger,
+  stateDb: StateDb,
   walkId: string,
   found: {changes: number; missed: number} | null,
   now: number,
 ): void {
   const {changes, missed} = found ?? {changes: null, missed: null}
-  ledger.run('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?', [
+  stateDb.run('update webhook_coverage set settled_at = ?, changes = ?, missed = ? where walk_id = ?', [
     isoOf(now),
     changes,
     missed,
     walkId,
   ])
-  ledger.run('delete from webhook_coverage where settled_at is null')
+  stateDb.run('delete from webhook_coverage where settled_at is null')
 }
 
 /** What webhooks had told of the last walk; undefined where it could not be compared. */
-export function findLastCoverage(ledger: Ledger): WebhookCoverage | undefined {
-  const last = ledger.first(
+export function findLastCoverage(stateDb: StateDb): WebhookCoverage | undefined {
+  const last = stateDb.first(
     z.object({...coverageRow.shape, changes: z.number().nullable(), missed: z.number().nullable()}),
     `select walk_id, settled_at, changes, missed from webhook_coverage
      where settled_at is not null order by settled_at desc, rowid desc limit 1`,

@@ -3,7 +3,7 @@ import {z} from 'zod'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
 import {journalLineSchema} from '../journal-line.ts'
 import {releaseManifestSchema} from '../release-manifest.ts'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
 export type RegisteredLoan = z.output<typeof registeredLoanSchema>
@@ -40,19 +40,19 @@ function packed<T>(schema: z.ZodType<T>) {
 }
 
 /** The closed periods in order. They follow each other without a gap: periods are closed and reopened in order. */
-export function listClosedPeriods(ledger: Ledger): string[] {
-  return ledger.column(z.string(), 'select period from closed_period order by period')
+export function listClosedPeriods(stateDb: StateDb): string[] {
+  return stateDb.column(z.string(), 'select period from closed_period order by period')
 }
 
 /** What was kept of a closed period; undefined when it is open. */
-export function findClosedPeriod(ledger: Ledger, period: string): ClosedPeriod | undefined {
-  return ledger.first(closedRow, 'select * from closed_period where period = ?', [period])
+export function findClosedPeriod(stateDb: StateDb, period: string): ClosedPeriod | undefined {
+  return stateDb.first(closedRow, 'select * from closed_period where period = ?', [period])
 }
 
 /** Keeps a period as it is now; it stands on the history of its release. */
-export function storeClosedPeriod(ledger: Ledger, closed: Omit<ClosedPeriod, 'history_id'>): void {
+export function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, 'history_id'>): void {
   const pack = (value: unknown) => gzipSync(JSON.stringify(value))
-  ledger.insert('closed_period', {
+  stateDb.insert('closed_period', {
     period: closed.period,
     release: JSON.stringify(closed.release),
     mapping: JSON.stringify(closed.mapping),
@@ -63,40 +63,40 @@ export function storeClosedPeriod(ledger: Ledger, closed: Omit<ClosedPeriod, 'hi
 }
 
 /** The history each closed period stands on. */
-export function listClosedStands(ledger: Ledger): {period: string; history_id: string | null}[] {
-  return ledger.all(
+export function listClosedStands(stateDb: StateDb): {period: string; history_id: string | null}[] {
+  return stateDb.all(
     z.object({period: z.string(), history_id: z.string().nullable()}),
     'select period, history_id from closed_period order by period',
   )
 }
 
 /** The releases that closed periods were closed with: they are never pruned. */
-export function listNeededReleases(ledger: Ledger): Set<string> {
-  return new Set(ledger.column(z.string(), `select release ->> '$.release_id' from closed_period`))
+export function listNeededReleases(stateDb: StateDb): Set<string> {
+  return new Set(stateDb.column(z.string(), `select release ->> '$.release_id' from closed_period`))
 }
 
 /** Lets everything issued and closed stand on this history. To be called within a transaction. */
-export function moveStands(ledger: Ledger, historyId: string): void {
+export function moveStands(stateDb: StateDb, historyId: string): void {
   for (const table of ['journal_batch', 'closed_period']) {
-    ledger.run(`update ${table} set history_id = ?`, [historyId])
+    stateDb.run(`update ${table} set history_id = ?`, [historyId])
   }
 }
 
 /** Opens a period again and forgets what was kept of it; a move of balances that followed it begins with it. */
-export function dropClosedPeriod(ledger: Ledger, period: string): void {
-  ledger.run('delete from closed_period where period = ?', [period])
-  const {changes} = ledger.run('delete from remapped_period where period = ?', [nextPeriod(period)])
-  if (changes > 0) storeRemap(ledger, period)
+export function dropClosedPeriod(stateDb: StateDb, period: string): void {
+  stateDb.run('delete from closed_period where period = ?', [period])
+  const {changes} = stateDb.run('delete from remapped_period where period = ?', [nextPeriod(period)])
+  if (changes > 0) storeRemap(stateDb, period)
 }
 
 /** Notes that balances are moved to the mapping that holds from this period on. */
-export function storeRemap(ledger: Ledger, period: string): void {
-  ledger.insert('remapped_period', {period}, 'or ignore')
+export function storeRemap(stateDb: StateDb, period: string): void {
+  stateDb.insert('remapped_period', {period}, 'or ignore')
 }
 
 /** Notes what was done to a period; notes are never changed. */
-export function recordPeriodEvent(ledger: Ledger, event: PeriodEvent): void {
-  ledger.insert('period_event', event)
+export function recordPeriodEvent(stateDb: StateDb, event: PeriodEvent): void {
+  stateDb.insert('period_event', event)
 }
 
 /** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
@@ -110,8 +110,8 @@ const eventRow = z.object({
 })
 
 /** Everything that was done to periods, oldest first. */
-export function listPeriodEvents(ledger: Ledger): PeriodEvent[] {
-  return ledger.all(eventRow, 'select * from period_event order by event_id')
+export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
+  return stateDb.all(eventRow, 'select * from period_event order by event_id')
 }
 
 /**
@@ -120,18 +120,18 @@ export function listPeriodEvents(ledger: Ledger): PeriodEvent[] {
  * @param until only what holds in periods up to this one: later mappings move nothing in it
  */
 export function listMappingVersions(
-  ledger: Ledger,
+  stateDb: StateDb,
   current: AccountMapping,
   until: string,
 ): MappingVersion[] {
-  const closed = ledger.all(
+  const closed = stateDb.all(
     z.object({period: z.string(), mapping: z.string()}),
     'select period, mapping from closed_period order by period',
   )
-  const remapped = new Set(ledger.column(z.string(), 'select period from remapped_period'))
+  const remapped = new Set(stateDb.column(z.string(), 'select period from remapped_period'))
   const all = [
     ...closed.map((row) => ({since: row.period, mapping: readMapping(row)})),
-    {since: findFirstOpen(ledger) ?? FIRST_PERIOD, mapping: current},
+    {since: findFirstOpen(stateDb) ?? FIRST_PERIOD, mapping: current},
   ]
   const versions: MappingVersion[] = []
   for (const {since, mapping} of all) {
@@ -149,8 +149,8 @@ export function listMappingVersions(
 }
 
 /** The first period that is open; undefined when none is closed: then all are. */
-export function findFirstOpen(ledger: Ledger): string | undefined {
-  const last = listClosedPeriods(ledger).at(-1)
+export function findFirstOpen(stateDb: StateDb): string | undefined {
+  const last = listClosedPeriods(stateDb).at(-1)
   return last === undefined ? undefined : nextPeriod(last)
 }
 
@@ -172,5 +172,5 @@ export function nextPeriod(period: string): string {
 }
 
 function readMapping({period, mapping}: {period: string; mapping: string}): AccountMapping {
-  return parseMapping(mapping, `kept in the ledger for ${period}`)
+  return parseMapping(mapping, `kept in the state database for ${period}`)
 }

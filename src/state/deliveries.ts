@@ -1,8 +1,8 @@
 import {z} from 'zod'
 import type {World} from '../types.ts'
-import type {Ledger} from './ledger.ts'
+import type {StateDb} from './state-db.ts'
 
-/** What the ledger knows of a batch's delivery to a target; instants are ISO 8601 of the real clock. */
+/** What the state database knows of a batch's delivery to a target; instants are ISO 8601 of the real clock. */
 export type DeliveryRecord = z.output<typeof deliveryRow>
 const deliveryRow = z.object({
   /** What the target is called. */
@@ -26,8 +26,8 @@ const keyOf = ({place, profile, batch_id}: Delivery) => [place, profile, batch_i
 const nowOf = (world: Pick<World, 'realClock'>) => new Date(world.realClock.now()).toISOString()
 
 /** Counts one more attempt. */
-export function startAttempt(ledger: Ledger, delivery: Delivery, world: Pick<World, 'realClock'>): void {
-  ledger.run(
+export function startAttempt(stateDb: StateDb, delivery: Delivery, world: Pick<World, 'realClock'>): void {
+  stateDb.run(
     `insert into delivery (place, profile, batch_id, target, attempts, started_at) values (?, ?, ?, ?, 1, ?)
      on conflict do update
      set target = excluded.target, attempts = attempts + 1, error = null, delivered_at = null`,
@@ -37,13 +37,13 @@ export function startAttempt(ledger: Ledger, delivery: Delivery, world: Pick<Wor
 
 /** Notes how an attempt ended: with every file there, or with an error. */
 export function endAttempt(
-  ledger: Ledger,
+  stateDb: StateDb,
   delivery: Delivery,
   error: string | null,
   world: Pick<World, 'realClock'>,
 ): void {
   const deliveredAt = error === null ? nowOf(world) : null
-  ledger.run(`update delivery set delivered_at = ?, error = ? where ${WHERE}`, [
+  stateDb.run(`update delivery set delivered_at = ?, error = ? where ${WHERE}`, [
     deliveredAt,
     error,
     ...keyOf(delivery),
@@ -52,16 +52,16 @@ export function endAttempt(
 
 /** Notes a file that the target has whole. */
 export function storeDeliveredFile(
-  ledger: Ledger,
+  stateDb: StateDb,
   {place, profile, batch_id}: Delivery,
   {name, sha256}: {name: string; sha256: string},
 ): void {
-  ledger.insert('delivered_file', {place, profile, batch_id, name, sha256}, 'or replace')
+  stateDb.insert('delivered_file', {place, profile, batch_id, name, sha256}, 'or replace')
 }
 
 /** The sha256 of every file that a target has, by name. */
-export function readDeliveredFiles(ledger: Ledger, delivery: Delivery): Map<string, string> {
-  const files = ledger.all(
+export function readDeliveredFiles(stateDb: StateDb, delivery: Delivery): Map<string, string> {
+  const files = stateDb.all(
     z.object({name: z.string(), sha256: z.string()}),
     `select name, sha256 from delivered_file where ${WHERE}`,
     keyOf(delivery),
@@ -70,13 +70,13 @@ export function readDeliveredFiles(ledger: Ledger, delivery: Delivery): Map<stri
 }
 
 /** Forgets which files a target has, so that all of them are sent again. */
-export function forgetDeliveredFiles(ledger: Ledger, delivery: Delivery): void {
-  ledger.run(`delete from delivered_file where ${WHERE}`, keyOf(delivery))
+export function forgetDeliveredFiles(stateDb: StateDb, delivery: Delivery): void {
+  stateDb.run(`delete from delivered_file where ${WHERE}`, keyOf(delivery))
 }
 
 /** Every delivery of a batch, by target. */
-export function listDeliveries(ledger: Ledger, batchId: string): DeliveryRecord[] {
-  return ledger.all(deliveryRow, 'select * from delivery where batch_id = ? order by target, profile', [
+export function listDeliveries(stateDb: StateDb, batchId: string): DeliveryRecord[] {
+  return stateDb.all(deliveryRow, 'select * from delivery where batch_id = ? order by target, profile', [
     batchId,
   ])
 }

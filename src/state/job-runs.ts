@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
-import {inLedgerTransaction, type Ledger} from './ledger.ts'
+import {inStateTransaction, type StateDb} from './state-db.ts'
 
 const text = z.string().nullable()
 
@@ -33,19 +33,19 @@ const isoOf = (now: number) => new Date(now).toISOString()
 
 /** Records an instant a job was due at, once, however often and by however many processes it is found. */
 export function recordSlot(
-  ledger: Ledger,
+  stateDb: StateDb,
   slot: {job: string; instant: number; state: 'queued' | 'skipped'; reason: string | null},
   now: number,
 ): void {
   const {job, instant, state, reason} = slot
   const ended_at = state === 'skipped' ? isoOf(now) : null
   const row = {job, slot: isoOf(instant), state, reason, attempt: 0, not_before: instant, ended_at}
-  ledger.insert('job_run', row, 'or ignore')
+  stateDb.insert('job_run', row, 'or ignore')
 }
 
 /** Gives a queued run up: one that was never started is skipped, one that was has failed. */
-export function dropRun(ledger: Ledger, run: JobRun, reason: string, now: number): void {
-  ledger.run(
+export function dropRun(stateDb: StateDb, run: JobRun, reason: string, now: number): void {
+  stateDb.run(
     `update job_run set state = case attempt when 0 then 'skipped' else 'failed' end, reason = ?, ended_at = ?
      where job_run_id = ? and state = 'queued'`,
     [reason, isoOf(now), run.job_run_id],
@@ -53,16 +53,16 @@ export function dropRun(ledger: Ledger, run: JobRun, reason: string, now: number
 }
 
 /** Runs of these states, oldest slot first. */
-export function listJobRuns(ledger: Ledger, state: 'queued' | 'running'): JobRun[] {
-  return ledger.all(jobRunRow, 'select * from job_run where state = ? order by slot, job_run_id', [state])
+export function listJobRuns(stateDb: StateDb, state: 'queued' | 'running'): JobRun[] {
+  return stateDb.all(jobRunRow, 'select * from job_run where state = ? order by slot, job_run_id', [state])
 }
 
 /**
  * Queued runs that may start at `now`, in the order of their turn: the job that was started longest ago first, so that one
  * that is due all the time does not keep others from theirs.
  */
-export function listTurns(ledger: Ledger, now: number): JobRun[] {
-  return ledger.all(
+export function listTurns(stateDb: StateDb, now: number): JobRun[] {
+  return stateDb.all(
     jobRunRow,
     `select * from job_run as waiting
      where state = 'queued' and not_before <= ?
@@ -72,8 +72,8 @@ export function listTurns(ledger: Ledger, now: number): JobRun[] {
 }
 
 /** The latest runs that were started or skipped, newest first. */
-export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
-  return ledger.all(
+export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
+  return stateDb.all(
     jobRunRow,
     'select * from job_run order by coalesce(ended_at, started_at, slot) desc, job_run_id desc limit ?',
     [limit],
@@ -86,14 +86,14 @@ export function listLatestJobRuns(ledger: Ledger, limit: number): JobRun[] {
  *
  * @param candidates queued runs in the order of their turn
  */
-export function claimRun(ledger: Ledger, candidates: readonly JobRun[], now: number): JobRun | undefined {
+export function claimRun(stateDb: StateDb, candidates: readonly JobRun[], now: number): JobRun | undefined {
   if (candidates.length === 0) return undefined
-  return inLedgerTransaction(ledger, () => {
-    const slotsUnderWay = listJobRuns(ledger, 'running').filter(({slot}) => slot !== null)
+  return inStateTransaction(stateDb, () => {
+    const slotsUnderWay = listJobRuns(stateDb, 'running').filter(({slot}) => slot !== null)
     if (slotsUnderWay.length > 0) return undefined
     const {pid, host, process_started, heartbeat_at} = markHolder(now)
     for (const {job_run_id} of candidates) {
-      const claimed = ledger.first(
+      const claimed = stateDb.first(
         jobRunRow,
         `update job_run set state = 'running', attempt = attempt + 1, pid = ?, host = ?, process_started = ?,
            heartbeat_at = ?, started_at = ?
@@ -108,8 +108,8 @@ export function claimRun(ledger: Ledger, candidates: readonly JobRun[], now: num
 }
 
 /** Records a run that somebody asked for, begun by this process. */
-export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
-  const {lastInsertRowid} = ledger.insert('job_run', {
+export function beginRun(stateDb: StateDb, job: string, now: number): JobRun {
+  const {lastInsertRowid} = stateDb.insert('job_run', {
     job,
     state: 'running',
     attempt: 1,
@@ -117,7 +117,7 @@ export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
     ...markHolder(now),
     started_at: isoOf(now),
   })
-  return ledger.one(jobRunRow, 'select * from job_run where job_run_id = ?', [lastInsertRowid])
+  return stateDb.one(jobRunRow, 'select * from job_run where job_run_id = ?', [lastInsertRowid])
 }
 
 /**
@@ -127,12 +127,12 @@ export function beginRun(ledger: Ledger, job: string, now: number): JobRun {
  * @returns undefined when that attempt was meanwhile given to another
  */
 export function adoptRun(
-  ledger: Ledger,
+  stateDb: StateDb,
   asked: {jobRunId: number; attempt: number; pid?: number},
   now: number,
 ): JobRun | undefined {
   const {pid, host, process_started, heartbeat_at} = markHolder(now, asked.pid)
-  return ledger.first(
+  return stateDb.first(
     jobRunRow,
     `update job_run set pid = ?, host = ?, process_started = ?, heartbeat_at = ?
      where job_run_id = ? and attempt = ? and state = 'running'
@@ -142,8 +142,8 @@ export function adoptRun(
 }
 
 /** Shows processes on other machines that a run goes on. */
-export function beatRun(ledger: Ledger, run: JobRun, now: number): void {
-  ledger.run(
+export function beatRun(stateDb: StateDb, run: JobRun, now: number): void {
+  stateDb.run(
     `update job_run set heartbeat_at = ? where job_run_id = ? and attempt = ? and state = 'running'`,
     [now, run.job_run_id, run.attempt],
   )
@@ -159,9 +159,9 @@ export interface AttemptEnd {
 }
 
 /** Records how an attempt ended, unless that was recorded before. */
-export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number): void {
+export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
   const final = end.exitCode === 0 ? 'done' : 'failed'
-  ledger.run(
+  stateDb.run(
     `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
        error = ?, summary = ?
      where job_run_id = ? and attempt = ? and state = 'running'`,
@@ -183,13 +183,13 @@ export function endRun(ledger: Ledger, run: JobRun, end: AttemptEnd, now: number
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
 
 /** Runs under way, and the process that carries each out. */
-export function listRunning(ledger: Ledger): {run: JobRun; holder: Holder}[] {
-  return ledger.all(runningRow, `select * from job_run where state = 'running'`)
+export function listRunning(stateDb: StateDb): {run: JobRun; holder: Holder}[] {
+  return stateDb.all(runningRow, `select * from job_run where state = 'running'`)
 }
 
 /** Runs whose process is gone without a word: a killed process, a machine that went down. */
-export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
-  return listRunning(ledger)
+export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
+  return listRunning(stateDb)
     .filter(({holder}) => !isHolderAlive(holder, now))
     .map(({run}) => run)
 }
@@ -198,8 +198,8 @@ export function listOrphanedRuns(ledger: Ledger, now: number): JobRun[] {
  * The last attempt of each job that says something about it: neither one that waited for another run, nor one that was
  * stopped, nor one that found that it was not its day.
  */
-export function listLastAttempts(ledger: Ledger): JobRun[] {
-  return ledger.all(
+export function listLastAttempts(stateDb: StateDb): JobRun[] {
+  return stateDb.all(
     jobRunRow,
     `select job_run.* from (select distinct job from job_run) as known
      join job_run on job_run_id = (
@@ -219,8 +219,8 @@ export function listLastAttempts(ledger: Ledger): JobRun[] {
 export const KEPT_DAYS = 90
 
 /** Forgets what became of a job's slots long ago. */
-export function pruneRuns(ledger: Ledger, job: string, now: number): void {
-  ledger.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
+export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
+  stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
     isoOf(now - KEPT_DAYS * 86_400_000),
   ])
