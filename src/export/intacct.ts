@@ -19,9 +19,9 @@ const MEMO = 500
 /** What names an entry: on its first line, and on no other. */
 const ENTRY_COLUMNS: JournalProfile['columns'] = {
   JOURNAL: ({index, mapping}) => (index === 0 ? mapping.journal : ''),
-  DATE: ({index, entry}) => (index === 0 ? formatUsDate(entry.date) : ''),
-  DESCRIPTION: ({index, entry}) => (index === 0 ? fitText(entry.memo, DESCRIPTION) : ''),
-  REFERENCE_NO: ({index, entry}) => (index === 0 ? entry.number : ''),
+  DATE: ({index, line}) => (index === 0 ? formatUsDate(line.entry_date) : ''),
+  DESCRIPTION: ({index, line}) => (index === 0 ? fitText(line.memo, DESCRIPTION) : ''),
+  REFERENCE_NO: ({index, line}) => (index === 0 ? line.journal_no : ''),
 }
 
 const limits: JournalLimits = {
@@ -47,7 +47,7 @@ export const intacct: JournalProfile = {
     LOCATION_ID: ({mapping}) => mapping.location,
     DEPT_ID: ({mapping}) => mapping.department,
     DOCUMENT: ({batchId}) => batchId,
-    MEMO: ({entry}) => fitText(entry.memo, MEMO),
+    MEMO: ({line}) => fitText(line.memo, MEMO),
     DEBIT: ({line}) => line.debit ?? '',
     CREDIT: ({line}) => line.credit ?? '',
   },

@@ -15,9 +15,9 @@ import {
 import {listClosedPeriods} from '../state/periods.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import type {JournalEntry, JournalProfile} from './journal.ts'
+import type {JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
-import {groupEntries, type JournalFile, writeJournalFiles} from './journal-file.ts'
+import {type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
 import {type BatchFile, formatManifest} from './manifest.ts'
@@ -109,7 +109,7 @@ function prepareBatch(
   if (lines.length === 0) return undefined
   const supersedes = listSuperseded(lines, [...before, ...other.before])
   const bridge = bridgeJournal(wanted, leftOut, own, other.lines)
-  return writeBatch({profile, target, lines, entries: groupEntries(lines), supersedes, bridge})
+  return writeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
 }
 
 /** What the month's own journal asks for. */
@@ -151,21 +151,21 @@ function planElsewhere(
 /**
  * A batch with its files, which are proved.
  *
- * @param batch `lines` are what the state database notes, `entries` what is handed out; none of them, no files
+ * @param batch `lines` are what the state database notes, `handedOut` what the files hold; without any there are no files
  * @throws CheckError `JOURNAL_FILE`
  */
 export function writeBatch(batch: {
   profile: JournalProfile
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>
   lines: readonly IssuedLine[]
-  entries: readonly JournalEntry[]
+  handedOut: readonly IssuedLine[]
   supersedes: string[]
   bridge: JournalBridge
 }): PreparedBatch {
-  const {profile, target, lines, entries} = batch
+  const {profile, target, lines, handedOut} = batch
   const named = describeBatch(profile, target, lines)
-  if (entries.length === 0) return {...named, lines, files: []}
-  const files = writeJournalFiles(profile, entries, {batchId: named.batch_id, mapping: target.mapping})
+  if (handedOut.length === 0) return {...named, lines, files: []}
+  const files = writeJournalFiles(profile, handedOut, {batchId: named.batch_id, mapping: target.mapping})
   proveJournalFiles(profile, files)
   const manifest = formatManifest(target.source, {
     batch_id: named.batch_id,
@@ -227,8 +227,7 @@ export function listSuperseded(
   return [...new Set(issued.filter(({entry_id}) => reversed.has(entry_id)).map(({batch_id}) => batch_id))]
 }
 
-function describeFile({columns}: JournalProfile, {name, text, entries}: JournalFile): BatchFile {
-  const lines = entries.flatMap((entry) => entry.lines)
+function describeFile({columns}: JournalProfile, {name, text, lines}: JournalFile): BatchFile {
   const content = Buffer.from(text)
   return {
     name,

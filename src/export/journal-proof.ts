@@ -2,7 +2,7 @@ import {parse} from 'csv-parse/sync'
 import {isCalendarDate} from '../clock.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
-import type {JournalEntry, JournalProfile, ReadLine} from './journal.ts'
+import type {JournalProfile, ReadLine} from './journal.ts'
 import type {JournalFile} from './journal-file.ts'
 
 /**
@@ -31,7 +31,7 @@ export function proveJournalFiles(profile: JournalProfile, files: readonly Journ
       const balance = entryLines.reduce((sum, line) => sum + centsOf(line), 0n)
       prove(balance === 0n && entryLines.length >= 2, `entry '${number}' is not in balance`)
     }
-    proveSame(file, lines, file.entries)
+    proveSame(file, lines)
   }
 }
 
@@ -98,21 +98,18 @@ function centsOf({debit, credit}: Pick<ReadLine, 'debit' | 'credit'>): bigint {
   return debit === '' ? -cents : cents
 }
 
-function proveSame(file: JournalFile, lines: readonly ReadLine[], entries: readonly JournalEntry[]): void {
-  const written = entries.flatMap(({number, date, lines: entryLines}) =>
-    entryLines.map((line) => ({...line, number, date, debit: line.debit ?? '', credit: line.credit ?? ''})),
-  )
-  const wrong = written.findIndex((line, index) => {
+function proveSame(file: JournalFile, lines: readonly ReadLine[]): void {
+  const wrong = file.lines.findIndex((line, index) => {
     const read = lines[index]
     return (
-      read?.number !== line.number ||
-      read.date !== line.date ||
-      read.debit !== line.debit ||
-      read.credit !== line.credit ||
+      read?.number !== line.journal_no ||
+      read.date !== line.entry_date ||
+      read.debit !== (line.debit ?? '') ||
+      read.credit !== (line.credit ?? '') ||
       (read.account !== line.account_code && read.account !== line.account_name)
     )
   })
-  if (wrong !== -1 || lines.length !== written.length) {
+  if (wrong !== -1 || lines.length !== file.lines.length) {
     throw proofError(file, `entry '${lines[wrong]?.number}' is not what was written`, wrong + 2)
   }
 }

@@ -1,8 +1,6 @@
 import {hash} from 'node:crypto'
 import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {formatCents, parseCents} from '../money.ts'
-import type {JournalEntry} from './journal.ts'
-import {groupEntries} from './journal-file.ts'
 import {listStanding, planIssue, splitOpening} from './journal-plan.ts'
 
 /** By how much books and history differ for a deal in an account; one of debit and credit is null. */
@@ -19,7 +17,7 @@ export interface TrueUpPlan {
   /** Entry by entry, for the state database: what no longer holds is taken back, what the journal holds of the same deals is booked. */
   lines: IssuedLine[]
   /** The same by deal and account, for the books: one entry for each deal that comes to anything. */
-  entries: JournalEntry[]
+  net: IssuedLine[]
   differences: Difference[]
   /** The deals that differ, by entries if not by amounts. */
   deals: string[]
@@ -50,7 +48,7 @@ export function planTrueUp(
   const net = netLines(lines, {profile, date})
   return {
     lines,
-    entries: groupEntries(net),
+    net,
     differences: net.map(({deal_id, account_code, account_name, debit, credit}) => ({
       deal_id,
       account_code,

@@ -1,16 +1,6 @@
 import type {AccountMapping} from '../contract/mapping.ts'
 import type {IssuedLine} from '../journal-line.ts'
 
-/** One entry as it is handed out: its lines in order, debits first. */
-export interface JournalEntry {
-  /** `Journal No.`, `External ID`, …: unique among all that was ever issued. */
-  number: string
-  /** `YYYY-MM-DD` */
-  date: string
-  memo: string
-  lines: readonly IssuedLine[]
-}
-
 /** A limit of an importer and who says so. Limits of others may change: each stands in one place. */
 export interface Limit {
   max: number
@@ -32,7 +22,6 @@ export interface JournalLimits {
 
 /** What a cell is written from. */
 export interface JournalCell {
-  entry: JournalEntry
   line: IssuedLine
   /** Of the line in its entry, from 0. */
   index: number
@@ -42,6 +31,7 @@ export interface JournalCell {
 
 /** A line as an importer would read it. */
 export interface ReadLine {
+  /** `Journal No.`, `External ID`, …: that of its entry. */
   number: string
   /** `YYYY-MM-DD` */
   date: string

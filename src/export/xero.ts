@@ -36,9 +36,9 @@ export const xero: JournalProfile = {
   name: 'xero',
   looksUpBy: 'code',
   columns: {
-    '*Narration': ({entry}) => fitText(`${entry.number} ${entry.memo}`, MEMO),
-    '*Date': ({entry}) => formatDate(entry.date),
-    Description: ({entry, batchId}) => fitMemo(entry.memo, batchId, MEMO),
+    '*Narration': ({line}) => fitText(`${line.journal_no} ${line.memo}`, MEMO),
+    '*Date': ({line}) => formatDate(line.entry_date),
+    Description: ({line, batchId}) => fitMemo(line.memo, batchId, MEMO),
     '*AccountCode': ({line}) => line.account_code,
     '*TaxRate': ({mapping}) => mapping.tax_rate,
     '*Amount': ({line}) => line.debit ?? `-${line.credit}`,

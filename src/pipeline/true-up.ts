@@ -135,8 +135,8 @@ function prepare(
   stateDb: StateDb,
   target: Pick<JournalTarget, 'period' | 'isComplete' | 'mapping' | 'source'>,
   name: string,
-  {lines, entries, journal}: TrueUpPlan,
-): PreparedBatch | undefined {
+  {lines, net, journal}: TrueUpPlan,
+): ReturnType<typeof writeBatch> | undefined {
   const profile = findJournalProfile(name)
   if (!profile || lines.length === 0) return undefined
   requireOwnNames(profile, {...target, isClosed: false})
@@ -144,7 +144,7 @@ function prepare(
     profile,
     target,
     lines,
-    entries,
+    handedOut: net,
     supersedes: listSuperseded(lines, listIssuedLines(stateDb, name)),
     bridge: bridgeJournal(journal, [], lines, []),
   })

@@ -4,7 +4,7 @@ import {parse} from 'csv-parse/sync'
 import {describe, expect, test} from 'vitest'
 import {type AccountMapping, DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
 import {fitText, type JournalProfile} from '../../src/export/journal.ts'
-import {groupEntries, type JournalFile, writeJournalFiles} from '../../src/export/journal-file.ts'
+import {type JournalFile, writeJournalFiles} from '../../src/export/journal-file.ts'
 import {planIssue} from '../../src/export/journal-plan.ts'
 import {findJournalProfile, JOURNAL_NAMES} from '../../src/export/journal-profiles.ts'
 import {proveJournalFiles} from '../../src/export/journal-proof.ts'
@@ -25,7 +25,7 @@ const context = {batchId: '2026-02-0123456789ab', mapping}
 const profiles = JOURNAL_NAMES.map((name): [string, JournalProfile] => [name, findJournalProfile(name)!])
 
 const write = (profile: JournalProfile, lines: readonly IssuedLine[]) =>
-  writeJournalFiles(profile, groupEntries(lines), context)
+  writeJournalFiles(profile, lines, context)
 
 /** A small journal: quotes and accents in a memo, a large amount, and a later batch that reverses one entry. */
 const journal = [
@@ -65,7 +65,7 @@ describe.each(profiles)('%s', (name, profile) => {
     if (profile.limits.rows === undefined) expect(names).toEqual([`${name}_${context.batchId}.csv`])
     else {
       expect(names).toEqual([1, 2, 3].map((part) => `${name}_${context.batchId}_part0${part}of03.csv`))
-      expect(files.map(({entries}) => entries.length)).toEqual([limit / 2, limit / 2, 1])
+      expect(files.map((file) => file.lines.length)).toEqual([limit, limit, 2])
     }
     proveJournalFiles(profile, files)
     const rows = files.flatMap(({text}) => parse(text, {from: 2}))
@@ -145,7 +145,7 @@ test('an entry that does not balance is refused by every profile', () => {
 test('intacct refuses a journal symbol of more than four characters', () => {
   const intacct = findJournalProfile('intacct')!
   const long = {...context, mapping: {...mapping, journal: 'GENJ1'}}
-  const files = writeJournalFiles(intacct, groupEntries(issueFirst(anEntry(1))), long)
+  const files = writeJournalFiles(intacct, issueFirst(anEntry(1)), long)
   expect(() => proveJournalFiles(intacct, files)).toThrow('5 characters in JOURNAL: expected at most 4')
 })
 
