@@ -12,13 +12,13 @@ import {
   listIssuedLines,
   storeBatch,
 } from '../state/issued.ts'
-import {listClosedPeriods} from '../state/periods.ts'
+import {createDating, listClosedPeriods} from '../state/periods.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import type {JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {type JournalFile, writeJournalFiles} from './journal-file.ts'
-import {findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
+import {type DateOf, findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
 import {type BatchFile, formatManifest} from './manifest.ts'
 
@@ -38,8 +38,7 @@ export interface JournalTarget {
   withOpening: boolean
   mapping: AccountMapping
   source: ReleaseManifest
-  /** The date an entry, or the reversal of one, gets. */
-  dateOf: (date: string) => string
+  dateOf: DateOf
   elsewhere: OtherMonths
 }
 
@@ -48,7 +47,6 @@ export interface OtherMonths {
   deals: ReadonlySet<string>
   /** Opening balances among them. */
   lines: readonly JournalLine[]
-  dateOf: (date: string) => string
 }
 
 /**
@@ -66,12 +64,12 @@ export function issueJournal(
   world: World,
 ): IssuedBatch | undefined {
   for (;;) {
-    const state = readState(stateDb, issue)
+    const state = readIssueState(stateDb)
     const batch = prepareBatch(stateDb, issue)
     if (!batch) return undefined
     world.onStep('journal planned')
     const isStored = inStateTransaction(stateDb, () => {
-      if (readState(stateDb, issue) !== state) return false
+      if (readIssueState(stateDb) !== state) return false
       storeBatch(stateDb, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
       return true
     })
@@ -81,12 +79,9 @@ export function issueJournal(
   }
 }
 
-/** What a batch is made from beside the journal: another state, another batch. */
-function readState(stateDb: StateDb, {profile}: {profile: JournalProfile}): string {
-  const batches = listAllBatches(stateDb, {withoutFiles: true}).filter(
-    (batch) => batch.profile === profile.name,
-  )
-  return JSON.stringify([batches, listClosedPeriods(stateDb)])
+/** What batches are made from beside the journal: where it is another one, a batch may be another. */
+export function readIssueState(stateDb: StateDb): string {
+  return JSON.stringify([listAllBatches(stateDb, {withoutFiles: true}), listClosedPeriods(stateDb)])
 }
 
 /** A batch that is ready to be stored. */
@@ -117,12 +112,7 @@ export function planMonth(
   stateDb: StateDb,
   profile: JournalProfile,
   target: Pick<JournalTarget, 'period' | 'lines' | 'withOpening' | 'dateOf'>,
-): {
-  wanted: JournalLine[]
-  leftOut: JournalLine[]
-  lines: IssuedLine[]
-  before: (IssuedLine & {batch_id: string})[]
-} {
+) {
   const before = listIssuedLines(stateDb, profile.name, {period: target.period})
   const {wanted, leftOut} = splitOpening(target.lines, before, target.withOpening)
   return {wanted, leftOut, lines: planIssue(wanted, before, target), before}
@@ -135,9 +125,9 @@ export function planMonth(
 function planElsewhere(
   stateDb: StateDb,
   profile: JournalProfile,
-  {period, elsewhere}: JournalTarget,
+  {period, elsewhere, closedPeriods}: JournalTarget,
   own: readonly IssuedLine[],
-): {lines: IssuedLine[]; before: (IssuedLine & {batch_id: string})[]} {
+) {
   const deals = new Set(own.map(({deal_id}) => deal_id))
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter((line) => line.period !== period)
   if (issued.some(({deal_id}) => !elsewhere.deals.has(deal_id))) throw describeStale(period)
@@ -145,7 +135,7 @@ function planElsewhere(
   const moved = findMovedDeals(wanted, issued)
   const isMoved = ({deal_id}: JournalLine) => moved.has(deal_id)
   const before = issued.filter(isMoved)
-  return {lines: planIssue(wanted.filter(isMoved), before, elsewhere), before}
+  return {lines: planIssue(wanted.filter(isMoved), before, {dateOf: createDating(closedPeriods)}), before}
 }
 
 /**
@@ -163,21 +153,25 @@ export function writeBatch(batch: {
   bridge: JournalBridge
 }): PreparedBatch {
   const {profile, target, lines, handedOut} = batch
-  const named = describeBatch(profile, target, lines)
-  if (handedOut.length === 0) return {...named, lines, files: []}
+  const {period, source} = target
+  const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
+  const digest = hash('sha256', [profile.name, period, ...numbers].join('\n')).slice(0, 12)
+  const {known_at, history_id} = source
+  const named = {profile: profile.name, batch_id: `${period}-${digest}`, period, known_at, history_id, lines}
+  if (handedOut.length === 0) return {...named, files: []}
   const files = writeJournalFiles(profile, handedOut, {batchId: named.batch_id, mapping: target.mapping})
   proveJournalFiles(profile, files)
-  const manifest = formatManifest(target.source, {
+  const manifest = formatManifest(source, {
     batch_id: named.batch_id,
     profile: profile.name,
-    period: target.period,
+    period,
     period_complete: target.isComplete,
     files: files.map((file) => describeFile(profile, file)),
     supersedes: batch.supersedes,
     bridge: batch.bridge,
   })
   const texts = [...files, {name: 'manifest.json', text: manifest}]
-  return {...named, lines, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
+  return {...named, files: texts.map(({name, text}) => ({name, content: Buffer.from(text)}))}
 }
 
 /** Somebody else was faster. */
@@ -205,17 +199,6 @@ export function requireOwnNames(
     `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
     {next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`},
   )
-}
-
-function describeBatch(
-  {name}: JournalProfile,
-  {period, source}: Pick<JournalTarget, 'period' | 'source'>,
-  lines: readonly IssuedLine[],
-): IssuedBatch {
-  const numbers = [...new Set(lines.map(({journal_no}) => journal_no))].sort()
-  const digest = hash('sha256', [name, period, ...numbers].join('\n')).slice(0, 12)
-  const {known_at, history_id} = source
-  return {profile: name, batch_id: `${period}-${digest}`, period, known_at, history_id}
 }
 
 /** The batches that entries now reversed were issued in. */

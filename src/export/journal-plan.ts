@@ -1,19 +1,21 @@
 import {hash} from 'node:crypto'
 import type {IssuedLine, JournalLine} from '../journal-line.ts'
 
+/** The date that an entry, or the reversal of one, gets: both `YYYY-MM-DD`. */
+export type DateOf = (date: string) => string
+
 /**
  * What has to be issued so that what was issued adds up to a journal: the entries that are new, and reversals of those
  * that no longer hold. An entry is the same as another when its `entry_id` is.
  *
  * @param journal the journal as it is now, any order
  * @param issued everything issued before, in the order of issue
- * @param dateOf the date an entry, or the reversal of one, gets
  * @returns lines by date, deal and number; empty when nothing has changed
  */
 export function planIssue(
   journal: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  {dateOf}: {dateOf: (date: string) => string},
+  {dateOf}: {dateOf: DateOf},
 ): IssuedLine[] {
   const wanted = Map.groupBy(journal, ({entry_id}) => entry_id)
   const standing = findStanding(issued)
@@ -78,13 +80,7 @@ export function findMovedDeals(journal: readonly JournalLine[], issued: readonly
   return moved
 }
 
-/** The entries that were issued and not taken back, each by the lines it was issued with last. */
-export function listStanding(issued: readonly IssuedLine[]): Map<string, IssuedLine[]> {
-  return new Map(
-    [...findStanding(issued)].filter(([, {isBooked}]) => isBooked).map(([id, {lines}]) => [id, lines]),
-  )
-}
-
+/** How an entry stands that was ever issued. */
 interface Standing {
   issueNo: number
   isBooked: boolean
@@ -92,53 +88,45 @@ interface Standing {
   lines: IssuedLine[]
 }
 
-function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
-  const standing = new Map<string, Standing>()
-  for (const [id, lines] of Map.groupBy(issued, ({entry_id}) => entry_id)) {
-    const issueNo = Math.max(...lines.map(({issue_no}) => issue_no))
-    const last = lines.filter(({issue_no}) => issue_no === issueNo)
-    standing.set(id, {issueNo, isBooked: issueNo % 2 === 0, lines: last})
-  }
-  return standing
+/** How every entry stands that was ever issued, by its id. */
+export function findStanding(issued: readonly IssuedLine[]): Map<string, Standing> {
+  const entries = [...Map.groupBy(issued, ({entry_id}) => entry_id)]
+  return new Map(
+    entries.map(([id, lines]) => {
+      const issueNo = Math.max(...lines.map(({issue_no}) => issue_no))
+      const last = lines.filter(({issue_no}) => issue_no === issueNo)
+      return [id, {issueNo, isBooked: issueNo % 2 === 0, lines: last}]
+    }),
+  )
 }
 
-function bookEntry(
-  lines: readonly JournalLine[],
-  issueNo: number,
-  dateOf: (date: string) => string,
-): IssuedLine[] {
-  return [...lines]
-    .sort((a, b) => a.line_no - b.line_no)
-    .map((line) => {
-      const date = dateOf(line.entry_date)
-      return {
-        ...line,
-        period: line.entry_date.slice(0, 7),
-        entry_date: date,
-        memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
-        journal_no: numberOf(line.entry_id, issueNo),
-        issue_no: issueNo,
-      }
-    })
-}
-
-function reverseEntry(
-  lines: readonly IssuedLine[],
-  issueNo: number,
-  dateOf: (date: string) => string,
-): IssuedLine[] {
-  return [...lines]
-    .sort((a, b) => b.line_no - a.line_no)
-    .map((line, index) => ({
+function bookEntry(lines: readonly JournalLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+  const inOrder = lines.toSorted((a, b) => a.line_no - b.line_no)
+  return inOrder.map((line) => {
+    const date = dateOf(line.entry_date)
+    return {
       ...line,
-      line_no: index + 1,
-      entry_date: dateOf(line.entry_date),
-      debit: line.credit,
-      credit: line.debit,
-      memo: `Reverses ${line.journal_no}: ${line.memo}`,
+      period: line.entry_date.slice(0, 7),
+      entry_date: date,
+      memo: date === line.entry_date ? line.memo : `${line.memo}, of ${line.entry_date}`,
       journal_no: numberOf(line.entry_id, issueNo),
       issue_no: issueNo,
-    }))
+    }
+  })
+}
+
+function reverseEntry(lines: readonly IssuedLine[], issueNo: number, dateOf: DateOf): IssuedLine[] {
+  const inOrder = lines.toSorted((a, b) => b.line_no - a.line_no)
+  return inOrder.map((line, index) => ({
+    ...line,
+    line_no: index + 1,
+    entry_date: dateOf(line.entry_date),
+    debit: line.credit,
+    credit: line.debit,
+    memo: `Reverses ${line.journal_no}: ${line.memo}`,
+    journal_no: numberOf(line.entry_id, issueNo),
+    issue_no: issueNo,
+  }))
 }
 
 /** Importers refuse a number they have met: what is issued again after the first time gets one of its own. */

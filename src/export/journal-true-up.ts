@@ -1,16 +1,10 @@
 import {hash} from 'node:crypto'
 import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {formatCents, parseCents} from '../money.ts'
-import {listStanding, planIssue, splitOpening} from './journal-plan.ts'
+import {findStanding, planIssue, splitOpening} from './journal-plan.ts'
 
 /** By how much books and history differ for a deal in an account; one of debit and credit is null. */
-export interface Difference {
-  deal_id: string
-  account_code: string
-  account_name: string
-  debit: string | null
-  credit: string | null
-}
+export type Difference = Pick<IssuedLine, 'deal_id' | 'account_code' | 'account_name' | 'debit' | 'credit'>
 
 /** What brings a profile's books to a journal. */
 export interface TrueUpPlan {
@@ -40,8 +34,8 @@ export function planTrueUp(
 ): TrueUpPlan {
   const {wanted} = splitOpening(journal, issued, false)
   const held = new Set(wanted.map(({entry_id}) => entry_id))
-  const gone = [...listStanding(issued)].filter(([id]) => !held.has(id))
-  const deals = new Set(gone.flatMap(([, lines]) => lines.map(({deal_id}) => deal_id)))
+  const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
+  const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
   const isOfThose = ({deal_id}: JournalLine) => deals.has(deal_id)
   const mine = wanted.filter(isOfThose)
   const lines = planIssue(mine, issued.filter(isOfThose), {dateOf: () => date})

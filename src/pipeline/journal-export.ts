@@ -125,14 +125,13 @@ async function readElsewhere(
 ): Promise<OtherMonths> {
   const {lines} = planMonth(stateDb, profile, target)
   const deals = new Set(lines.map(({deal_id}) => deal_id))
-  const dateOf = createDating(target.closedPeriods)
   const issued = listIssuedLines(stateDb, profile.name, {deals}).filter(
     ({period}) => period !== target.period,
   )
-  if (issued.length === 0) return {deals, lines: [], dateOf}
+  if (issued.length === 0) return {deals, lines: []}
   const periods = listIssuedPeriods(stateDb, profile.name).filter((period) => period !== target.period)
   const booked = new Set(issued.map(({deal_id}) => deal_id))
-  return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked}), dateOf}
+  return {deals, lines: await readJournal(await readLatest(), periods, {deals: booked})}
 }
 
 /** Puts the files of an issued batch into their place, and says what they come to. */

@@ -4,7 +4,7 @@ import {
   describeStale,
   type JournalTarget,
   listSuperseded,
-  type PreparedBatch,
+  readIssueState,
   requireOwnNames,
   writeBatch,
 } from '../export/journal-batch.ts'
@@ -13,20 +13,8 @@ import {describeLost, readStanding, requireKnownBatches} from '../export/journal
 import {findJournalProfile} from '../export/journal-profiles.ts'
 import {type Difference, planTrueUp, type TrueUpPlan} from '../export/journal-true-up.ts'
 import {addAmounts} from '../money.ts'
-import {
-  listAllBatches,
-  listIssuedLines,
-  listIssuedProfiles,
-  listUndelivered,
-  storeBatch,
-} from '../state/issued.ts'
-import {
-  findFirstOpen,
-  listClosedPeriods,
-  moveStands,
-  nextPeriod,
-  recordPeriodEvent,
-} from '../state/periods.ts'
+import {listIssuedLines, listIssuedProfiles, listUndelivered, storeBatch} from '../state/issued.ts'
+import {findFirstOpen, moveStands, nextPeriod, recordPeriodEvent} from '../state/periods.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
@@ -82,7 +70,7 @@ export async function trueUp(
   }
   const {standing, lost, isCertain} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
-  const state = readState(stateDb)
+  const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
   if (standing === 'whole' && isCertain) return {outcome: 'unchanged', period, lost, profiles: []}
@@ -112,7 +100,7 @@ export async function trueUp(
     batch: prepare(stateDb, target, profile, plan),
   }))
   inStateTransaction(stateDb, () => {
-    if (readState(stateDb) !== state) throw describeStale(period)
+    if (readIssueState(stateDb) !== state) throw describeStale(period)
     const {at, who} = signedBy(world)
     for (const {batch} of prepared) if (batch) storeBatch(stateDb, {...batch, issued_at: at})
     moveStands(stateDb, release.manifest.history_id ?? '')
@@ -157,8 +145,4 @@ function describePlan(
   const {deals, differences} = plan
   const amount = addAmounts(differences.map(({debit}) => debit))
   return {profile, deals: deals.length, amount, differences, batch}
-}
-
-function readState(stateDb: StateDb): string {
-  return JSON.stringify([listAllBatches(stateDb, {withoutFiles: true}), listClosedPeriods(stateDb)])
 }
