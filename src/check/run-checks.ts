@@ -13,37 +13,30 @@ const KEPT_IDS = 100
 const wrongRow = z.record(z.string(), z.unknown())
 const countRow = z.object({rows: z.coerce.number()})
 
-/** Runs one check: where limits are kept. */
-export type AroundCheck = (check: Check, run: () => Promise<CheckOutcome>) => Promise<CheckOutcome>
-
 /**
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
- * @param around runs each check; what it throws of ours goes on as it is
+ * @param around runs each check, within its limits; what it throws of ours goes on as it is
  * @returns one result a check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
  */
-export async function runChecks(
+export function runChecks(
   db: Database,
   checks: readonly Check[],
-  around: AroundCheck = (_check, run) => run(),
+  around: (check: Check, run: () => Promise<CheckOutcome>) => Promise<CheckOutcome> = (_check, run) => run(),
 ): Promise<CheckOutcome[]> {
-  const outcomes: CheckOutcome[] = []
-  for (const check of checks) outcomes.push(await runCheck(db, check, around))
-  return outcomes
-}
-
-async function runCheck(db: Database, check: Check, around: AroundCheck): Promise<CheckOutcome> {
-  try {
-    return await around(check, () => findWrongRows(db, check))
-  } catch (error) {
-    if (error instanceof LoantapeError) throw error
-    throw newError(
-      'CHECK_SQL',
-      `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
-      {cause: error},
-    )
-  }
+  return Array.fromAsync(checks, async (check) => {
+    try {
+      return await around(check, () => findWrongRows(db, check))
+    } catch (error) {
+      if (error instanceof LoantapeError) throw error
+      throw newError(
+        'CHECK_SQL',
+        `Check '${check.name}' in ${check.file}:${check.line ?? 1} did not run: ${messageOf(error).split('\n')[0]}.`,
+        {cause: error},
+      )
+    }
+  })
 }
 
 async function findWrongRows(db: Database, {name, severity, sql}: Check): Promise<CheckOutcome> {

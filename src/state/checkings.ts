@@ -1,25 +1,18 @@
 import {z} from 'zod'
 import {inStateTransaction, type StateDb} from './state-db.ts'
 
-/** One time the checks of a release were run. */
-export interface Checking {
-  release_id: string
+/** One time the checks of a release were run, and those that found rows. */
+export type Checking = z.output<typeof checkingRow> & {failed: CheckFailure[]}
+const checkingRow = z.object({
+  release_id: z.string(),
   /** ISO 8601 of the real clock. */
-  checked_at: string
+  checked_at: z.string(),
   /** How many checks there were. */
-  checks: number
-  failed: CheckFailure[]
-}
+  checks: z.number(),
+})
 
 /** Checkings the state database keeps. */
 const KEPT = 100
-
-const checkingRow = z.object({
-  checking_id: z.number(),
-  release_id: z.string(),
-  checked_at: z.string(),
-  checks: z.number(),
-})
 
 /** A check that found rows, with the ids of the first of them. */
 export type CheckFailure = z.output<typeof failureRow>
@@ -54,7 +47,7 @@ export function storeChecking(stateDb: StateDb, checking: Checking, isPlain: boo
 /** The last time the checks of a release that was to become current were run. */
 export function findLastChecking(stateDb: StateDb): Checking | undefined {
   const last = stateDb.first(
-    checkingRow,
+    checkingRow.extend({checking_id: z.number()}),
     'select * from checking where is_plain = 1 order by checking_id desc limit 1',
   )
   if (!last) return undefined
