@@ -1,11 +1,4 @@
-import {
-  fitText,
-  formatUsDate,
-  type JournalLimits,
-  type JournalProfile,
-  PLAIN_TEXT,
-  parseUsDate,
-} from './journal.ts'
+import {fitText, formatUsDate, type JournalProfile, PLAIN_TEXT, parseUsDate} from './journal.ts'
 
 const HELP =
   'Sage, "CSV import: General Ledger journal entries", intacct.com/ia/docs/en_US/help_action/More/Uploading_Data/GL/import-GL-journal-entries.htm'
@@ -24,18 +17,6 @@ const ENTRY_COLUMNS: JournalProfile['columns'] = {
   REFERENCE_NO: ({index, line}) => (index === 0 ? line.journal_no : ''),
 }
 
-const limits: JournalLimits = {
-  cells: {
-    JOURNAL: {max: 4, source: FIELDS},
-    DESCRIPTION: {
-      max: DESCRIPTION,
-      source: 'Sage, journal entry template of the Company Setup Checklist: DESCRIPTION',
-    },
-    MEMO: {max: MEMO, source: FIELDS},
-  },
-  characters: {pattern: PLAIN_TEXT, source: `${HELP}: plain CSV, no byte order mark`},
-}
-
 /** Sage Intacct general ledger: accounts by number; what names an entry stands on its first line only. */
 export const intacct: JournalProfile = {
   name: 'intacct',
@@ -51,7 +32,17 @@ export const intacct: JournalProfile = {
     DEBIT: ({line}) => line.debit ?? '',
     CREDIT: ({line}) => line.credit ?? '',
   },
-  limits,
+  limits: {
+    cells: {
+      JOURNAL: {max: 4, source: FIELDS},
+      DESCRIPTION: {
+        max: DESCRIPTION,
+        source: 'Sage, journal entry template of the Company Setup Checklist: DESCRIPTION',
+      },
+      MEMO: {max: MEMO, source: FIELDS},
+    },
+    characters: {pattern: PLAIN_TEXT, source: `${HELP}: plain CSV, no byte order mark`},
+  },
   readRow: (row, before) => {
     const isFirst = row.REFERENCE_NO !== ''
     const lineNo = isFirst ? '1' : String(Number(before?.note ?? 0) + 1)

@@ -2,13 +2,13 @@ import type {AccountMapping} from '../contract/mapping.ts'
 import type {IssuedLine} from '../journal-line.ts'
 
 /** A limit of an importer and who says so. Limits of others may change: each stands in one place. */
-export interface Limit {
+interface Limit {
   max: number
   source: string
 }
 
 /** What an importer takes. */
-export interface JournalLimits {
+interface JournalLimits {
   /** Lines in one file, the header not counted. */
   rows?: Limit
   bytes?: Limit

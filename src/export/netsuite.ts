@@ -1,12 +1,4 @@
-import {
-  fitMemo,
-  fitText,
-  formatUsDate,
-  type JournalLimits,
-  type JournalProfile,
-  PLAIN_TEXT,
-  parseUsDate,
-} from './journal.ts'
+import {fitMemo, fitText, formatUsDate, type JournalProfile, PLAIN_TEXT, parseUsDate} from './journal.ts'
 
 const GUIDE =
   'Oracle, NetSuite CSV Imports Guide, "General CSV file formatting": 25,000 records or 50 MB in one file'
@@ -16,17 +8,6 @@ const FIELDS =
 const LINE = 'Journal Entry - Line: '
 
 const MEMO = 500
-
-const limits: JournalLimits = {
-  rows: {max: 25_000, source: GUIDE},
-  bytes: {max: 50_000_000, source: GUIDE},
-  digits: {max: 10, source: FIELDS},
-  cells: {
-    Memo: {max: MEMO, source: 'ours: far above what we write'},
-    [`${LINE}Memo`]: {max: MEMO, source: 'ours: far above what we write'},
-  },
-  characters: {pattern: PLAIN_TEXT, source: 'ours: reads alike in every encoding the assistant offers'},
-}
 
 /** NetSuite: accounts by name, with their number in front where account numbers are used. */
 export const netsuite: JournalProfile = {
@@ -46,7 +27,16 @@ export const netsuite: JournalProfile = {
     [`${LINE}Class`]: ({mapping}) => mapping.class,
     [`${LINE}Location`]: ({mapping}) => mapping.location,
   },
-  limits,
+  limits: {
+    rows: {max: 25_000, source: GUIDE},
+    bytes: {max: 50_000_000, source: GUIDE},
+    digits: {max: 10, source: FIELDS},
+    cells: {
+      Memo: {max: MEMO, source: 'ours: far above what we write'},
+      [`${LINE}Memo`]: {max: MEMO, source: 'ours: far above what we write'},
+    },
+    characters: {pattern: PLAIN_TEXT, source: 'ours: reads alike in every encoding the assistant offers'},
+  },
   readRow: (row) => ({
     number: row['External ID'] ?? '',
     date: parseUsDate(row.Date ?? ''),

@@ -1,27 +1,10 @@
-import {
-  fitMemo,
-  formatUsDate,
-  type JournalLimits,
-  type JournalProfile,
-  PRINTABLE_TEXT,
-  parseUsDate,
-} from './journal.ts'
+import {fitMemo, formatUsDate, type JournalProfile, PRINTABLE_TEXT, parseUsDate} from './journal.ts'
 
 const HELP =
   'Intuit, "Import journal entries", quickbooks.intuit.com/learn-support/en-au/help-article/import-export-files/import-journal-entries-quickbooks-online/L4tQBwbs7_AU_en_AU'
 const API = 'Intuit, JournalEntry and Account of the QuickBooks Online API, developer.intuit.com'
 
 const MEMO = 4000
-
-const limits: JournalLimits = {
-  rows: {max: 1000, source: HELP},
-  cells: {
-    'Journal No.': {max: 21, source: API},
-    'Account Name': {max: 100, source: API},
-    Description: {max: MEMO, source: API},
-  },
-  characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
-}
 
 /** QuickBooks Online: accounts by name (`Parent:Sub`), account numbers turned off while importing. */
 export const quickbooks: JournalProfile = {
@@ -38,7 +21,15 @@ export const quickbooks: JournalProfile = {
     Class: ({mapping}) => mapping.class,
     Location: ({mapping}) => mapping.location,
   },
-  limits,
+  limits: {
+    rows: {max: 1000, source: HELP},
+    cells: {
+      'Journal No.': {max: 21, source: API},
+      'Account Name': {max: 100, source: API},
+      Description: {max: MEMO, source: API},
+    },
+    characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
+  },
   readRow: (row) => ({
     number: row['Journal No.'] ?? '',
     date: parseUsDate(row['Journal Date'] ?? ''),

@@ -1,19 +1,9 @@
-import {fitMemo, fitText, type JournalLimits, type JournalProfile, PRINTABLE_TEXT} from './journal.ts'
+import {fitMemo, fitText, type JournalProfile, PRINTABLE_TEXT} from './journal.ts'
 
 const HELP =
   'Xero, "Enter multiple manual journals using an import template", help.xero.com/nz/ManualJournalsImport'
 
 const MEMO = 500
-
-const limits: JournalLimits = {
-  rows: {max: 300, source: HELP},
-  cells: {
-    '*AccountCode': {max: 10, source: 'Xero, Accounts of the Accounting API, developer.xero.com: Code'},
-    '*Narration': {max: MEMO, source: 'ours: far above what we write'},
-    Description: {max: MEMO, source: 'ours: far above what we write'},
-  },
-  characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
-}
 
 const MONTHS = ['Jan', 'Feb', 'Mar', 'Apr', 'May', 'Jun', 'Jul', 'Aug', 'Sep', 'Oct', 'Nov', 'Dec']
 
@@ -47,7 +37,15 @@ export const xero: JournalProfile = {
     TrackingName2: ({mapping}) => mapping.tracking[1]?.name ?? '',
     TrackingOption2: ({mapping}) => mapping.tracking[1]?.option ?? '',
   },
-  limits,
+  limits: {
+    rows: {max: 300, source: HELP},
+    cells: {
+      '*AccountCode': {max: 10, source: 'Xero, Accounts of the Accounting API, developer.xero.com: Code'},
+      '*Narration': {max: MEMO, source: 'ours: far above what we write'},
+      Description: {max: MEMO, source: 'ours: far above what we write'},
+    },
+    characters: {pattern: PRINTABLE_TEXT, source: `${HELP}: CSV, read as UTF-8`},
+  },
   readRow: (row, before) => {
     const amount = row['*Amount'] ?? ''
     const narration = row['*Narration'] ?? ''
