@@ -18,18 +18,17 @@
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
 select
-  entry.period,
-  entry.entry_id,
-  cast(side.line_no as bigint) as line_no,
-  entry.entry_date,
-  entry.event,
-  case when side.line_no = 1 then entry.debit_code else entry.credit_code end as account_code,
-  case when side.line_no = 1 then entry.debit_name else entry.credit_name end as account_name,
-  cast(case when side.line_no = 1 then entry.amount end as decimal(18, 2)) as debit,
-  cast(case when side.line_no = 2 then entry.amount end as decimal(18, 2)) as credit,
-  entry.memo,
-  entry.deal_id,
-  entry.loan_program
-from work.journal_entry as entry
-cross join (values (1), (2)) as side(line_no)
-where entry.event <> 'opening'
+  period,
+  entry_id,
+  line_no,
+  entry_date,
+  event,
+  account_code,
+  account_name,
+  debit,
+  credit,
+  memo,
+  deal_id,
+  loan_program
+from work.entry_line
+where event <> 'opening'
