@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {dealStream} from './deal.ts'
 import {idField} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
-import {childIdOf, PRECISION, type Stream} from './stream.ts'
+import {childIdOf, type Stream} from './stream.ts'
 
 /** A keyed hash as normalisation leaves it in place of a field. */
 const hashed = z
@@ -32,7 +32,7 @@ export const borrowerStream: Stream = {
     {name: 'borrower_id', type: 'VARCHAR'},
     {name: 'email_hash', type: 'VARCHAR'},
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: PRECISION},
+    {name: 'created_at_precision', type: 'VARCHAR'},
   ],
   wireFields: [...Object.keys(kept.shape), ...dropped],
   privacy: {hashed: ['email'], dropped},

@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {parseCents} from '../money.ts'
 import {idField, sourceText} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
-import {PRECISION, type Stream} from './stream.ts'
+import type {Stream} from './stream.ts'
 
 /** The statuses the specification names, and the one that a funded deal of the local service ends in; a source may know more. */
 export const DEAL_STATUSES = ['draft', 'underwriting', 'approved', 'funded', 'paid_off'] as const
@@ -39,7 +39,7 @@ export const dealStream: Stream = {
     {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true},
     {name: 'status', type: 'VARCHAR', isCanonical: true},
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: PRECISION},
+    {name: 'created_at_precision', type: 'VARCHAR'},
   ],
   wireFields: Object.keys(record.shape),
   mapped: [],

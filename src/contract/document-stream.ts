@@ -2,7 +2,7 @@ import {z} from 'zod'
 import {dealStream} from './deal.ts'
 import {idField, sourceText} from './fields.ts'
 import {instantOrDate} from './instant-or-date.ts'
-import {childIdOf, PRECISION, type Stream} from './stream.ts'
+import {childIdOf, type Stream} from './stream.ts'
 
 const kept = z.object({
   id: idField,
@@ -26,7 +26,7 @@ export const documentStream: Stream = {
     {name: 'document_id', type: 'VARCHAR'},
     {name: 'category', type: 'VARCHAR'},
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
-    {name: 'created_at_precision', type: PRECISION},
+    {name: 'created_at_precision', type: 'VARCHAR'},
   ],
   wireFields: [...Object.keys(kept.shape), ...dropped],
   privacy: {hashed: [], dropped},

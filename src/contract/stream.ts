@@ -2,13 +2,10 @@ import type {z} from 'zod'
 import type {ColumnValue} from '../types.ts'
 import type {MappedField} from './mapped-field.ts'
 
-/** The SQL type of what says how exactly an instant was given; history stores it as VARCHAR. */
-export const PRECISION = "ENUM('date', 'instant')"
-
 /** One typed column of a stream's tables. */
 export interface Column {
   name: string
-  type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP' | typeof PRECISION
+  type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
   /** Stored as sent, compared in lower case and without blanks around it. */
   isCanonical?: true
   /** A source may leave the field out: the tables have a boolean `<name>_present` beside it. */

@@ -1,5 +1,5 @@
 import {BOOLEAN, DECIMAL, type DuckDBType, ENUM, INTEGER, TIMESTAMP, VARCHAR} from '@duckdb/node-api'
-import {type Column, optionalColumnsOf, PRECISION, type Stream} from '../contract/stream.ts'
+import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {ColumnValue, Observation} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
@@ -79,25 +79,35 @@ const duckTypes: Record<Column['type'], DuckDBType> = {
   VARCHAR,
   'DECIMAL(18,2)': DECIMAL(18, 2),
   TIMESTAMP,
-  [PRECISION]: ENUM(['date', 'instant']),
+}
+
+/** The columns of staged observations, in order. Words of closed lists are ENUMs: they cross into the engine as numbers. */
+function listStaged({idColumn, columns}: Stream): [name: string, type: DuckDBType][] {
+  const precisions = columns.map(({precisionColumn}) => precisionColumn)
+  const own = columns.flatMap(({name, type, mayBeAbsent}): [string, DuckDBType][] => [
+    [name, precisions.includes(name) ? ENUM(['date', 'instant']) : duckTypes[type]],
+    ...(mayBeAbsent ? [[`${name}_present`, BOOLEAN] satisfies [string, DuckDBType]] : []),
+  ])
+  return [
+    ['source', ENUM(SOURCES)],
+    ['page_no', INTEGER],
+    ['position', INTEGER],
+    ['observed_at', TIMESTAMP],
+    [idColumn, VARCHAR],
+    ...own,
+    ['unknown_fields', VARCHAR],
+    ['mapped', VARCHAR],
+  ]
 }
 
 /** Makes an empty table of staged observations of a stream. */
 export async function createStaged(
   db: Database,
-  {name, idColumn, columns}: Stream,
-  table: string = `staged_${name}`,
+  stream: Stream,
+  table: string = `staged_${stream.name}`,
 ): Promise<void> {
-  const own = columns.flatMap((column) => [
-    `${column.name} ${column.type}`,
-    ...(column.mayBeAbsent ? [`${column.name}_present boolean not null`] : []),
-  ])
-  await db.run(
-    `create or replace temp table ${table} (
-       source enum (${SOURCES.map(quoteLiteral).join(', ')}) not null, page_no integer not null, position integer not null, observed_at timestamp not null,
-       ${idColumn} varchar not null, ${own.join(', ')}, unknown_fields varchar, mapped varchar
-     )`,
-  )
+  const columns = listStaged(stream).map(([name, type]) => `${name} ${type}`)
+  await db.run(`create or replace temp table ${table} (${columns.join(', ')})`)
 }
 
 /** Where a staged observation belongs. */
@@ -118,11 +128,7 @@ export interface StagedRows {
 
 /** Creates an empty batch of staged rows. */
 export function createStagedRows(stream: Stream): StagedRows {
-  const types: DuckDBType[] = [ENUM(SOURCES), INTEGER, INTEGER, TIMESTAMP, VARCHAR]
-  for (const {type, mayBeAbsent} of stream.columns)
-    types.push(duckTypes[type], ...(mayBeAbsent ? [BOOLEAN] : []))
-  types.push(VARCHAR, VARCHAR)
-  const rows = createRowBuffer(types)
+  const rows = createRowBuffer(listStaged(stream).map(([, type]) => type))
   const optional = optionalColumnsOf(stream)
 
   function push(observation: Observation, place: StagedPlace): void {
