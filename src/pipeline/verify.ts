@@ -1,3 +1,4 @@
+import {isUtf8} from 'node:buffer'
 import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
@@ -200,13 +201,11 @@ export function* readTape(config: Config, unit: string): Generator<Record<string
   const folder = dataFolderAt(config.dataDir)
   const path = findPath(folder, unit)
   for (const {frame, sha256, body, chain} of readLines(path, requireReadKey(config, folder))) {
-    const text = body && new TextDecoder().decode(body)
-    const said = text !== undefined && Buffer.from(text).equals(body as Buffer) ? {body: text} : undefined
     yield {
       ...frame,
       ...(sha256 && {sha256}),
       chain,
-      ...(body && (said ?? {body_base64: body.toString('base64')})),
+      ...(body && (isUtf8(body) ? {body: body.toString()} : {body_base64: body.toString('base64')})),
     }
   }
 }
