@@ -1,7 +1,7 @@
-import {type DestinationStream, type Logger, pino} from 'pino'
+import {type DestinationStream, pino} from 'pino'
 
 /** The only fields a log line may carry: none of them can hold a record, a body or a key. */
-const ALLOWED_FIELDS = new Set([
+const ALLOWED_FIELDS = [
   'attempt',
   'batch_id',
   'changes',
@@ -27,10 +27,12 @@ const ALLOWED_FIELDS = new Set([
   'status',
   'step',
   'stream',
+  'unit',
   'url',
   'waited_ms',
   'walk_id',
-])
+] as const
+const allowed = new Set<string>(ALLOWED_FIELDS)
 
 // The line is JSON by now: a line break before a secret is a backslash and a letter, and so is a quote after it.
 const SECRETS: [RegExp, string][] = [
@@ -49,7 +51,11 @@ export function scrubSecrets(text: string): string {
 }
 
 /** A structured log; fields outside the allow-list are dropped, and secrets are masked in the final line. */
-export type Log = Logger
+export type Log = Record<
+  'debug' | 'info' | 'warn' | 'error',
+  (...said: [LogFields, string] | [string]) => void
+>
+type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
 /** Creates the log: JSON lines to `destination`. */
 export function createLog(options: {level: string}, destination: DestinationStream): Log {
@@ -60,8 +66,7 @@ export function createLog(options: {level: string}, destination: DestinationStre
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: {
         level: (label) => ({level: label}),
-        log: (fields) =>
-          Object.fromEntries(Object.entries(fields).filter(([name]) => ALLOWED_FIELDS.has(name))),
+        log: (fields) => Object.fromEntries(Object.entries(fields).filter(([name]) => allowed.has(name))),
       },
       hooks: {streamWrite: scrubSecrets},
     },

@@ -85,7 +85,7 @@ test('a body that stops coming times out and is tried again', async () => {
   )
   const world = createTestWorld()
   const reasons: unknown[] = []
-  world.log.info = (fields: unknown) => void reasons.push(fields)
+  world.log.info = (...said) => void reasons.push(said[0])
   expect((await ask(server, {requestTimeoutSeconds: 0.2}, world)).body).toEqual({turn: 1})
   expect(reasons).toMatchObject([{reason: 'UND_ERR_BODY_TIMEOUT', attempt: 1}])
 })
