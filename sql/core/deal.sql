@@ -13,7 +13,7 @@
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
---   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv above 10` in mart.data_quality
+--   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv_above_10` in mart.data_quality
 -- loan_program: null when unknown or blank
 -- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
 -- status_text: as the service has it

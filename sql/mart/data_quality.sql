@@ -1,30 +1,32 @@
 -- How far the portfolio's numbers can be trusted, and where the source was not as its contract has it. Quarantine and
 -- drift are those of the last walk that counts. Borrowers and documents have metrics of their own as soon as a list of
 -- them has been read; what is quarantined of them is that of the last list read of each deal.
--- grain: metric
--- check: unique(metric)
--- check: not_null(metric, deals)
+-- grain: scope, metric, field, found
+-- check: unique(scope, metric, field, found)
+-- check: not_null(scope, metric, deals)
+-- check: accepted(scope, deals, borrowers, documents)
 --
--- metric: `coverage property_value`: the amount whose deals have a positive value. `coverage
---   value_confirmed_on`: the deals whose value an answer ever held. `ltv above 10`: their value is taken for a typo, and
---   their ltv for unknown. `coverage loan_program`: the deals that have a program. `unparsed address`: no state was found in it. `unclassified status`: not in seed.status. `missing`:
---   absent from the last walk. `censored funded at first sight`: funded when first seen. `censored inexact funding date`:
---   more than a day between funded_after and funded_on. `censored created before first walk`: of their months only the
---   deals are known that were still there. `censored vintage`: their cohort is left out of mart.vintage_curve. `censored
---   stage began unseen`: changes of status left out of mart.stage_duration because nobody knows since when the deal was
---   in the one before. `censored stage vanished`: vanished before they left their status. `no funnel stage`: never seen
---   in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation. `drift
---   <kind> <field> <value>`: one for each finding. Of borrowers, and likewise of documents: `coverage borrowers`: the
---   deals whose list was read. `coverage borrowers email_hash`, `… linked_at`, `coverage documents category`, `…
---   uploaded_at`: the records that have one. `missing borrowers`, `quarantined borrowers`, `drift borrowers <kind>
---   <field> <value>`: as for deals
--- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage property_value`), of the
---   funded deals (`censored funded …`, `censored inexact …`), of all deals ever seen (`censored created …`, `censored
---   vintage`, `censored stage vanished`, `no funnel stage`), of all changes of status (`censored stage began unseen`),
---   of the records of the last walk (`quarantined`, `drift …`), of the known borrowers (`coverage borrowers <field>`,
---   `missing borrowers`), of the records of the last lists (`quarantined borrowers`), else of the present deals
--- deals: deals concerned; for coverage, those without; for `quarantined`, `drift …` and fields of borrowers and
---   documents records
+-- scope: deals, borrowers or documents: whose records it is of
+-- metric: what is measured. `coverage`: the amount whose deals have a positive value (property_value), the deals whose value
+--   an answer ever held (value_confirmed_on) and that have a program (loan_program); without a field the deals whose list of
+--   borrowers or documents was read, else the records that have the field. `ltv_above_10`: their value is taken for a typo,
+--   and their ltv for unknown. `unparsed`: no state was found in the address. `unclassified`: not in seed.status. `missing`:
+--   absent from the last walk. `censored_funded_at_first_sight`: funded when first seen. `censored_inexact_funding_date`:
+--   more than a day between funded_after and funded_on. `censored_created_before_first_walk`: of their months only the
+--   deals are known that were still there. `censored_vintage`: their cohort is left out of mart.vintage_curve.
+--   `censored_stage_began_unseen`: changes of status left out of mart.stage_duration because nobody knows since when the
+--   deal was in the one before. `censored_stage_vanished`: vanished before they left their status. `no_funnel_stage`: never
+--   seen in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation.
+--   `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
+-- field: the column it is about, of drift the path in the source's records; null where it is about the whole record
+-- found: the value that was found, of `drift_unknown_value`; else null
+-- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage` of property_value), of the
+--   funded deals (`censored_funded_at_first_sight`, `censored_inexact_funding_date`), of all deals ever seen
+--   (`censored_created_before_first_walk`, `censored_vintage`, `censored_stage_vanished`, `no_funnel_stage`), of all changes
+--   of status (`censored_stage_began_unseen`), of the records of the last walk or lists (`quarantined`, drift), of the known
+--   borrowers or documents (`coverage` of a field of theirs, `missing`), else of the present deals
+-- deals: deals concerned; for `coverage`, those without; for `quarantined`, drift and what is of borrowers and documents
+--   but their `coverage` without a field, records
 with
 last_walk as (
   select *
@@ -80,128 +82,79 @@ changes as (
 
 shares as (
   select
-    'coverage property_value' as metric,
-    valued_amount as part,
-    amount as whole,
-    unvalued as deals
+    'deals' as scope,
+    unnest([
+      {'metric': 'coverage', 'field': 'property_value', 'part': cast(valued_amount as decimal(38, 2)), 'whole': amount, 'deals': unvalued},
+      {'metric': 'coverage', 'field': 'value_confirmed_on', 'part': deals - unconfirmed, 'whole': deals, 'deals': unconfirmed},
+      {'metric': 'coverage', 'field': 'loan_program', 'part': deals - without_program, 'whole': deals, 'deals': without_program},
+      {'metric': 'ltv_above_10', 'field': 'property_value', 'part': with_odd_value, 'whole': deals, 'deals': with_odd_value},
+      {'metric': 'unparsed', 'field': 'property_address', 'part': unparsed, 'whole': deals, 'deals': unparsed},
+      {'metric': 'unclassified', 'field': 'status', 'part': unclassified, 'whole': deals, 'deals': unclassified},
+      {'metric': 'missing', 'field': null, 'part': missing, 'whole': deals, 'deals': missing},
+      {'metric': 'censored_funded_at_first_sight', 'field': null, 'part': seen_funded, 'whole': funded, 'deals': seen_funded},
+      {'metric': 'censored_inexact_funding_date', 'field': null, 'part': inexact, 'whole': funded, 'deals': inexact}
+    ], recursive := true),
+    null as found
   from totals
   union all
   select
-    'coverage value_confirmed_on' as metric,
-    deals - unconfirmed as part,
-    deals as whole,
-    unconfirmed as deals
-  from totals
-  union all
-  select
-    'ltv above 10' as metric,
-    with_odd_value as part,
-    deals as whole,
-    with_odd_value as deals
-  from totals
-  union all
-  select
-    'coverage loan_program' as metric,
-    deals - without_program as part,
-    deals as whole,
-    without_program as deals
-  from totals
-  union all
-  select
-    'unparsed address' as metric,
-    unparsed as part,
-    deals as whole,
-    unparsed as deals
-  from totals
-  union all
-  select
-    'unclassified status' as metric,
-    unclassified as part,
-    deals as whole,
-    unclassified as deals
-  from totals
-  union all
-  select
-    'missing' as metric,
-    missing as part,
-    deals as whole,
-    missing as deals
-  from totals
-  union all
-  select
-    'censored funded at first sight' as metric,
-    seen_funded as part,
-    funded as whole,
-    seen_funded as deals
-  from totals
-  union all
-  select
-    'censored inexact funding date' as metric,
-    inexact as part,
-    funded as whole,
-    inexact as deals
-  from totals
-  union all
-  select
-    'censored created before first walk' as metric,
-    created_before as part,
-    deals as whole,
-    created_before as deals
+    'deals' as scope,
+    unnest([
+      {'metric': 'censored_created_before_first_walk', 'field': null, 'part': created_before, 'whole': deals, 'deals': created_before},
+      {'metric': 'censored_vintage', 'field': null, 'part': outside_vintage, 'whole': deals, 'deals': outside_vintage},
+      {'metric': 'censored_stage_vanished', 'field': null, 'part': vanished, 'whole': deals, 'deals': vanished},
+      {'metric': 'no_funnel_stage', 'field': null, 'part': without_stage, 'whole': deals, 'deals': without_stage}
+    ], recursive := true),
+    null as found
   from lives
   union all
   select
-    'censored vintage' as metric,
-    outside_vintage as part,
-    deals as whole,
-    outside_vintage as deals
-  from lives
-  union all
-  select
-    'censored stage began unseen' as metric,
+    'deals' as scope,
+    'censored_stage_began_unseen' as metric,
+    null as field,
     began_unseen as part,
     changes as whole,
-    began_unseen as deals
+    began_unseen as deals,
+    null as found
   from changes
   union all
   select
-    'censored stage vanished' as metric,
-    vanished as part,
-    deals as whole,
-    vanished as deals
-  from lives
-  union all
-  select
-    'no funnel stage' as metric,
-    without_stage as part,
-    deals as whole,
-    without_stage as deals
-  from lives
-  union all
-  select
+    'deals' as scope,
     'quarantined' as metric,
+    null as field,
     coalesce(sum(quarantined), 0) as part,
     coalesce(sum(records), 0) as whole,
-    coalesce(sum(quarantined), 0) as deals
+    coalesce(sum(quarantined), 0) as deals,
+    null as found
   from last_walk
   union all
   select
-    concat_ws(' ', 'drift', drift.kind, drift.path, drift.value) as metric,
+    'deals' as scope,
+    concat('drift_', drift.kind) as metric,
+    drift.path as field,
     drift.records as part,
     last_walk.records as whole,
-    drift.records as deals
+    drift.records as deals,
+    drift.value as found
   from raw.drift
   inner join last_walk on last_walk.walk_id = drift.walk_id and last_walk.stream = drift.stream
   union all
   select
+    scope,
     metric,
+    field,
     part,
     whole,
-    deals
+    deals,
+    found
   from work.child_quality
 )
 
 select
+  scope,
   metric,
+  cast(field as varchar) as field,
+  cast(found as varchar) as found,
   round(part / nullif(whole, 0) * 100, 6) as value,
   cast(deals as bigint) as deals
 from shares

@@ -1,7 +1,7 @@
 -- Pull-through by month, as finance knows it twice: the period's fundings by the period's new deals, and what became of
 -- the deals created in the month. Vanished deals count in both. Months before the first walk are left out; the first
 -- one counts fundings since the first walk, and of the deals created before it only those still there:
--- `censored created before first walk` of mart.data_quality.
+-- `censored_created_before_first_walk` of mart.data_quality.
 -- grain: month
 -- check: unique(month)
 -- check: not_null(month, entered, funded, cohort_funded)

@@ -1,6 +1,6 @@
 -- How long deals stay in each status, in calendar days from one business date to another, weekends included. Only spells
 -- whose begin and end were both observed are measured. Those that began before the first walk and those of deals that
--- vanished are left out: `censored stage began unseen` and `censored stage vanished` of mart.data_quality. Going missing,
+-- vanished are left out: `censored_stage_began_unseen` and `censored_stage_vanished` of mart.data_quality. Going missing,
 -- or vanishing and coming back, neither ends a spell nor stops its days.
 -- grain: status
 -- check: unique(status)

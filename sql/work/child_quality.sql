@@ -1,8 +1,11 @@
 -- What mart.data_quality says of borrowers and documents; nothing of a stream none of whose lists was ever read. Built
 -- for it and not kept.
--- grain: metric
+-- grain: scope, metric, field, found
 --
+-- scope: borrowers or documents
 -- metric: as in mart.data_quality
+-- field: as there
+-- found: as there
 -- part: what is counted
 -- whole: what it is a share of
 -- deals: deals or records concerned
@@ -72,7 +75,10 @@ last_walk as (
 
 measured as (
   select
-    concat('coverage ', listed.stream, 's') as metric,
+    listed.stream,
+    'coverage' as metric,
+    null as field,
+    null as found,
     listed.deals as part,
     deals.deals as whole,
     deals.deals - listed.deals as deals
@@ -80,7 +86,10 @@ measured as (
   cross join deals
   union all
   select
-    concat_ws(' ', 'coverage', concat(listed.stream, 's'), fields.field) as metric,
+    listed.stream,
+    'coverage' as metric,
+    fields.field,
+    null as found,
     fields.known as part,
     kept.records as whole,
     kept.records - fields.known as deals
@@ -89,7 +98,10 @@ measured as (
   inner join fields on fields.stream = listed.stream
   union all
   select
-    concat('missing ', listed.stream, 's') as metric,
+    listed.stream,
+    'missing' as metric,
+    null as field,
+    null as found,
     kept.missing as part,
     kept.records as whole,
     kept.missing as deals
@@ -97,14 +109,20 @@ measured as (
   inner join kept on kept.stream = listed.stream
   union all
   select
-    concat('quarantined ', listed.stream, 's') as metric,
+    listed.stream,
+    'quarantined' as metric,
+    null as field,
+    null as found,
     listed.quarantined as part,
     listed.records as whole,
     listed.quarantined as deals
   from listed
   union all
   select
-    concat_ws(' ', 'drift', concat(drift.stream, 's'), drift.kind, drift.path, drift.value) as metric,
+    drift.stream,
+    concat('drift_', drift.kind) as metric,
+    drift.path as field,
+    drift.value as found,
     drift.records as part,
     last_walk.records as whole,
     drift.records as deals
@@ -113,7 +131,10 @@ measured as (
 )
 
 select
+  concat(stream, 's') as scope,
   metric,
+  field,
+  found,
   cast(part as bigint) as part,
   cast(whole as bigint) as whole,
   cast(deals as bigint) as deals

@@ -24,7 +24,7 @@ export interface PortfolioReport extends Portfolio, ReleaseManifest {
   days: readonly string[]
   /** Amount by day of each status that is open. */
   positions: readonly Series[]
-  quality: readonly {metric: string; value: number | null; deals: number}[]
+  quality: readonly {measure: string; value: number | null; deals: number}[]
   /** Rows of `mart.funded_rollforward`, `mart.concentration` and `mart.top_exposure`; null where the release has none. */
   rollforward: readonly Cells[] | null
   concentration: readonly Cells[] | null
@@ -171,7 +171,7 @@ ${
 }
 <div class="narrow">${table(
     [
-      {title: 'Measure', cell: ({metric}) => words(metric)},
+      {title: 'Measure', cell: ({measure}) => words(measure)},
       {title: 'Percent', kind: 'number', cell: ({value}) => percent(value, 2)},
       {title: 'Deals or records', kind: 'number', cell: ({deals}) => count(deals)},
     ],

@@ -10,7 +10,7 @@ import type {Database} from '../warehouse/database.ts'
 const count = z.coerce.number()
 
 const positionRow = z.object({day: z.string(), status: z.string(), amount: count})
-const qualityRow = z.object({metric: z.string(), value: z.number().nullable(), deals: count})
+const qualityRow = z.object({measure: z.string(), value: z.number().nullable(), deals: count})
 const cellsRow = z.record(
   z.string(),
   z
@@ -65,7 +65,11 @@ export async function reportPortfolio(release: Release): Promise<string> {
     summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
     buckets: await db.all(bucketRow, 'from mart.portfolio_breakdown order by dimension, sort_order, bucket'),
     ...(await readPositions(db)),
-    quality: await db.all(qualityRow, 'from mart.data_quality order by metric'),
+    quality: await db.all(
+      qualityRow,
+      `select concat_ws(' ', nullif(scope, 'deals'), metric, field, found) as measure, value, deals
+       from mart.data_quality order by all`,
+    ),
     rollforward: await readIfThere(db, 'mart.funded_rollforward', 'month'),
     concentration: await readIfThere(db, 'mart.concentration', 'dimension'),
     exposures: await readIfThere(db, 'mart.top_exposure', 'rank'),

@@ -62,12 +62,12 @@ test('a source that changes its contract still syncs, and status says what chang
   expect(stdout).not.toContain('Jane')
   expect(
     await lab.query(
-      `select metric, deals from mart.data_quality where metric like 'drift%' or metric = 'quarantined'`,
+      `select concat_ws(' ', metric, field, found) as metric, deals from mart.data_quality where metric like 'drift%' or metric = 'quarantined'`,
     ),
   ).toEqual([
-    {metric: 'drift new_field borrower.name', deals: '19'},
-    {metric: 'drift unknown_value loan_program moonshot', deals: '1'},
-    {metric: 'drift unknown_value status on_hold', deals: '1'},
+    {metric: 'drift_new_field borrower.name', deals: '19'},
+    {metric: 'drift_unknown_value loan_program moonshot', deals: '1'},
+    {metric: 'drift_unknown_value status on_hold', deals: '1'},
     {metric: 'quarantined', deals: '1'},
   ])
 })

@@ -32,7 +32,8 @@ const TABLES: Record<string, string> = {
     observed_on DATE, days_in_previous BIGINT`,
   'mart.concentration': `dimension VARCHAR, top_1_pct DOUBLE, top_5_pct DOUBLE, top_10_pct DOUBLE, hhi DOUBLE,
     funded_top_1_pct DOUBLE, funded_top_5_pct DOUBLE, funded_top_10_pct DOUBLE, funded_hhi DOUBLE`,
-  'mart.data_quality': 'metric VARCHAR, value DOUBLE, deals BIGINT',
+  'mart.data_quality':
+    'scope VARCHAR, metric VARCHAR, field VARCHAR, found VARCHAR, value DOUBLE, deals BIGINT',
   'mart.document_coverage': `deal_id VARCHAR, status VARCHAR, status_class VARCHAR, loan_amount DECIMAL(18,2),
     status_since DATE, listed_at TIMESTAMP, documents BIGINT, has_appraisal BOOLEAN, last_appraisal_at TIMESTAMP`,
   'mart.funded_rollforward': `month VARCHAR, opening DECIMAL(38,2), found DECIMAL(38,2), originated DECIMAL(38,2), restored DECIMAL(38,2),

@@ -348,19 +348,20 @@ test('no name, address or digit of a person reaches the data folder, whatever th
   ).toEqual([{path: 'phone'}, {path: 'spouse'}])
   expect(
     await lab.query(
-      `select metric, deals from mart.data_quality
-       where metric like 'drift%' or metric like 'quarantined _%' or metric = 'coverage borrowers'`,
+      `select concat_ws(' ', scope, metric, field) as metric, deals from mart.data_quality
+       where scope <> 'deals' and (metric like 'drift%' or metric = 'quarantined' or metric = 'coverage' and field is null and scope = 'borrowers')
+       order by all`,
     ),
   ).toEqual([
-    {metric: 'coverage borrowers', deals: '0'},
-    {metric: 'drift borrowers new_field phone', deals: '2'},
-    {metric: 'drift borrowers new_field spouse', deals: '2'},
-    {metric: 'drift documents new_field email', deals: '1'},
-    {metric: 'drift documents new_field phone', deals: '2'},
-    {metric: 'drift documents new_field spouse', deals: '2'},
-    {metric: 'drift documents new_field ssn_last_four', deals: '2'},
-    {metric: 'quarantined borrowers', deals: '1'},
-    {metric: 'quarantined documents', deals: '1'},
+    {metric: 'borrowers coverage', deals: '0'},
+    {metric: 'borrowers drift_new_field phone', deals: '2'},
+    {metric: 'borrowers drift_new_field spouse', deals: '2'},
+    {metric: 'borrowers quarantined', deals: '1'},
+    {metric: 'documents drift_new_field email', deals: '1'},
+    {metric: 'documents drift_new_field phone', deals: '2'},
+    {metric: 'documents drift_new_field spouse', deals: '2'},
+    {metric: 'documents drift_new_field ssn_last_four', deals: '2'},
+    {metric: 'documents quarantined', deals: '1'},
   ])
   const {stdout} = await lab.run(['status'])
   expect(stdout).toContain('Drift: new_field borrowers: phone in 2 records.')

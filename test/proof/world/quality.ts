@@ -8,8 +8,8 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
   const present = lives.filter(({last}) => last.change !== 'vanished')
   const funded = fundedOf(present)
   const first = truth.walks[0]!.on
-  const row = (metric: string, concerned: number, whole: number, isCoverage = false) => ({
-    metric,
+  const row = (name: string, concerned: number, whole: number, isCoverage = false) => ({
+    ...named(name),
     value: percentOf(isCoverage ? whole - concerned : concerned, whole),
     deals: String(concerned),
   })
@@ -21,16 +21,16 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
   const walk = truth.walks.findLast(({on}) => on <= asOf)!
   const rows = [
     {
-      metric: 'coverage property_value',
+      ...named('coverage property_value'),
       value: percent(amountOf(valued), amountOf(present)),
       deals: String(present.length - valued.length),
     },
     row(
-      'ltv above 10',
+      'ltv_above_10 property_value',
       count(valued, (life) => billionths(life) === null),
       present.length,
     ),
-    row('censored stage began unseen', changes.filter((isUnseen) => isUnseen).length, changes.length),
+    row('censored_stage_began_unseen', changes.filter((isUnseen) => isUnseen).length, changes.length),
     ...(isFirstOfDay(walk, truth.walks) ? [row('quarantined', walk.quarantined, walk.records)] : []),
     row(
       'coverage loan_program',
@@ -39,7 +39,7 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
       true,
     ),
     row(
-      'unparsed address',
+      'unparsed property_address',
       count(present, (life) => stateOf(life) === 'unknown'),
       present.length,
     ),
@@ -54,22 +54,28 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
       present.length,
     ),
     row(
-      'censored funded at first sight',
+      'censored_funded_at_first_sight',
       count(funded, ({versions}) => isInBook(versions[0]!)),
       funded.length,
     ),
     row(
-      'censored created before first walk',
+      'censored_created_before_first_walk',
       count(lives, ({createdOn}) => createdOn < first),
       lives.length,
     ),
-    row('censored stage vanished', lives.length - present.length, lives.length),
+    row('censored_stage_vanished', lives.length - present.length, lives.length),
     row(
-      'no funnel stage',
+      'no_funnel_stage',
       count(lives, (life) => reachedOrder(life, truth) < 0),
       lives.length,
     ),
   ]
-  const names = rows.map(({metric}) => `'${metric}'`).join(', ')
-  return {[`mart.data_quality where metric in (${names})`]: rows}
+  const names = rows.map(({metric, field}) => `('${metric}', '${field ?? ''}')`).join(', ')
+  return {[`mart.data_quality where scope = 'deals' and (metric, coalesce(field, '')) in (${names})`]: rows}
+}
+
+/** A metric, and the field it is about behind a blank. */
+function named(name: string): {scope: string; metric: string; field: string | null; found: null} {
+  const [metric = '', field = null] = name.split(' ')
+  return {scope: 'deals', metric, field, found: null}
 }
