@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {isCalendarDate} from './clock.ts'
 import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
+import {findNearest} from './nearest.ts'
 import {SETTINGS, type Settings} from './settings.ts'
 
 /** The settings, the base URL parted so that it can be stored and shown. */
@@ -119,14 +120,21 @@ function isSecret(key: string): boolean {
   )
 }
 
+const PREFIX = 'LOANTAPE_'
+
 function findUnknownNames(env: Record<string, string | undefined>): string[] {
   const known = new Set([
     ...Object.keys(configSchema.shape).map(envNameOf),
     ...KEYS_IN_FILES.map((key) => `${envNameOf(key)}_FILE`),
   ])
-  return Object.keys(env)
-    .filter((name) => name.startsWith('LOANTAPE_') && !known.has(name))
-    .map((name) => `${name}: no such setting`)
+  const unknown = Object.keys(env).filter((name) => name.startsWith(PREFIX) && !known.has(name))
+  return unknown.map((name) => {
+    const nearest = findNearest(
+      name.slice(PREFIX.length),
+      [...known].map((setting) => setting.slice(PREFIX.length)),
+    )
+    return `${name}: no such setting${nearest === undefined ? '' : `; the nearest is ${PREFIX}${nearest}`}`
+  })
 }
 
 /** The settings as a table for people: secrets masked. */

@@ -7,9 +7,9 @@ export interface Failure {
   /** Problem 'value' in where: what was expected. */
   problem: string
   /** What is still intact. */
-  kept?: string
+  kept?: string | undefined
   /** What to do next. */
-  next?: string
+  next?: string | undefined
   cause?: unknown
   /** For programs: printed with `--json` as `error.details`. */
   details?: unknown
@@ -128,6 +128,16 @@ export function newError(
 ): LoantapeError {
   const {kind, ...said} = CATALOGUE[code]
   return new (kindOf(kind))({...said, ...more, code, problem})
+}
+
+/** The same error of the catalogue with other words on what is kept. */
+export function sayKept(error: LoantapeError, kept: string): LoantapeError {
+  const {code, problem, next, details, cause} = error
+  return isErrorCode(code) ? newError(code, problem, {kept, next, details, cause}) : error
+}
+
+function isErrorCode(code: string): code is ErrorCode {
+  return code in CATALOGUE
 }
 
 /** The exit code of a kind of the catalogue. */

@@ -1,4 +1,5 @@
 import {CATALOGUE, EXIT_CODES, exitCodeOf, newError} from '../errors.ts'
+import {findNearest} from '../nearest.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape explain`. */
@@ -20,19 +21,17 @@ export function addExplain(program: CliCommand): void {
 
 function explain(asked: string) {
   const found = Object.entries(CATALOGUE).find(([code]) => code === asked.toUpperCase())
-  if (!found) throw newError('EXPLAIN_CODE', `Code '${asked}': expected ${suggest(asked)}.`)
+  if (!found) throw newError('EXPLAIN_CODE', `Code '${asked}': ${suggest(asked.toUpperCase())}.`)
   const [code, {kind, kept, next}] = found
   const exit_code = exitCodeOf(kind)
   return {code, exit_code, meaning: EXIT_CODES[exit_code] ?? '', kept, next}
 }
 
-/** The codes that share the longest beginning with what was asked. */
+/** The codes that begin as what was asked, or the nearest. */
 function suggest(asked: string): string {
-  for (let length = asked.length; length > 0; length -= 1) {
-    const alike = Object.keys(CATALOGUE).filter((code) =>
-      code.startsWith(asked.slice(0, length).toUpperCase()),
-    )
-    if (alike.length > 0) return `${alike.slice(0, 5).join(', ')}${alike.length > 5 ? ', …' : ''}`
-  }
-  return 'one of docs/errors.md'
+  const codes = Object.keys(CATALOGUE)
+  const alike = codes.filter((code) => code.startsWith(asked))
+  if (alike.length > 0) return `expected ${alike.join(', ')}`
+  const nearest = findNearest(asked, codes)
+  return nearest === undefined ? 'expected one of docs/errors.md' : `the nearest is ${nearest}`
 }

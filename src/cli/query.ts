@@ -51,8 +51,21 @@ async function runQuery(connection: Connection, sql: string) {
         'Query stopped: it needs more memory than this machine or LOANTAPE_MEMORY_MB gives.',
         {cause: error},
       )
-    throw newError('QUERY_FAILED', `Query refused: ${closeWords(messageOf(error))}`, {cause: error})
+    throw newError(
+      'QUERY_FAILED',
+      `Query refused: ${closeWords(messageOf(error))}${hintQuotes(sql, error)}`,
+      {
+        cause: error,
+      },
+    )
   }
+}
+
+/** A word that stands where a text is compared was meant as one, and taken for the name of a column. */
+function hintQuotes(sql: string, error: unknown): string {
+  const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(messageOf(error)) ?? []
+  const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
+  return word !== undefined && compared.test(sql) ? `A text stands in single quotes: '${word}'.\n` : ''
 }
 
 /** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */

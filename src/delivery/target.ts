@@ -3,6 +3,7 @@ import {posix, resolve} from 'node:path'
 import {z} from 'zod'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
 import {describeIssues} from '../json.ts'
+import {expectOneOf} from '../nearest.ts'
 
 const text = z.string().min(1)
 
@@ -105,7 +106,7 @@ export function readTargets(
     if (target) return {name, target, secret: namesNoSecret(target) ? targetSecret : undefined}
     throw newError(
       'TARGET_UNKNOWN',
-      `Target '${name}' is not in '${path}': expected one of ${Object.keys(targets).join(', ')}.`,
+      `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,
     )
   })
 }

@@ -2,6 +2,7 @@ import {hash} from 'node:crypto'
 import {statSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
+import {expectOneOf} from '../nearest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
@@ -166,5 +167,5 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
 }
 
 function unknownName(code: ErrorCode, kind: string, name: string, known: readonly string[]): LoantapeError {
-  return newError(code, `${kind} '${name}' on the command line: expected one of ${known.join(', ')}.`)
+  return newError(code, `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
 }

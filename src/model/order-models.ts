@@ -1,3 +1,4 @@
+import {findNearest} from '../nearest.ts'
 import type {BuildPlan, Model} from '../types.ts'
 import {createModelError} from './model-error.ts'
 import {findTables, type ParsedSelect, type TableReference} from './table-references.ts'
@@ -22,10 +23,11 @@ export function orderModels(
     const read = [...(select ? findTables(select) : []), ...model.declaredDependencies]
     const unknown = read.find(({name}) => !byName.has(name) && !given.has(name))
     if (unknown) {
+      const nearest = findNearest(unknown.name, [...byName.keys(), ...given])
       throw createModelError(
         'MODEL_UNKNOWN_TABLE',
         {file: model.file, line: unknown.line},
-        `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table,`,
+        `Unknown table '${unknown.name}': expected a model, a seed or a raw table, written as schema.table${nearest === undefined ? '' : `; the nearest is '${nearest}'`},`,
       )
     }
     references.set(model.name, read)

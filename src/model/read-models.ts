@@ -99,6 +99,7 @@ function nameError(file: string, problem: string): Error {
 export function parseModel(source: {schema: string; name: string; file: string; text: string}): Model {
   const {schema, name, file, text} = source
   const {header, sql} = splitHeader(text)
+  requireUnbroken(file, text, header.length)
   const model: Model = {
     name,
     schema,
@@ -121,6 +122,16 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     }
   }
   return model
+}
+
+/** Requires that no blank line parts the header: what follows it would be lost. */
+function requireUnbroken(file: string, text: string, headerLines: number): void {
+  const rest = text.split('\n').slice(headerLines)
+  const next = rest.find((line) => line.trim() !== '') ?? ''
+  if (rest[0]?.trim() === '' && fieldLine.test(next)) {
+    const problem = `blank line before '${next}': it ends the header; expected none`
+    throw headerError({file, line: headerLines + 1}, problem)
+  }
 }
 
 function readHeaderLine(model: Model, line: string, lineNo: number): void {

@@ -1,4 +1,5 @@
 import {type LoantapeError, newError} from '../errors.ts'
+import {expectOneOf} from '../nearest.ts'
 
 /** What each model reads; names that are no keys are no models. */
 type Reads = ReadonlyMap<string, readonly string[]>
@@ -28,7 +29,7 @@ function selectPart(part: string, reads: Reads): string[] {
   if (named.length === 0)
     throw newError(
       'SELECT_UNKNOWN',
-      `Selection '${part}' in --select names no model: expected one of ${[...reads.keys()].toSorted().join(', ')}.`,
+      `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
     )
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
   return [

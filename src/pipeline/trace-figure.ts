@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
+import {expectOneOf} from '../nearest.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/query.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -72,11 +73,9 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
     `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
   )
   const which = MEASURES[measure]
-  if (which === undefined || !columns.some((column) => column.name === figure)) {
-    throw newError(
-      'TRACE_FIGURE',
-      `Figure '${figure}' of ${TABLE}: expected one of ${columns.map((column) => column.name).join(', ')}.`,
-    )
+  const names = columns.map(({name}) => name)
+  if (which === undefined || !names.includes(figure)) {
+    throw newError('TRACE_FIGURE', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
     z.object({value: z.string().nullable(), as_of: z.string()}),

@@ -4,6 +4,7 @@ import {dealStream} from '../contract/deal.ts'
 import {readPage} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
+import {expectOneOf} from '../nearest.ts'
 import {openStateDb} from '../state/state-db.ts'
 import {type TapeLine, targetOf} from '../tape/line.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -92,7 +93,7 @@ async function readVersions(
 ): Promise<Version[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
-    throw newError('TRACE_FIELD', `Field '${field}' in --field: expected one of ${names.join(', ')}.`)
+    throw newError('TRACE_FIELD', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
   // Of a record in quarantine the tape is that of the walk which could not read it.

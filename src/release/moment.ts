@@ -40,10 +40,7 @@ export async function resolveMoment(
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {
-    throw newError(
-      'AS_OF_RANGE',
-      `Date '${asOf}' in --as-of: expected ${first} (the first walk) to ${latest}.`,
-    )
+    throw newError('AS_OF_RANGE', `Date '${asOf}': expected ${first} (the first walk) to ${latest}.`)
   }
   const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
   if (knownAt === null) throw emptyHistory()

@@ -7,6 +7,7 @@ import type {Config} from '../config.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {PROFILE_NAMES} from '../export/batch.ts'
 import {describeIssues} from '../json.ts'
+import {expectOneOf} from '../nearest.ts'
 import {findCronProblems} from './cron.ts'
 
 /** The name under which what webhooks bring is run. */
@@ -34,7 +35,7 @@ const exportStep = z.strictObject({
   profiles: z
     .array(
       z.string().refine((name) => PROFILE_NAMES.includes(name), {
-        error: ({input}) => `'${input}': expected one of ${PROFILE_NAMES.join(', ')}`,
+        error: ({input}) => `'${input}': ${expectOneOf(String(input), PROFILE_NAMES)}`,
       }),
     )
     .min(1),
@@ -160,8 +161,6 @@ export async function requireJob(config: Config, name: string): Promise<Job> {
   const jobs = await readJobs(config)
   const job = jobs.find((known) => known.name === name)
   if (job) return job
-  throw newError(
-    'JOB_UNKNOWN',
-    `Job '${name}' on the command line: expected one of ${jobs.map((known) => known.name).join(', ')}.`,
-  )
+  const names = jobs.map((known) => known.name)
+  throw newError('JOB_UNKNOWN', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
 }

@@ -1,7 +1,7 @@
 import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
 import type {SourceConfig} from '../config.ts'
-import {LoantapeError, newError, RetryableError} from '../errors.ts'
+import {LoantapeError, newError, RetryableError, sayKept} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
@@ -37,6 +37,8 @@ const MEBIBYTE = 1024 * 1024
 /** A body that drips never times out between two parts: the whole of it may take this many timeouts. */
 const TIMEOUTS_PER_ANSWER = 10
 
+const NOTHING_READ = 'This run has read nothing; what was stored before is kept.'
+
 /** Creates the client of one run; disposing it cancels what is under way and closes its connections. */
 export function createClient(config: ClientConfig, world: World) {
   const base = new URL(`${config.baseUrl}${config.baseUrlQuery ?? ''}`)
@@ -64,6 +66,7 @@ export function createClient(config: ClientConfig, world: World) {
     'user-agent': `loantape/${VERSION}`,
   }
   const answers = new Map<number, number>()
+  let hasRead = false
 
   async function exchange(
     target: Target,
@@ -125,13 +128,16 @@ export function createClient(config: ClientConfig, world: World) {
     const target = {host: base.host, path}
     const signal = cancelled ? AbortSignal.any([world.signal, cancelled]) : world.signal
     try {
-      return await withRetries(
+      const answer = await withRetries(
         async () => read(await limiter.send(() => exchange(target, request, signal), signal), target, base),
         {retries: config.retries, target},
         {...world, signal},
       )
+      hasRead = true
+      return answer
     } catch (error) {
-      if (!signal.aborted || error instanceof LoantapeError) throw error
+      if (error instanceof LoantapeError) throw hasRead ? error : sayKept(error, NOTHING_READ)
+      if (!signal.aborted) throw error
       throw world.signal.aborted
         ? newError('INTERRUPTED', `Asked to stop during GET ${target.path} of source '${target.host}'.`, {
             cause: error,

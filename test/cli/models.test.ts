@@ -47,6 +47,20 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
     /Unknown table 'core\.loan': expected a model, .*mart\/small\.sql:6\. Nothing was released/,
   ],
   [
+    'a model that reads a table nearly right',
+    'mart/small.sql',
+    `${HEADER}select deal_id\nfrom core.deals\n`,
+    'MODEL_UNKNOWN_TABLE',
+    /Unknown table 'core\.deals': .*the nearest is 'core\.deal'/,
+  ],
+  [
+    'a model with a blank line in its header',
+    'mart/small.sql',
+    `${HEADER.replace('--\n', '\n')}select deal_id\nfrom core.deal\n`,
+    'MODEL_HEADER',
+    /blank line before '-- deal_id: the service's id': it ends the header.*mart\/small\.sql:3\. Nothing was released/,
+  ],
+  [
     'a model that reads itself by way of another',
     'core/deal_history.sql',
     `-- Versions.\n-- grain: deal_id\n--\n-- deal_id: the id\nselect deal_id\nfrom core.deal\n`,
@@ -92,7 +106,7 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
 
 for (const [behaviour, file, text, code, words] of broken) {
   test.concurrent(`${behaviour} releases nothing`, async () => {
-    const name = `${file}-${code}`.replaceAll('/', '-')
+    const name = `${behaviour}-${file}`.replaceAll(/[ /]/g, '-')
     const folder = lab.copyFolder(name)
     const sqlDir = join(lab.folder.root, `../sql-${name}`)
     mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
@@ -141,7 +155,7 @@ test.concurrent('a selection that names no model is refused with what there is',
   const failure = readFailure(await lab.run(['build', '--select', 'mart.concentrations+', '--json']))
   expect(failure).toMatchObject({code: 'SELECT_UNKNOWN', exitCode: 2})
   expect(failure.message).toMatch(
-    /'mart\.concentrations\+' in --select names no model: expected one of .*core\.deal, .*Nothing was built/,
+    /'mart\.concentrations\+' in --select names no model: .*nearest is 'mart\.concentration'\. Nothing was built/,
   )
 })
 

@@ -103,6 +103,21 @@ const refused: [behaviour: string, sql: string, words: RegExp][] = [
   ['unlocks the settings', 'set enable_external_access = true', /locked/],
   ['is two', 'select 1; select 2', /2 statements: expected one/],
   ['is empty', '', /0 statements: expected one/],
+  [
+    'compares with a bare word',
+    'select 1 from core.deal where status = underwriting',
+    /A text stands in single quotes: 'underwriting'\.\n/,
+  ],
+  [
+    'lists bare words',
+    'select 1 from core.deal where status in (funded, draft)',
+    /A text stands in single quotes: 'funded'\.\n/,
+  ],
+  [
+    'has a wrong column where it compares',
+    'select 1 from core.deal where loan_amuont > 1',
+    /\^\nThe release/,
+  ],
   ['has a wrong column', 'select loan_amonut from core.deal', /loan_amount/],
 ]
 

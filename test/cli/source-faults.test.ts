@@ -88,7 +88,9 @@ test.concurrent('a key that the source refuses ends the run at once, and is not 
   const ended = await sync({LOANTAPE_API_KEY: 'sk_test_someone_elses'})
   const failure = readFailure(ended)
   expect(failure).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
-  expect(failure.message).toMatch(/status 401.*GET \/deals.*is kept\. Check LOANTAPE_API_KEY/)
+  expect(failure.message).toMatch(
+    /status 401.*GET \/deals.*This run has read nothing; what was stored before is kept\. Check LOANTAPE_API_KEY/,
+  )
   expect(ended.stdout + ended.stderr).not.toContain('someone_elses')
   expect(await readStanding(folder)).toEqual(before)
 })

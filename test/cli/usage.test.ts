@@ -89,6 +89,38 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'RELEASE_UNKNOWN',
     /'\.\.\/current'/,
   ],
+  [
+    'a table nearly right',
+    ['export', 'csv', '--table', 'deals'],
+    'EXPORT_TABLE',
+    /the nearest is 'core\.deal'/,
+  ],
+  ['a job nearly right', ['run', 'nightli'], 'JOB_UNKNOWN', /the nearest is 'nightly'\. Nothing was started/],
+  ['a profile nearly right', ['export', 'xls'], 'EXPORT_PROFILE', /the nearest is 'xlsx'/],
+  [
+    'a field nearly right',
+    ['trace', 'deal_000001', '--field', 'statuses'],
+    'TRACE_FIELD',
+    /nearest is 'status'/,
+  ],
+  [
+    'a figure nearly right',
+    ['trace', 'mart.portfolio_summary.open_amnt'],
+    'TRACE_FIGURE',
+    /the nearest is 'open_amount'/,
+  ],
+  [
+    'a selection nearly right',
+    ['build', '--select', 'mart.vintage_curves'],
+    'SELECT_UNKNOWN',
+    /'mart\.vintage_curve'\./,
+  ],
+  [
+    'a date that diff cannot build',
+    ['diff', '2020-01-01', 'current'],
+    'AS_OF_RANGE',
+    /^Date '2020-01-01': expected 2026-02-02 \(the first walk\)/,
+  ],
   ['an unknown job', ['run', 'weekly'], 'JOB_UNKNOWN', /'weekly'.*nightly, rates\. Nothing was started\./],
 ]
 
@@ -126,7 +158,7 @@ test.concurrent('every wrong setting is listed at once, the key masked', async (
     "LOANTAPE_PAGE_SIZE '500': expected at most 100",
     "LOANTAPE_RATE_PER_SECOND 'fast': expected a number from",
     "LOANTAPE_TIME_ZONE 'Mars/Olympus'",
-    'LOANTAPE_BASE_ULR: no such setting',
+    'LOANTAPE_BASE_ULR: no such setting; the nearest is LOANTAPE_BASE_URL',
     'Nothing was started. Correct the settings',
   ]) {
     expect(failure.message).toContain(words)

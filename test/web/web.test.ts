@@ -52,7 +52,7 @@ test('a port that is taken is named with the settings that say another', async (
   const webPort = Number(new URL(open.url).port)
   const tools = {stateDb, folder: lab.folder, jobs: []}
   const failure = await failureOf(startWeb({...lab.config, webPort}, tools, lab.createWorld()))
-  expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 1})
+  expect(failure).toMatchObject({code: 'WEB_ADDRESS', exitCode: 2})
   expect(failure.message).toContain(`'127.0.0.1:${webPort}' (EADDRINUSE)`)
   expect(failure.message).toContain('LOANTAPE_WEB_PORT')
 })
