@@ -7,6 +7,7 @@ export function addAccounting(program: CliCommand): void {
     .command('accounting')
     .description('the accounts that journals are booked to')
     .command('init')
+    .example('accounting init')
     .description(
       'write an accounting.json to edit, with the programs of the current release; one that is there is kept',
     )

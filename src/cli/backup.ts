@@ -6,6 +6,7 @@ import {joinLines} from './table.ts'
 export function addBackup(program: CliCommand): void {
   program
     .command('backup')
+    .example('backup /mnt/backup/loantape')
     .description(
       'copy everything that cannot be built again, each file compared with what it was copied from',
     )
@@ -17,6 +18,7 @@ export function addBackup(program: CliCommand): void {
 export function addRestore(program: CliCommand): void {
   program
     .command('restore')
+    .example('restore /mnt/backup/loantape')
     .description('bring a backup back into an empty data folder')
     .argument('<backup>', 'what `loantape backup` has written')
     .does(

@@ -10,6 +10,7 @@ import {renderTable} from './table.ts'
 export function addBuild(program: CliCommand): void {
   program
     .command('build')
+    .example('build --as-of 2026-06-30')
     .description('build and check a release without walking; only a plain build moves `current`')
     .addOption(dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD'))
     .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)

@@ -25,6 +25,11 @@ export class CliCommand extends Command {
     return new CliCommand(this.#cli, name)
   }
 
+  /** Shows how it is called at the end of its help. */
+  example(call: string): this {
+    return this.addHelpText('after', `\nExample:\n  loantape ${call}`)
+  }
+
   /** What the command does with its arguments; printed is what came of it as `render` words it, without it nothing. */
   does<Options extends object, Args extends unknown[], T>(
     work: (call: Call<Options>, ...args: Args) => T | Promise<T>,

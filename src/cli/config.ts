@@ -6,6 +6,7 @@ import {renderTable} from './table.ts'
 export function addConfig(program: CliCommand): void {
   program
     .command('config')
+    .example('config')
     .description('the effective settings, secrets masked')
     .does(
       ({config}) => maskConfig(config),

@@ -32,6 +32,7 @@ interface DemoOptions {
 export function addDemo(program: CliCommand): void {
   program
     .command('demo')
+    .example('demo --days 5')
     .description(
       'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
     )

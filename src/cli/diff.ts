@@ -23,6 +23,7 @@ interface Diff {
 export function addDiff(program: CliCommand): void {
   program
     .command('diff')
+    .example('diff 2026-06-29 2026-06-30')
     .description('which deals and fields moved the totals from one release to another')
     .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
     .argument('<after>', 'another')

@@ -40,6 +40,7 @@ interface Finding {
 export function addDoctor(program: CliCommand): void {
   program
     .command('doctor')
+    .example('doctor')
     .description(
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',
     )

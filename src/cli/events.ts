@@ -10,6 +10,7 @@ export function addEvents(program: CliCommand): void {
     .command('events')
     .description('what webhooks have brought')
     .command('apply')
+    .example('events apply')
     .description('look again at the deals they name, and store what is new; serve does it by itself')
     .addOption(claimOption())
     .does(

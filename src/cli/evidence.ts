@@ -7,6 +7,7 @@ import {dateOption} from './options.ts'
 export function addEvidence(program: CliCommand): void {
   program
     .command('evidence')
+    .example('evidence current evidence-june')
     .description('write a folder with which an auditor checks a release or a batch without loantape')
     .argument('<release or batch>', 'its id, or current')
     .argument('<dir>', 'a folder that is not there yet')

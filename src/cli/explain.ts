@@ -6,6 +6,7 @@ import type {CliCommand} from './command.ts'
 export function addExplain(program: CliCommand): void {
   program
     .command('explain')
+    .example('explain GUARD_SHRINK')
     .description('what an error means by its code: what is kept, what to do')
     .argument('<code>', 'as it stands in brackets behind a message')
     .does(

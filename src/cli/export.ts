@@ -29,6 +29,7 @@ interface CliOptions {
 export function addExport(program: CliCommand): void {
   program
     .command('export')
+    .example('export csv --as-of 2026-06-30')
     .description('write a release, or the journal of a month, as files with a manifest')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))

@@ -11,6 +11,7 @@ export function addJobs(program: CliCommand): void {
     .command('jobs')
     .description('the jobs there are')
     .command('list')
+    .example('jobs list')
     .description('every job with its next five slots, and what daylight saving will do to it')
     .does(
       async ({config, world}) => ({

@@ -9,6 +9,7 @@ import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts
 export function addDocs(program: CliCommand): void {
   program
     .command('docs')
+    .example('docs --out dictionary.html')
     .description('the data dictionary and model graph as one HTML page')
     .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
     .does(
@@ -28,6 +29,7 @@ export function addDocs(program: CliCommand): void {
 export function addReport(program: CliCommand): void {
   program
     .command('report')
+    .example('report --as-of 2026-06-30')
     .description('the portfolio report as one HTML page')
     .option('--release <id>', 'of this release; the current one by default')
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))

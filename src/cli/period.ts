@@ -22,6 +22,7 @@ export function addPeriod(program: CliCommand): void {
 function addList(period: CliCommand): void {
   period
     .command('list')
+    .example('period list')
     .description('every month from the first walk to the last, with its journal batches')
     .does(
       async ({config, world}) => listPeriods(config, world, listExportedProfiles(await readJobs(config))),
@@ -71,6 +72,7 @@ export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'per
 function addClose(period: CliCommand): void {
   period
     .command('close')
+    .example('period close 2026-06')
     .description(
       'fix the journal and register of a finished month; what becomes known later is booked in the next',
     )
@@ -87,6 +89,7 @@ function addClose(period: CliCommand): void {
 function addReopen(period: CliCommand): void {
   period
     .command('reopen')
+    .example('period reopen 2026-06 --why "a fee was missing"')
     .description('open the month that was closed last')
     .argument('<month>', 'YYYY-MM')
     .requiredOption('--why <text>', 'the reason, kept in the state database with your name and the time')
@@ -100,6 +103,7 @@ function addReopen(period: CliCommand): void {
 function addRemap(period: CliCommand): void {
   period
     .command('remap')
+    .example('period remap --why "accounts renumbered"')
     .description('move what closed months booked to the receivable accounts of the mapping that holds now')
     .option('--why <text>', 'a reason, kept in the state database')
     .does(
@@ -115,6 +119,7 @@ function addRemap(period: CliCommand): void {
 function addTrueUp(period: CliCommand): void {
   period
     .command('true-up')
+    .example('period true-up --issue')
     .description('after a recovery: by how much books and history differ, per deal and account')
     .option(
       '--issue',

@@ -40,6 +40,7 @@ export function createProgram(cli: Cli): Command {
     .option('--data <dir>', 'folder that holds everything loantape writes (LOANTAPE_DATA_DIR, ./data)')
     .option('--json', 'print exactly one JSON object on stdout')
     .showSuggestionAfterError()
+    .configureHelp({showGlobalOptions: true})
     .exitOverride()
     .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')

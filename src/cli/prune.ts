@@ -6,6 +6,7 @@ import {joinLines} from './table.ts'
 export function addPrune(program: CliCommand): void {
   program
     .command('prune')
+    .example('prune --dry-run')
     .description(
       'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
     )

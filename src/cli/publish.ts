@@ -8,6 +8,7 @@ export function addPublish(program: CliCommand): void {
     .command('publish')
     .description('copy a release to where others query it')
     .command('postgres')
+    .example('publish postgres')
     .description(
       'into PostgreSQL (LOANTAPE_POSTGRES_URL): readers see one release or the other, never a mixture',
     )

@@ -20,6 +20,7 @@ export function addPush(program: CliCommand): void {
   const push = program.command('push').description('send records to the Deal Financing Service')
   push
     .command('deals <file.csv>')
+    .example('push deals deals.csv --dry-run')
     .description(
       'create a deal for every row, once by its external_reference; exit 3 when rows were left out',
     )

@@ -15,10 +15,12 @@ export function addQuarantine(program: CliCommand): void {
     .description('the records that could not be read, kept whole on their tapes')
   quarantine
     .command('list')
+    .example('quarantine list')
     .description('the records that wait, oldest first')
     .does(({config}) => readWaiting(config), renderWaiting)
   quarantine
     .command('show')
+    .example('quarantine show q_8d2f6a01b3c4')
     .description('one record, whole')
     .argument('<id>', 'as `quarantine list` names it: q_…')
     .does(
@@ -30,6 +32,7 @@ export function addQuarantine(program: CliCommand): void {
     )
   quarantine
     .command('replay')
+    .example('quarantine replay')
     .description('read them once more, after a fix, and store those that can be read now')
     .does(
       ({config, world}) => replayQuarantine(config, world),

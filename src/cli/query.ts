@@ -15,6 +15,7 @@ interface QueryOptions extends ReleaseOptions {
 export function addQuery(program: CliCommand): void {
   program
     .command('query')
+    .example('query "select * from mart.portfolio_summary"')
     .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .argument('<sql>', 'one statement')
     .addOption(

@@ -14,6 +14,7 @@ interface RebuildOptions {
 export function addRebuild(program: CliCommand): void {
   program
     .command('rebuild')
+    .example('rebuild --apply')
     .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
     .option('--without <walk>', 'as if this walk had never been applied')
     .option('--why <reason>', 'why it is taken back; kept on the tape')

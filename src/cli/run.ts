@@ -13,6 +13,7 @@ import {renderSync} from './sync.ts'
 export function addRun(program: CliCommand): void {
   program
     .command('run')
+    .example('run nightly')
     .description('run one job of jobs/ now')
     .argument('<job>', 'such as nightly')
     .addOption(claimOption())

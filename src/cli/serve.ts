@@ -19,6 +19,7 @@ const TELL_EVERY_MS = 5000
 export function addServe(program: CliCommand): void {
   program
     .command('serve')
+    .example('serve')
     .description('run every job when it is due, and the web side, until stopped')
     .option('--no-web', 'the scheduler alone')
     .does(async ({config, options, world}: Call<{web: boolean}>) => {

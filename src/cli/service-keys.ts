@@ -19,6 +19,7 @@ export function addServiceKeys(service: CliCommand): void {
 
   keys
     .command('create <name>')
+    .example('service keys create reporting --db service.sqlite --scope read')
     .description('make a key; it is shown once')
     .option(...DB_OPTION)
     .option('--live', 'a key that begins with sk_live_ instead of sk_test_')
@@ -36,6 +37,7 @@ export function addServiceKeys(service: CliCommand): void {
 
   keys
     .command('list')
+    .example('service keys list --db service.sqlite')
     .description('every key, never its secret')
     .option(...DB_OPTION)
     .does(
@@ -55,6 +57,7 @@ export function addServiceKeys(service: CliCommand): void {
 
   keys
     .command('revoke <id>')
+    .example('service keys revoke 4f1c2a --db service.sqlite')
     .description('revoke a key, at once and for good; a running service refuses it from then on')
     .option(...DB_OPTION)
     .does(

@@ -26,6 +26,7 @@ const LINKED_DEALS = 100_000
 export function addService(program: CliCommand): void {
   const service = program
     .command('service')
+    .example('service --deals 500')
     .description('run the local Deal Financing Service with a synthetic portfolio')
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)

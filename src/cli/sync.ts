@@ -17,6 +17,7 @@ interface SyncOptions {
 export function addSync(program: CliCommand): void {
   program
     .command('sync')
+    .example('sync --dry-run')
     .description('walk the source, load what changed, build, check and release the portfolio tables')
     .option(
       '--accept <what>',

@@ -11,6 +11,7 @@ export function addTape(program: CliCommand): void {
   const tape = program.command('tape').description('what came in from outside, as it came')
   tape
     .command('cat')
+    .example('tape cat w_20260630T033000Z-9463c9_9b45ad')
     .description('the lines of one tape as JSON, for jq and the like')
     .argument('<walk>', 'id of a walk, or a date: what was read beside the walks of that day')
     .does(({cli, config}, unit: string) => {
@@ -18,6 +19,7 @@ export function addTape(program: CliCommand): void {
     })
   tape
     .command('new-key')
+    .example('tape new-key --why "the old one was lost"')
     .description('go on with a new key where the former is lost; tapes sealed with it stay closed')
     .requiredOption('--why <reason>', 'kept in the state database')
     .does(
@@ -30,6 +32,7 @@ export function addTape(program: CliCommand): void {
     )
   program
     .command('verify')
+    .example('verify')
     .description('examine everything that is kept: tapes, certificates, current release, batches')
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
     .does(

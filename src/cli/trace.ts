@@ -15,6 +15,7 @@ interface TraceOptions {
 export function addTrace(program: CliCommand): void {
   program
     .command('trace')
+    .example('trace mart.portfolio_summary.funded_amount')
     .description(
       'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
     )
