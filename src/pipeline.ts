@@ -58,8 +58,8 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
   requireWritable(folder)
   const startedAt = world.realClock.now()
   return withRun(folder.stateDb, 'sync', world, async (run) => {
-    const walked = await walkAndApply(folder, source, request, {run, world: run.watch(world)})
-    const build = request.isDryRun ? undefined : await buildRelease(config, {}, world)
+    const walked = await walkAndApply(folder, source, request, run)
+    const build = request.isDryRun ? undefined : await buildRelease(config, {}, run.world)
     const {certificate} = walked
     return {
       run_id: run.runId,
@@ -98,16 +98,17 @@ export function walkAndApply(
   folder: DataFolder,
   config: SourceConfig,
   {accept, isDryRun = false}: SyncRequest,
-  {run, world: outside}: {run: CurrentRun; world: World},
+  run: CurrentRun,
 ): Promise<Walked> {
   const children = parseChildStreams(config.streams)
   const accepted = new Set(accept)
-  return atSource(config, {folder, run, accepted}, outside, async (tools, world) => {
+  return atSource(config, {folder, run, accepted}, async (tools, world) => {
     const {db, client, stream: deals} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
     const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
     const walk = await readToEnd(tools, isDryRun, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
+    world.onProgress({step: 'certifying'})
     const certificate = await certifyWalk(db, deals, walk)
     world.onStep('walk certified')
     const budgetEndsAt = world.realClock.now() + config.detailBudgetMinutes * 60_000

@@ -1,5 +1,6 @@
 import type {Clock, RealClock} from './clock.ts'
 import type {Log} from './log.ts'
+import type {Progress} from './progress.ts'
 import type {RunStep} from './run-steps.ts'
 
 /** Everything outside the program, handed down from `main.ts`. */
@@ -19,20 +20,6 @@ export interface World {
   plans: Map<string, BuildPlan>
   /** Is told each point of a run that what follows can be begun again from. */
   onStep: (step: RunStep) => void
-}
-
-/** How far a run has got. */
-export interface Progress {
-  /** What it does now: `walking`, `details`, `borrowers`, `applying`, `building`. */
-  step: string
-  pages: number
-  records: number
-  /** Records the last complete walk saw; null before the first. */
-  expected: number | null
-  /** Waiting for the source's rate limit so far, ms. */
-  waitedMs: number
-  /** Whether it is waiting for it now. */
-  isWaiting: boolean
 }
 
 /** One JSON object as a source sent it. */

@@ -4,10 +4,10 @@ import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.t
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {codeOf, messageOf, newError} from '../errors.ts'
-import {createLog, type Log} from '../log.ts'
+import {createLog} from '../log.ts'
 import type {RunStep} from '../run-steps.ts'
-import type {Progress, World} from '../types.ts'
-import {createProgressLine} from './progress.ts'
+import type {World} from '../types.ts'
+import {createProgressLine, createProgressLog, repeatProgress} from './progress.ts'
 import {showControls} from './table.ts'
 
 /** Where a command's words go, and what they depend on; made once, in `main.ts`. */
@@ -33,10 +33,14 @@ export type Cli = ReturnType<typeof createCli>
 /** Creates what commands are given. */
 export function createCli(surroundings: Surroundings) {
   const {envFile, stdout, stderr, onStop} = surroundings
-  const progressLine = stderr.isTTY ? createProgressLine(stderr, realClock) : undefined
+  let progress: ReturnType<typeof repeatProgress> | undefined
   const print = (text: string) => {
-    progressLine?.clear()
+    progress?.end()
     stdout.write(text.endsWith('\n') ? text : `${text}\n`)
+  }
+  const besideProgress = (text: string) => {
+    progress?.hide()
+    stderr.write(text)
   }
   const printJson = (value: unknown) => print(JSON.stringify(value))
   return {
@@ -46,7 +50,7 @@ export function createCli(surroundings: Surroundings) {
     width: stdout.columns,
     /** Writes to stderr what went wrong. */
     complain(text: string): void {
-      progressLine?.clear()
+      progress?.end()
       stderr.write(`${showControls(text)}\n`)
     },
     /** The effective settings: `--data` goes over the environment. */
@@ -58,7 +62,11 @@ export function createCli(surroundings: Surroundings) {
       return config
     },
     createWorld(config: Config): World {
-      const log = createLog({level: config.logLevel ?? (progressLine ? 'warn' : 'info')}, stderr)
+      const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
+      const log = createLog({level}, {write: besideProgress})
+      progress = repeatProgress(
+        stderr.isTTY ? createProgressLine(stderr, realClock) : createProgressLog(log, realClock),
+      )
       const stopping = new AbortController()
       onStop((signal) => {
         log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
@@ -71,7 +79,7 @@ export function createCli(surroundings: Surroundings) {
         log,
         signal: stopping.signal,
         plans: new Map(),
-        onProgress: progressLine?.draw ?? createProgressLog(log),
+        onProgress: progress.report,
         onStep: (step) => {
           log.debug({step}, 'reached')
           if (stopping.signal.aborted && MAY_END_AFTER.has(step))
@@ -131,16 +139,4 @@ const MAY_END_AFTER = new Set<RunStep>([
 function createBusinessClock({now}: Config): Clock {
   const instant = now === undefined ? null : parseInstant(now)
   return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
-}
-
-const LOG_EVERY_MS = 5_000
-
-function createProgressLog(log: Log): (progress: Progress) => void {
-  let loggedAt = 0
-  return ({step, pages, records, waitedMs}) => {
-    const now = realClock.now()
-    if (now - loggedAt < LOG_EVERY_MS) return
-    loggedAt = now
-    log.info({step, pages, records, waited_ms: waitedMs}, 'progress')
-  }
 }

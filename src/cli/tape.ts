@@ -37,12 +37,10 @@ export function addTape(program: CliCommand): void {
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
     .does(
       async (call: Call<{rebuild?: boolean}>) => {
-        const {cli, config, options} = call
-        const verified = await verifyAll(config)
+        const {cli, config, options, world} = call
+        const verified = await verifyAll(config, world)
         const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
-        const rebuilt = isRebuilt
-          ? await rebuildWarehouse(config, {keepsFields: true}, call.world)
-          : undefined
+        const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
         if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
         return {...verified, ...(rebuilt && {rebuilt})}
       },

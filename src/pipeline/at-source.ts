@@ -30,10 +30,10 @@ import {requireOwnSource} from './walk.ts'
 export async function atSource<T>(
   config: SourceConfig,
   {folder, run, accepted}: {folder: DataFolder; run: CurrentRun; accepted: ReadonlySet<Acceptance>},
-  outside: World,
   work: (tools: WalkTools, world: World) => Promise<T>,
 ): Promise<T> {
-  const {runId, stateDb} = run
+  const {runId, stateDb, world: outside} = run
+  outside.onProgress({step: 'opening'})
   await using db = await openWarehouse(folder, outside, config)
   outside.onStep('warehouse opened')
   await adoptFields(db, folder, outside)

@@ -30,7 +30,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
-import {limitBuild} from './limits.ts'
+import {type Limited, limitBuild} from './limits.ts'
 import {planSelection, readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
@@ -88,6 +88,7 @@ export async function buildRelease(
   const folder = dataFolderAt(config.dataDir)
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
+  world.onProgress({step: 'preparing'})
   const {moment, build, existing} = await prepareBuild(folder, config, request, today)
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
@@ -189,11 +190,11 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
   const {config, request, sources, moment, identity, dir: buildDir} = build
   const {timeZone, dayCutoff} = config
-  world.onProgress({step: 'building', pages: 0, records: 0, expected: null, waitedMs: 0, isWaiting: false})
   const history = join(buildDir, HISTORY)
   const spillDir = join(buildDir, 'spill')
   try {
     world.onStep('history copied')
+    world.onProgress({step: 'compiling'})
     const whole = await compileModels(sources, world)
     const {plan, checks, dropped} = planSelection(whole, sources.checks, request.select)
     world.onStep('models compiled')
@@ -202,14 +203,18 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
     await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
-    const models = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, {around: limited})
+    const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
+    const around = counted('models', plan.models.length)
+    const models = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, {around})
     world.onStep('models built')
-    const outcomes = await runChecks(db, checks, limited)
+    const outcomes = await runChecks(db, checks, counted('checks', checks.length))
     recordChecking(folder, build, outcomes, world)
     requirePassed(outcomes)
     world.onStep('checks passed')
     for (const name of dropped) await db.run(`drop table release.${name}`)
-    const tables = await writeParquetFiles(db, buildDir, identity.release_id, limited)
+    const written = counted('tables', models.length - dropped.length)
+    const tables = await writeParquetFiles(db, buildDir, identity.release_id, written)
+    world.onProgress({step: 'publishing'})
     await db.run('use memory.main; checkpoint release; detach release; detach history')
     for (const path of [spillDir, history, `${history}.wal`]) rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
@@ -227,6 +232,19 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   } catch (error) {
     discardBuild(buildDir)
     throw error
+  }
+}
+
+/** Says of a step how many of its models, checks or files are done. */
+function countEach(limited: Limited, {step, total}: {step: string; total: number}, world: World): Limited {
+  let done = 0
+  const report = () => world.onProgress({step, unit: step, done, total})
+  report()
+  return async (subject, work) => {
+    const result = await limited(subject, work)
+    done += 1
+    report()
+    return result
   }
 }
 

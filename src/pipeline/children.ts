@@ -116,9 +116,12 @@ async function readListings(
   const {db, stream, client, config, tapes} = tools
   const normalise = createNormaliser(stream, hashKey)
   const waitedBefore = client.waitedMs
-  let listed = 0
+  let [done, listed] = [0, 0]
   let group: StagedListing[] = []
   let groupStartedAt = world.realClock.now()
+
+  const report = () =>
+    world.onProgress({step: stream.plural, unit: 'lists', done, total: parents.length, source: client})
 
   async function store(): Promise<void> {
     await tapes.store(walk.walkId)
@@ -127,14 +130,6 @@ async function readListings(
     group = []
     groupStartedAt = world.realClock.now()
     world.onStep('lists stored')
-    world.onProgress({
-      step: stream.plural,
-      pages: walk.pages,
-      records: walk.records,
-      expected: null,
-      waitedMs: client.waitedMs,
-      isWaiting: client.isWaiting,
-    })
   }
 
   const request = {
@@ -146,6 +141,7 @@ async function readListings(
     pageSize: config.pageSize,
     idField: stream.idField,
   }
+  report()
   const answers = fetchListings(parents, request, client, world)
   return db.closedWhile(async () => {
     for (let next = await answers.next(); ; next = await answers.next()) {
@@ -160,6 +156,8 @@ async function readListings(
         walk.waitedMs += client.waitedMs - waitedBefore
         return {listed, failed: failed + gone, ended}
       }
+      done += 1
+      report()
       const listing = toListing(next.value, normalise, world)
       takeListing(tools, walk.walkId, next.value, listing)
       group.push(listing)
@@ -212,6 +210,7 @@ async function settleChildren(
   world: World,
 ): Promise<ChildResult> {
   const {db, stream} = tools
+  world.onProgress({step: 'certifying'})
   await certifyWalk(db, stream, walk)
   try {
     const details = {fetched: result.listed, failed: result.failed}

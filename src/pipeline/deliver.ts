@@ -64,6 +64,7 @@ async function sendBatches(
   const failures: unknown[] = []
   for (const {name, target, secret} of request.targets) {
     for (const batch of request.batches) {
+      world.onProgress({step: 'delivering'})
       const how = {name, target, secret, isAgain: request.isAgain}
       try {
         results.push(await deliverBatch(stateDb, await readBatch(batch), how, world))

@@ -35,13 +35,16 @@ export async function fetchMissingDetails(
     budgetMs,
   }
   let group: StagedDetail[] = []
-  let fetched = 0
+  let [done, fetched] = [0, 0]
+  const report = () =>
+    world.onProgress({step: 'details', unit: 'details', done, total: byId.size, source: client})
   const store = async () => {
     await tapes.store(walk.walkId)
     await stageDetails(db, stream, walk, group)
     group = []
     world.onStep('details stored')
   }
+  report()
   const answers = fetchDetails(byId.keys(), request, client, world)
   return db.closedWhile(async () => {
     for (let next = await answers.next(); ; next = await answers.next()) {
@@ -54,6 +57,8 @@ export async function fetchMissingDetails(
         )
         return {fetched, failed}
       }
+      done += 1
+      report()
       const candidate = byId.get(next.value.id)
       const staged = candidate && readDetail(normalise, candidate, next.value)
       if (staged) group.push(staged)
@@ -62,16 +67,7 @@ export async function fetchMissingDetails(
         tapes.take(walk.walkId, {frame: 'detail', id, outcome, listed: candidate?.known}, received)
       }
       if (next.value.outcome === 'found') fetched += 1
-      if (group.length < GROUP_DETAILS) continue
-      await store()
-      world.onProgress({
-        step: 'details',
-        pages: walk.pages,
-        records: fetched,
-        expected: candidates.length,
-        waitedMs: client.waitedMs,
-        isWaiting: client.isWaiting,
-      })
+      if (group.length >= GROUP_DETAILS) await store()
     }
   })
 }

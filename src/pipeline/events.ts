@@ -34,7 +34,7 @@ export interface Looked {
 }
 
 /** Looks again at the deals that events which wait have named, and appends what is new. */
-export async function lookAgain(config: Config, outside: World): Promise<Looked> {
+export async function lookAgain(config: Config, world: World): Promise<Looked> {
   const source = requireSource(config)
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -43,9 +43,9 @@ export async function lookAgain(config: Config, outside: World): Promise<Looked>
   const ids = [...new Set(events.map(({deal_id}) => deal_id))]
   const looked = {eventIds: events.map(({event_id}) => event_id), deals: ids.length, appended: 0}
   if (ids.length === 0 || source.detail === 'off') return {...looked, isComplete: false}
-  return withRun(folder.stateDb, 'events', outside, (run) =>
-    atSource(source, {folder, run, accepted: new Set()}, outside, async (tools, world) => {
-      const counts = await look(tools, ids, world)
+  return withRun(folder.stateDb, 'events', world, (run) =>
+    atSource(source, {folder, run, accepted: new Set()}, async (tools, steady) => {
+      const counts = await look(tools, ids, steady)
       return {...looked, ...counts, outcome: 'applied'}
     }),
   )
@@ -64,7 +64,15 @@ async function look(
     budgetMs: config.detailBudgetMinutes * 60_000,
   }
   await db.closedWhile(async () => {
-    for await (const answer of fetchDetails(ids, request, client, world)) answers.push(answer)
+    const report = () => {
+      const [done, total] = [answers.length, ids.length]
+      world.onProgress({step: 'details', unit: 'details', done, total, source: client})
+    }
+    report()
+    for await (const answer of fetchDetails(ids, request, client, world)) {
+      answers.push(answer)
+      report()
+    }
   })
   const businessDate = await findBusinessDate(db, deals, config, world.clock.now())
   const found = answers.filter((answer) => answer.outcome === 'found')

@@ -51,7 +51,10 @@ export async function exportRelease(
       withOpening: request.withOpening ?? false,
     }))
   const batches = profiles.length > 0 ? await exportTables(config, {...request, profiles}, world) : []
-  for (const journal of journals) batches.push(...(await exportJournal(config, journal, world)))
+  for (const journal of journals) {
+    world.onProgress({step: journal.profile.name})
+    batches.push(...(await exportJournal(config, journal, world)))
+  }
   return batches
 }
 
@@ -71,6 +74,7 @@ async function exportTables(config: Config, request: ExportRequest, world: World
   const {tables, options, acceptsColumns = false} = request
   const how = {...(tables && {tables}), ...(options && {options}), ...(period && {period}), acceptsColumns}
   for (const profile of request.profiles) {
+    world.onProgress({step: profile})
     try {
       batches.push(await writeBatch(folder, release, {profile, ...how}))
     } catch (error) {

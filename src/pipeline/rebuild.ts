@@ -56,12 +56,13 @@ export interface RebuildResult {
 export async function rebuildWarehouse(
   config: Config,
   {isApplied = false, without, keepsFields = false}: RebuildRequest,
-  world: World,
+  outside: World,
 ): Promise<RebuildResult> {
   const folder = dataFolderAt(config.dataDir)
   // A demo's folder may be examined, too.
   if (isApplied) requireWritable(folder)
-  return withRun(folder.stateDb, 'rebuild', world, async ({stateDb}) => {
+  return withRun(folder.stateDb, 'rebuild', outside, async ({stateDb, world}) => {
+    world.onProgress({step: 'reading'})
     const key = requireTapeKey(config, folder, stateDb, world)
     await using tapes = openTapes(config, {folder, stateDb}, world)
     const isReadable = await endLeft(config, folder, tapes, world)
@@ -124,15 +125,21 @@ async function computeAnew(
     await db.run('checkpoint warehouse')
     return result
   }
+  const report = (done: number) =>
+    world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
   try {
+    report(0)
     await work((db) => takeOver(db, {units, fields}, {since, isReadable}))
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
-        for (const unit of units.slice(next, next + UNITS_AT_ONCE))
+        for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
           await resettle({db, without: takenBack, tapes: readable}, unit)
+          report(next + index + 1)
+        }
       })
       await giveBackMemory()
     }
+    world.onProgress({step: 'comparing'})
     if (isReadable) await work((db) => requireEverySettle(db, units))
     return {since, differences: isReadable ? await work(compareTables) : null}
   } catch (error) {

@@ -50,6 +50,7 @@ export async function settleWalk(
 ): Promise<ChangeCounts> {
   const {db, stateDb, stream, folder, config, accepted, tapes} = tools
   const now = BigInt(world.clock.now()) * 1000n
+  world.onProgress({step: 'applying'})
   const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
   try {

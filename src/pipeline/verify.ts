@@ -10,6 +10,7 @@ import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {findTape, findTapeKey, listTapes, type TapeRow} from '../state/tapes.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
+import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {verifyWarehouse} from '../warehouse/verify.ts'
@@ -54,21 +55,24 @@ const NOTHING: VerifyResult = {
  * Examines everything that is kept: the tapes, the certificates and every row of the warehouse, the current release, each
  * batch, the state database.
  */
-export async function verifyAll(config: Config): Promise<VerifyResult> {
+export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStateDb(folder.stateDb)) return NOTHING
-  const tapes = await verifyTapes(config, folder)
+  const tapes = await verifyTapes(config, folder, world)
   const problems = [...tapes.problems]
   const note = (path: string, faults: readonly Failure[]) =>
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
+  world.onProgress({step: 'warehouse'})
   const {walks, faults} = await tryWarehouse(folder)
   note('warehouse.duckdb', faults)
+  world.onProgress({step: 'release'})
   const release = findCurrentRelease(folder)
   if (release) {
     note('current', await verifyReleaseFiles(release))
     note('current', await verifyReleaseTables(release))
   }
   note('state.sqlite', verifyStateDb(folder))
+  world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
   return {
@@ -109,6 +113,7 @@ async function tryWarehouse(folder: DataFolder): Promise<{walks: number; faults:
 async function verifyTapes(
   config: Config,
   folder: DataFolder,
+  world: World,
 ): Promise<Pick<VerifyResult, 'tapes' | 'lines' | 'closed' | 'removed' | 'since' | 'problems'>> {
   using stateDb = openStateDb(folder.stateDb)
   const rows = listTapes(stateDb)
@@ -124,7 +129,8 @@ async function verifyTapes(
   const isClosed = ({fingerprint}: TapeRow) =>
     key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
   let lines = 0
-  for (const row of kept) {
+  for (const [done, row] of kept.entries()) {
+    world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
     const read = await examine(join(folder.root, row.path), row, isClosed(row) ? undefined : key)
     if ('problem' in read) {
       problems.push({path: row.path, problem: read.problem})

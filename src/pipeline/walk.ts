@@ -19,8 +19,6 @@ import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle.ts'
 const GROUP_PAGES = 50
 const GROUP_LENGTH = 8_000_000
 const GROUP_MS = 1000
-/** How often a walk says how far it is, also while it waits for the rate limit. */
-const REPORT_MS = 250
 
 /**
  * Makes sure that a data folder reads the source it belongs to; what was begun at another is dropped.
@@ -180,17 +178,21 @@ export async function beginTape(
 async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promise<void> {
   const {db, stream, client, config, accepted, tapes} = tools
   const normalise = createNormaliser(stream)
-  const expected = (await findPast(db, stream))?.records ?? null
+  const total = (await findPast(db, stream))?.records ?? null
   const envelope = accepted.has('envelope') ? null : ((await readSetting(db, 'envelope')) ?? null)
   const waitedBefore = client.waitedMs - walk.waitedMs
+  let [pages, done] = [walk.pages, walk.records]
   let group = createPageGroup(stream, walk)
   let groupStartedAt = world.realClock.now()
   let storing: Promise<PromiseSettledResult<void>[]> = Promise.resolve([])
 
-  async function store(pages: PageGroup): Promise<void> {
-    if (pages.pages === 0) return
+  const report = () =>
+    world.onProgress({step: 'walking', unit: stream.plural, done, total, pages, source: client})
+
+  async function store(read: PageGroup): Promise<void> {
+    if (read.pages === 0) return
     await tapes.store(walk.walkId)
-    await pages.stage(db, client.waitedMs - waitedBefore)
+    await read.stage(db, client.waitedMs - waitedBefore)
     world.onStep('pages stored')
   }
 
@@ -217,16 +219,7 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
     envelope,
   }
   for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)
-  using _reporting = setInterval(() => {
-    world.onProgress({
-      step: 'walking',
-      pages: walk.pages + group.pages,
-      records: walk.records + group.records,
-      expected,
-      waitedMs: client.waitedMs,
-      isWaiting: client.isWaiting,
-    })
-  }, REPORT_MS)
+  report()
   await db.closedWhile(async () => {
     try {
       for await (const page of walkPages(request, client, world)) {
@@ -234,6 +227,9 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
         const waited_ms = client.waitedMs - waitedBefore
         tapes.take(walk.walkId, {frame: 'list', cursor, next, envelope: found, waited_ms}, received)
         group.add(page, normalise(page.records, page.observedAt))
+        pages += 1
+        done += page.records.length
+        report()
         const isFull = group.pages >= GROUP_PAGES || group.length >= GROUP_LENGTH
         if (isFull || world.realClock.now() - groupStartedAt >= GROUP_MS) await beginStoring()
       }

@@ -33,6 +33,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
   for (const step of job.steps) {
     if (step.do === 'notify') continue
     world.log.info({job: job.name, step: step.do}, 'step begins')
+    world.onProgress({step: step.do})
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)

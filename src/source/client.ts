@@ -153,9 +153,9 @@ export function createClient(config: ClientConfig, world: World) {
     get waitedMs(): number {
       return limiter.waitedMs
     },
-    /** Whether the source makes us wait now. */
-    get isWaiting(): boolean {
-      return limiter.waitingSince !== null
+    /** Real instant since which the source makes us wait, ms; null when it does not. */
+    get waitingSince(): number | null {
+      return limiter.waitingSince
     },
     /** Requests a second at present: the learnt rate. */
     get ratePerSecond(): number {

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {explainError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
+import {countOf} from '../progress.ts'
 import type {World} from '../types.ts'
 import {acquireLock, type Lock} from './lock.ts'
 import {openStateDb, type StateDb} from './state-db.ts'
@@ -34,7 +35,7 @@ export interface CurrentRun {
   runId: string
   stateDb: StateDb
   /** A world whose progress other processes see, too. */
-  watch(world: World): World
+  world: World
 }
 
 /** The state database is written this often at most while a run gets on. */
@@ -47,7 +48,7 @@ function watch(lock: Lock, world: World): World {
     const now = world.realClock.now()
     if (now - notedAt < NOTED_MS) return
     notedAt = now
-    lock.setProgress(`${progress.step}: ${progress.pages} pages, ${progress.records} records`)
+    lock.setProgress([progress.step, countOf(progress)].filter(Boolean).join(': '))
   }
   return {...world, onProgress}
 }
@@ -75,7 +76,7 @@ export async function withRun<T extends {outcome: string}>(
       [now(), ...how, runId],
     )
   try {
-    const result = await work({runId, stateDb, watch: (watched) => watch(lock, watched)})
+    const result = await work({runId, stateDb, world: watch(lock, world)})
     finish(0, result.outcome, null, null, JSON.stringify(result))
     return result
   } catch (error) {

@@ -265,7 +265,7 @@ test('a limit is waited for without spending a retry', async () => {
     [429, 4],
     [200, 1],
   ])
-  expect(client.isWaiting).toBe(false)
+  expect(client.waitingSince).toBeNull()
   expect(client.waitedMs).toBeGreaterThan(12_000)
   expect(client.ratePerSecond).toBeLessThan(100)
 })

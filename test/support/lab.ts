@@ -120,7 +120,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
       const source = requireSource({...config, ...changes})
       requireWritable(folder)
       return withRun(folder.stateDb, 'sync', world, async (run) => {
-        const walked = await walkAndApply(folder, source, request, {run, world})
+        const walked = await walkAndApply(folder, source, request, run)
         return {outcome: 'walked', ...walked}
       })
     },
