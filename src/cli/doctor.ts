@@ -2,6 +2,7 @@ import {lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {type Config, requireSource} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
+import {findEnvelope, readPage} from '../contract/envelope.ts'
 import {isSameMapping} from '../contract/mapped-field.ts'
 import {findUnmapped, quotePrograms} from '../contract/mapping.ts'
 import {readTargets} from '../delivery/target.ts'
@@ -28,6 +29,7 @@ import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/settings.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {CliCommand} from './command.ts'
+import {describeFirstSync} from './first-sync.ts'
 import {renderNotIssued} from './period.ts'
 
 interface Finding {
@@ -134,11 +136,16 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   },
   source: async (config, folder, world) => {
     const source = requireSource(config)
-    requirePin(await readPin(folder), source.baseUrl)
+    const pin = await readPin(folder)
+    requirePin(pin, source.baseUrl)
     await using client = createClient({...source, retries: 0}, world)
-    const answer = await client.getJson(dealStream.listPath, {limit: 1})
-    if (answer.status === 200) return `${source.baseUrl} answers and takes the key`
-    throw newError('DOCTOR_SOURCE', `Status ${answer.status} from GET ${dealStream.listPath}: expected 200.`)
+    const {status, body} = await client.getJson(dealStream.listPath, {limit: source.pageSize})
+    if (status !== 200)
+      throw newError('DOCTOR_SOURCE', `Status ${status} from GET ${dealStream.listPath}: expected 200.`)
+    const words = `${source.baseUrl} answers and takes the key`
+    if (pin !== undefined) return words
+    const {records, nextCursor} = readPage(body, findEnvelope(body))
+    return `${words}; ${describeFirstSync(source, nextCursor === null ? records.length : undefined)}`
   },
   history: async (_config, folder) => {
     if (!hasWarehouse(folder)) return 'none yet'

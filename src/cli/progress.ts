@@ -1,5 +1,6 @@
 import type {Clock} from '../clock.ts'
 import type {Log} from '../log.ts'
+import {groupThousands} from '../money.ts'
 import {countOf, type Progress} from '../progress.ts'
 
 /** What shows how a run gets on. */
@@ -98,7 +99,7 @@ function renderProgress(
 
 /** `250/s`, and of few `4.8/s`. */
 function formatRate(perSecond: number): string {
-  return `${perSecond < 9.95 ? perSecond.toFixed(1) : Math.round(perSecond)}/s`
+  return `${perSecond < 9.95 ? perSecond.toFixed(1) : groupThousands(Math.round(perSecond))}/s`
 }
 
 /** Milliseconds as `1:05` or `1:02:05`. */
