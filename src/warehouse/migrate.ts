@@ -46,10 +46,9 @@ export async function migrate(db: Database, catalog: string): Promise<void> {
  * has was another file then
  */
 export async function listPendingMigrations(db: Database, catalog: string): Promise<Migration[]> {
-  const applied = await db.all(
-    migrationRow,
-    `select name, sha256 from ${catalog}.main.migration order by name`,
-  )
+  const applied = (await isEmpty(db, catalog))
+    ? []
+    : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
   const known = new Map(readMigrations().map((migration) => [migration.name, migration]))
   for (const {name, sha256} of applied) {
     const migration = known.get(name)
@@ -69,6 +68,11 @@ export async function listPendingMigrations(db: Database, catalog: string): Prom
     known.delete(name)
   }
   return [...known.values()]
+}
+
+/** Whether there is no table at all, as a run leaves it that failed as it made the file. */
+async function isEmpty(db: Database, catalog: string): Promise<boolean> {
+  return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
 }
 
 function readMigrations(): Migration[] {

@@ -130,6 +130,15 @@ test('a history that an earlier version wrote is read with the tables of this on
   expect(readdirSync(data.folder.root).filter((name) => name.includes('migrated'))).toEqual([])
 })
 
+test('a file without tables, left by a run whose disk failed, is filled as a new one', async () => {
+  {
+    await using _made = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
+  }
+  expect(existsSync(data.folder.warehouse)).toBe(true)
+  await using db = await openWarehouse(data.folder)
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
+})
+
 test('a walk that an earlier version left unfinished is given up, and what it had stored with it', async () => {
   const earlier = readdirSync(MIGRATIONS_DIR)
     .filter((name) => name < '0007')
