@@ -7,7 +7,7 @@ import {createSilentLog} from '../../src/log.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {readSources} from '../../src/pipeline/sources.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
-import {openRelease} from '../../src/release/query.ts'
+import {openRelease} from '../../src/release/open-release.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {measureCost, reportCost} from './cost.ts'
 

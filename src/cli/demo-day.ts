@@ -26,7 +26,7 @@ export async function startReceiver(
   const endpoint = await client.webhookEndpoints.create({url: service.url, events: ['deal.updated']})
   const webConfig = {...config, webHost: '127.0.0.1', webPort: 0, webhookSecret: endpoint.secret}
   // Loaded here: no other command needs a web server.
-  const {startWeb} = await import('../web/server.ts')
+  const {startWeb} = await import('../web/web-server.ts')
   const web = await startWeb(webConfig, {stateDb, folder, jobs: []}, world)
   await client.webhookEndpoints.update(endpoint.id, {url: `${web.url}/webhooks/deals`})
   return {

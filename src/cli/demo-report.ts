@@ -6,7 +6,7 @@ import {dollars, percent, ratio} from '../page/figures.ts'
 import type {EventsResult} from '../pipeline/events.ts'
 import type {SyncResult} from '../pipeline.ts'
 import type {Release} from '../release/manifest.ts'
-import {openRelease} from '../release/query.ts'
+import {openRelease} from '../release/open-release.ts'
 import type {ChangeCounts} from '../types.ts'
 import {renderTable, signed} from './table.ts'
 

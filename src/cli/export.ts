@@ -1,5 +1,5 @@
 import {Option} from 'commander'
-import type {DeliveryResult} from '../delivery/deliver.ts'
+import type {DeliveryResult} from '../delivery/deliver-files.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, PROFILE_NAMES, TABLE_PROFILE_NAMES} from '../export/batch.ts'

@@ -1,5 +1,5 @@
 import {publishRelease} from '../pipeline/publish.ts'
-import type {PublishResult} from '../postgres/publish.ts'
+import type {PublishResult} from '../postgres/copy-release.ts'
 import type {Call, CliCommand} from './command.ts'
 
 /** `loantape publish postgres`. */

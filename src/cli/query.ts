@@ -1,7 +1,7 @@
 import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
 import {messageOf, newError} from '../errors.ts'
-import {openRelease} from '../release/query.ts'
+import {openRelease} from '../release/open-release.ts'
 import type {Database} from '../warehouse/database.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'

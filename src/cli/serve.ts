@@ -42,7 +42,7 @@ export function addServe(program: CliCommand): void {
         world,
       )
       // Loaded here: no other command needs a web server.
-      const {startWeb} = await import('../web/server.ts')
+      const {startWeb} = await import('../web/web-server.ts')
       await using web = options.web ? await startWeb(config, {stateDb, folder, jobs}, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
       world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')

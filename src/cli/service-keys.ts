@@ -1,7 +1,7 @@
 import {realClock} from '../clock.ts'
 import {newError} from '../errors.ts'
 import {createApiKey, listApiKeys, revokeApiKey, SCOPES, type Scope} from '../service/api-keys.ts'
-import {openServiceDatabase, type ServiceDatabase} from '../service/database.ts'
+import {openServiceDatabase, type ServiceDatabase} from '../service/service-database.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 

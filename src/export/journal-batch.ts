@@ -15,12 +15,12 @@ import {
 import {createDating, listClosedPeriods} from '../state/periods.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
+import {type BatchFile, formatManifest} from './batch-manifest.ts'
 import type {JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {type JournalFile, writeJournalFiles} from './journal-file.ts'
 import {type DateOf, findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
-import {type BatchFile, formatManifest} from './manifest.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {

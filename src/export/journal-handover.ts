@@ -6,7 +6,7 @@ import type {World} from '../types.ts'
 import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {beginBatch} from './batch-folder.ts'
-import {isWholeBatch} from './manifest.ts'
+import {isWholeBatch} from './batch-manifest.ts'
 
 /** Where the files of a batch lie. */
 function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {

@@ -7,7 +7,7 @@ import {listClosedStands} from '../state/periods.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {readBatchManifest} from './manifest.ts'
+import {readBatchManifest} from './batch-manifest.ts'
 
 /**
  * Makes sure that the state database knows every journal batch of a profile that lies among the exports. One that was lost, or brought

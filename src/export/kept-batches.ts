@@ -3,8 +3,8 @@ import {join} from 'node:path'
 import type {Failure} from '../errors.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {readBatchManifest} from './batch-manifest.ts'
 import {findJournalProfile} from './journal-profiles.ts'
-import {readBatchManifest} from './manifest.ts'
 
 /** Every batch of every profile, by name; one that is being written is none yet, its folder begins with a dot. */
 function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {

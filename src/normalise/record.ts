@@ -3,8 +3,8 @@ import {isObject} from '../contract/envelope.ts'
 import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
-import {createMappedReader} from './mapped-field.ts'
-import {createSealer} from './seal.ts'
+import {createSealer} from './private-fields.ts'
+import {createMappedReader} from './read-mapped.ts'
 
 /**
  * Turns wire records of one stream into observations.

@@ -14,7 +14,7 @@ import {
   words,
 } from './figures.ts'
 import {type Html, html} from './html.ts'
-import {renderPage} from './page.ts'
+import {renderPage} from './html-page.ts'
 
 /** A row of a table that not every release has: values as text, by column. */
 export type Cells = Record<string, string | null>

@@ -8,9 +8,6 @@ import {shareWithFolder} from '../file-mode.ts'
 import {listKnownFields} from '../load/mapped-fields.ts'
 import {buildModels, fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {findCurrentRelease, type Release, readRelease, requireRelease} from '../release/manifest.ts'
-import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
-import {markPast, noteUse, pruneReleases} from '../release/prune.ts'
 import {
   createBuildFolder,
   discardBuild,
@@ -19,7 +16,10 @@ import {
   publishScratch,
   releaseIdOf,
   writeParquetFiles,
-} from '../release/publish.ts'
+} from '../release/build-folder.ts'
+import {findCurrentRelease, type Release, readRelease, requireRelease} from '../release/manifest.ts'
+import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
+import {markPast, noteUse, pruneReleases} from '../release/surplus.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
 import {storeChecking} from '../state/checkings.ts'
 import {listNeededReleases} from '../state/periods.ts'

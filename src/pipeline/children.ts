@@ -14,7 +14,7 @@ import {formatNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {fetchListings, type ListingAnswer} from '../source/listing.ts'
 import {type ChangeCounts, NO_CHANGES, type World} from '../types.ts'
-import {dropWalks, settleWalk, type WalkTools} from './settle.ts'
+import {dropWalks, settleWalk, type WalkTools} from './settle-walk.ts'
 import {beginTape, continueWalk, nameWalk} from './walk.ts'
 
 /** Lists are stored together up to this many, or as many as arrive in this time. */

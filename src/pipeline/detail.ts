@@ -2,9 +2,9 @@ import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDeta
 import {planChanges} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
-import {type DetailSaid, fetchDetails} from '../source/detail.ts'
+import {type DetailSaid, fetchDetails} from '../source/ask-record.ts'
 import type {World} from '../types.ts'
-import type {WalkTools} from './settle.ts'
+import type {WalkTools} from './settle-walk.ts'
 
 /** Details are stored together up to this many. */
 const GROUP_DETAILS = 200

@@ -7,7 +7,7 @@ import {
   type DictionaryCheck,
   type DictionaryTable,
   renderDictionary,
-} from '../page/dictionary.ts'
+} from '../page/dictionary-page.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
@@ -15,7 +15,7 @@ import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {findKnownFields} from './mapped-fields.ts'
+import {findKnownFields} from './fields-file.ts'
 import {readSources} from './sources.ts'
 
 /** The data dictionary of the models there are, with the rows and times of the current release and the last checks. */

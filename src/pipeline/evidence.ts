@@ -16,7 +16,7 @@ import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {readSetting} from '../warehouse/settings.ts'
+import {readSetting} from '../warehouse/stored-settings.ts'
 import {requireReadKey} from './tape-key.ts'
 import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit} from './tape-units.ts'
 

@@ -3,7 +3,7 @@ import {quotePrograms} from '../contract/mapping.ts'
 import {newError} from '../errors.ts'
 import {type JournalLine, journalLineSchema} from '../journal-line.ts'
 import type {Release} from '../release/manifest.ts'
-import {openRelease} from '../release/query.ts'
+import {openRelease} from '../release/open-release.ts'
 import {type RegisteredLoan, registeredLoanSchema} from '../state/periods.ts'
 
 const lineRow = journalLineSchema.extend({

@@ -1,7 +1,7 @@
 import {availableParallelism} from 'node:os'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
-import type {TableFile} from '../release/publish.ts'
+import type {TableFile} from '../release/build-folder.ts'
 import type {Check, Model, World} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {mostMemoryMb} from '../warehouse/memory.ts'

@@ -1,6 +1,6 @@
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
-import type {PublishResult} from '../postgres/publish.ts'
+import type {PublishResult} from '../postgres/copy-release.ts'
 import {requireRelease} from '../release/manifest.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -21,6 +21,6 @@ export async function publishRelease(
   }
   const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
   // Only here: every command would take longer to start.
-  const {publishToPostgres} = await import('../postgres/publish.ts')
+  const {publishToPostgres} = await import('../postgres/copy-release.ts')
   return await publishToPostgres(release, {url, reader}, world)
 }

@@ -4,7 +4,7 @@ import type {Series} from '../page/area-chart.ts'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
 import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
-import {openRelease} from '../release/query.ts'
+import {openRelease} from '../release/open-release.ts'
 import type {Database} from '../warehouse/database.ts'
 
 const count = z.coerce.number()

@@ -13,7 +13,7 @@ import {
   noteTapeEnded,
   noteTapeStored,
   type TapeRow,
-} from '../state/tapes.ts'
+} from '../state/tape-rows.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readGroups, type TapeEnd} from '../tape/read-tape.ts'

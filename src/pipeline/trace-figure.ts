@@ -3,7 +3,7 @@ import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {expectOneOf} from '../nearest.ts'
 import {requireRelease} from '../release/manifest.ts'
-import {openRelease} from '../release/query.ts'
+import {openRelease} from '../release/open-release.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 
 /** A figure of `mart.portfolio_summary` and the deals it is made of. */

@@ -8,12 +8,12 @@ import type {Acceptance} from '../load/guard.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findPast, listReadIds, type OpenWalk, startWalk, type WalkRequest} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
-import {walkPages} from '../source/walk.ts'
+import {walkPages} from '../source/walk-pages.ts'
 import {noteWalkBegun} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
-import {readSetting} from '../warehouse/settings.ts'
-import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle.ts'
+import {readSetting} from '../warehouse/stored-settings.ts'
+import {dropWalks, endWalk, settleWalk, type WalkTools} from './settle-walk.ts'
 
 /** Pages are stored together: up to this many, of texts up to this length, or as many as arrive in this time. */
 const GROUP_PAGES = 50

@@ -7,7 +7,7 @@ import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Job} from './job.ts'
-import {decideRetry} from './retry.ts'
+import {decideRetry} from './next-attempt.ts'
 import {type JobResult, runJob} from './run-job.ts'
 import {describeTimeout, isOverdue} from './time-limit.ts'
 

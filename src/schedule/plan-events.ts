@@ -2,7 +2,7 @@ import {listJobRuns, listLastAttempts, recordSlot} from '../state/job-runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {listWaitingEvents} from '../state/webhook-events.ts'
 import {WEBHOOK_JOB} from './job.ts'
-import {LONGEST_PAUSE_MS} from './retry.ts'
+import {LONGEST_PAUSE_MS} from './next-attempt.ts'
 
 /** Events are looked at together: when none has come for this long, or the first has waited for that long. */
 const QUIET_MS = 3_000

@@ -13,7 +13,7 @@ import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {listSlots} from './cron.ts'
 import {findJob, type Job} from './job.ts'
-import {decideRetry, lastStartOf} from './retry.ts'
+import {decideRetry, lastStartOf} from './next-attempt.ts'
 
 /** A slot found later than this was missed: the scheduler was down, or slept. */
 const ON_TIME_MS = 60_000

@@ -3,9 +3,9 @@ import {beatRun, claimRun, endRun, type JobRun, listTurns} from '../state/job-ru
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {findJob, type Job} from './job.ts'
+import {decideRetry} from './next-attempt.ts'
 import {planEvents} from './plan-events.ts'
 import {describeCrash, planSlots, recoverRuns} from './plan-slots.ts'
-import {decideRetry} from './retry.ts'
 import {createTimeLimit, describeTimeout, isOverdue} from './time-limit.ts'
 
 /** How the process that carried out a run ended; it records the outcome itself when it comes to it. */

@@ -1,8 +1,8 @@
 import {hash, randomBytes, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
-import {rowInstant, type ServiceDatabase} from './database.ts'
 import {type Refusal, refuse} from './problem-reply.ts'
+import {rowInstant, type ServiceDatabase} from './service-database.ts'
 
 /** What a key may do: read with GET, write with the other methods; neither includes the other. */
 export const SCOPES = ['read', 'write'] as const

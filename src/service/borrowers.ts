@@ -1,9 +1,9 @@
 import {z} from 'zod'
 import {borrowerSchema} from '../contract/borrower.ts'
 import {readTablePage} from './cursor.ts'
-import {createId, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
+import {createId, rowInstant} from './service-database.ts'
 
 const row = borrowerSchema.extend({
   has_ssn_last_four: z.bigint().transform((flag) => flag === 1n),

@@ -1,8 +1,8 @@
 import {createHmac, timingSafeEqual} from 'node:crypto'
 import {z} from 'zod'
 import type {ListBody, PageQuery} from '../contract/page.ts'
-import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
+import type {ServiceDatabase} from './service-database.ts'
 
 /** A place in a list: lists are ordered by `createdAt` (ms since the epoch), then `id`, both ascending. */
 export interface ListKey {

@@ -2,10 +2,10 @@ import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '..
 import {newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 import {type ListKey, readListPage} from './cursor.ts'
-import {createId} from './database.ts'
 import {checkIfMatch} from './etag.ts'
 import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
+import {createId} from './service-database.ts'
 import type {DealChange, DealStore, StoredDeal} from './store.ts'
 
 /** The deal with this id. @throws Refusal (404) */

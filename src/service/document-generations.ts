@@ -1,11 +1,11 @@
 import {z} from 'zod'
 import {type DocumentGeneration, documentGenerationSchema} from '../contract/document.ts'
 import {readTablePage} from './cursor.ts'
-import {createId, rowCount, rowInstant} from './database.ts'
 import {requireDeal} from './deals.ts'
 import {attachDocument} from './documents.ts'
 import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {requireFound} from './problem-reply.ts'
+import {createId, rowCount, rowInstant} from './service-database.ts'
 import {renderTemplate} from './templates.ts'
 
 const row = documentGenerationSchema.extend({

@@ -1,10 +1,10 @@
 import {z} from 'zod'
 import {type DealDocument, documentSchema, type ReceivedFile} from '../contract/document.ts'
 import {readTablePage} from './cursor.ts'
-import {createId, rowCount, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
+import {createId, rowCount, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const row = documentSchema.extend({
   bytes: rowCount,

@@ -22,8 +22,8 @@ import {fileTypeFromFile} from 'file-type'
 import {z} from 'zod'
 import type {ReceivedFile} from '../contract/document.ts'
 import {isOtherProcess} from '../process.ts'
-import type {ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
+import type {ServiceDatabase} from './service-database.ts'
 
 /** The files of documents, each found by its document's id; no name that was sent is ever a path. */
 export type FileStore = ReturnType<typeof openFileStore>

@@ -1,8 +1,8 @@
 import type {Clock} from '../clock.ts'
 import type {Operation, OperationId, Operations} from '../contract/operations.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
-import type {ServiceDatabase} from './database.ts'
 import type {FileStore} from './files.ts'
+import type {ServiceDatabase} from './service-database.ts'
 import type {DealStore} from './store.ts'
 
 /** One call of an operation, parsed. */

@@ -1,8 +1,8 @@
 import {createHmac} from 'node:crypto'
 import {z} from 'zod'
 import {IDEMPOTENCY_KEY} from '../contract/endpoint.ts'
-import {rowCount, type ServiceDatabase} from './database.ts'
 import {refuse} from './problem-reply.ts'
+import {rowCount, type ServiceDatabase} from './service-database.ts'
 
 const KEPT_MS = 86_400_000
 

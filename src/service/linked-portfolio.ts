@@ -1,8 +1,8 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
-import type {ServiceDatabase} from './database.ts'
 import type {FileStore} from './files.ts'
 import {createRandom, type Random} from './random.ts'
+import type {ServiceDatabase} from './service-database.ts'
 import type {DealStore, StoredDeal} from './store.ts'
 
 const FIRST_NAMES = [

@@ -4,8 +4,8 @@ import {z} from 'zod'
 import {type Clock, realClock} from '../clock.ts'
 import type {WebhookEvent} from '../contract/webhook.ts'
 import {messageOf} from '../errors.ts'
-import {createId, rowCount, type ServiceDatabase} from './database.ts'
 import type {AddressGuard} from './private-address.ts'
+import {createId, rowCount, type ServiceDatabase} from './service-database.ts'
 
 /** Waits before the second and every further attempt, as Standard Webhooks recommends; afterwards it has failed. */
 export const RETRY_DELAYS_MS: readonly number[] = [

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {FIRST, type ListKey} from './cursor.ts'
-import {rowCount, type ServiceDatabase} from './database.ts'
+import {rowCount, type ServiceDatabase} from './service-database.ts'
 
 /** One deal as the service keeps it. Amounts are cents, `createdAt` ms since the epoch. */
 export type StoredDeal = z.output<typeof dealRow>

@@ -1,9 +1,9 @@
 import {type Task, taskSchema} from '../contract/task.ts'
 import {readTablePage} from './cursor.ts'
-import {createId, rowInstant, type ServiceDatabase} from './database.ts'
 import {requireDeal} from './deals.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
 import {requireFound} from './problem-reply.ts'
+import {createId, rowInstant, type ServiceDatabase} from './service-database.ts'
 
 const row = taskSchema.extend({
   created_at: rowInstant,

@@ -7,9 +7,9 @@ import {
   webhookEndpointSchema,
 } from '../contract/webhook.ts'
 import {readTablePage} from './cursor.ts'
-import {createId, rowCount, rowInstant} from './database.ts'
 import {type Handlers, PREFIX, type ServiceWorld} from './handlers.ts'
 import {refuse, requireFound} from './problem-reply.ts'
+import {createId, rowCount, rowInstant} from './service-database.ts'
 
 const eventsOfJson = z
   .string()

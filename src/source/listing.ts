@@ -3,7 +3,7 @@ import {ContractError} from '../errors.ts'
 import type {Page, World} from '../types.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
 import type {SourceClient} from './client.ts'
-import {walkPages} from './walk.ts'
+import {walkPages} from './walk-pages.ts'
 
 /** What became of one record's list: every page of it, or nothing. */
 export type ListingAnswer = EachAnswer<{pages: Page[]}>

@@ -2,7 +2,7 @@ import {closeSync, fstatSync, openSync, readSync} from 'node:fs'
 import {newError} from '../errors.ts'
 import type {TapeKey} from './key.ts'
 import {CHAIN_START, parseLine, type TapeLine} from './line.ts'
-import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} from './seal.ts'
+import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} from './sealed-group.ts'
 
 /** How far a tape could be read. */
 export interface TapeEnd {

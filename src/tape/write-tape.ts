@@ -5,7 +5,7 @@ import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {TapeKey} from './key.ts'
 import {CHAIN_START, type Frame, formatLine} from './line.ts'
 import type {TapeEnd} from './read-tape.ts'
-import {formatHeader, HEADER_BYTES, sealGroup} from './seal.ts'
+import {formatHeader, HEADER_BYTES, sealGroup} from './sealed-group.ts'
 
 /** A tape that is being written; disposing it closes the file and drops what was not stored. */
 export interface TapeWriter extends AsyncDisposable {

@@ -4,7 +4,7 @@ import {newError} from '../errors.ts'
 import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
 import type {Database} from './database.ts'
-import {readSetting, writeSetting} from './settings.ts'
+import {readSetting, writeSetting} from './stored-settings.ts'
 
 /**
  * The key of the hashes in this warehouse: the one that is set, or the data folder's own, made when it is first needed.

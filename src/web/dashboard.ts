@@ -1,6 +1,6 @@
 import {count, figures, instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import {renderPage} from '../page/page.ts'
+import {renderPage} from '../page/html-page.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {JobRun} from '../state/job-runs.ts'

@@ -1,6 +1,6 @@
 import {cpSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {appendRates} from '../../src/load/rates.ts'
+import {appendRates} from '../../src/load/append-rates.ts'
 import {readHistoryId} from '../../src/release/moment.ts'
 import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import type {Database} from '../../src/warehouse/database.ts'

@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {parseMappedFields} from '../../src/contract/mapped-field.ts'
-import {createMappedReader} from '../../src/normalise/mapped-field.ts'
+import {createMappedReader} from '../../src/normalise/read-mapped.ts'
 
 /** What a record with this value says of one field of this type: its text, null, `unreadable`, or undefined where it says nothing. */
 function read(type: string, value: unknown): string | null | undefined {

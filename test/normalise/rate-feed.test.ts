@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {parseRateFeeds, type RateFeed, rateFeedSchema} from '../../src/contract/rate-feed.ts'
-import {parseFeedPage} from '../../src/normalise/rate-feed.ts'
+import {parseFeedPage} from '../../src/normalise/feed-page.ts'
 
 const SOFR = {name: 'sofr', file: 'x', format: 'csv', date: 'date', rate_name: 'SOFR', value: 'value'}
 

@@ -2,8 +2,8 @@ import {createHmac} from 'node:crypto'
 import {expect, test} from 'vitest'
 import {borrowerStream} from '../../src/contract/borrower-stream.ts'
 import {documentStream} from '../../src/contract/document-stream.ts'
+import {createSealer} from '../../src/normalise/private-fields.ts'
 import {createNormaliser} from '../../src/normalise/record.ts'
-import {createSealer} from '../../src/normalise/seal.ts'
 
 const KEY = 'a key of this test'
 const seal = createSealer(borrowerStream, KEY)

@@ -11,7 +11,7 @@ import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
-import {listTapes, noteTapeRemoved} from '../../src/state/tapes.ts'
+import {listTapes, noteTapeRemoved} from '../../src/state/tape-rows.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'

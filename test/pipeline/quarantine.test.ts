@@ -1,5 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {requireBoundedQuarantine} from '../../src/pipeline/settle.ts'
+import {requireBoundedQuarantine} from '../../src/pipeline/settle-walk.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'

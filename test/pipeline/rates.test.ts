@@ -8,7 +8,7 @@ import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {acquireLock} from '../../src/state/lock.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
-import {verifyWarehouse} from '../../src/warehouse/verify.ts'
+import {verifyWarehouse} from '../../src/warehouse/verify-warehouse.ts'
 import {createGate, type Handler, sendJson, startTestServer} from '../source/test-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 

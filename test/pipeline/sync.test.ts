@@ -2,7 +2,7 @@ import {afterEach, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
-import {openRelease} from '../../src/release/query.ts'
+import {openRelease} from '../../src/release/open-release.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {formatCents} from '../../src/money.ts'
-import {readMovements, type TotalMovement} from '../../src/release/diff.ts'
+import {readMovements, type TotalMovement} from '../../src/release/compare-releases.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 
 interface Deal {

@@ -13,8 +13,6 @@ import {
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
-import {markPast, noteUse, pruneReleases} from '../../src/release/prune.ts'
 import {
   createBuildFolder,
   discardBuild,
@@ -22,8 +20,10 @@ import {
   publishRelease,
   type ReleaseInputs,
   releaseIdOf,
-} from '../../src/release/publish.ts'
-import {openRelease} from '../../src/release/query.ts'
+} from '../../src/release/build-folder.ts'
+import {findCurrentRelease, readRelease, requireRelease} from '../../src/release/manifest.ts'
+import {openRelease} from '../../src/release/open-release.ts'
+import {markPast, noteUse, pruneReleases} from '../../src/release/surplus.ts'
 import {digestFile} from '../../src/warehouse/atomic-file.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'

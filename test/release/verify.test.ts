@@ -1,7 +1,7 @@
 import {chmodSync} from 'node:fs'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {requireRelease} from '../../src/release/manifest.ts'
-import {RELEASE_NEXT, verifyReleaseTables} from '../../src/release/verify.ts'
+import {RELEASE_NEXT, verifyReleaseTables} from '../../src/release/verify-release.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 

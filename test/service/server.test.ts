@@ -6,7 +6,7 @@ import {join} from 'node:path'
 import {Agent, request} from 'undici'
 import {expect, onTestFinished, test} from 'vitest'
 import {ConfigError} from '../../src/errors.ts'
-import {openServiceDatabase} from '../../src/service/database.ts'
+import {openServiceDatabase} from '../../src/service/service-database.ts'
 import {API_KEY, aDeal, call, insertDeals, readPage, startTestService} from './client.ts'
 import {startReceiver} from './receiver.ts'
 

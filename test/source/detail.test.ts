@@ -1,8 +1,8 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
+import {type DetailAnswer, fetchDetails} from '../../src/source/ask-record.ts'
 import {createClient} from '../../src/source/client.ts'
-import {type DetailAnswer, fetchDetails} from '../../src/source/detail.ts'
 import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
 

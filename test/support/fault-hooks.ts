@@ -8,7 +8,7 @@ import {z} from 'zod'
 import {realClock} from '../../src/clock.ts'
 import {isObject} from '../../src/contract/envelope.ts'
 import {formatCursor, parseCursor} from '../../src/service/cursor.ts'
-import {rowCount, type ServiceDatabase} from '../../src/service/database.ts'
+import {rowCount, type ServiceDatabase} from '../../src/service/service-database.ts'
 import type {WireRecord} from '../../src/types.ts'
 import type {DueFault, EnvelopeShape, Fault, FaultBook} from './faults.ts'
 

@@ -1,6 +1,11 @@
 import {join} from 'node:path'
+import {
+  createBuildFolder,
+  moveCurrent,
+  publishRelease,
+  writeParquetFiles,
+} from '../../src/release/build-folder.ts'
 import {type Release, readRelease} from '../../src/release/manifest.ts'
-import {createBuildFolder, moveCurrent, publishRelease, writeParquetFiles} from '../../src/release/publish.ts'
 import type {ReleaseManifest} from '../../src/release-manifest.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'

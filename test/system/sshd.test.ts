@@ -14,7 +14,7 @@ import {
 import {userInfo} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver.ts'
+import {type DeliverableBatch, deliverBatch} from '../../src/delivery/deliver-files.ts'
 import type {SftpTarget} from '../../src/delivery/target.ts'
 import {listDeliveries} from '../../src/state/deliveries.ts'
 import {openStateDb} from '../../src/state/state-db.ts'

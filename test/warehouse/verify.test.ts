@@ -1,6 +1,6 @@
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openDatabase} from '../../src/warehouse/database.ts'
-import {verifyWarehouse} from '../../src/warehouse/verify.ts'
+import {verifyWarehouse} from '../../src/warehouse/verify-warehouse.ts'
 import {createSeenLab, type Lab} from '../support/lab.ts'
 
 let lab: Lab

@@ -4,9 +4,9 @@ import {z} from 'zod'
 import {type Failure, messageOf} from '../errors.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {type Rule, tryRules} from '../warehouse/verify.ts'
+import {type Rule, tryRules} from '../warehouse/verify-warehouse.ts'
 import type {Release} from './manifest.ts'
-import {openRelease} from './query.ts'
+import {openRelease} from './open-release.ts'
 
 /** What to do about a release that is not what its manifest says. */
 export const RELEASE_NEXT = 'Remove the release folder and run `loantape build`, which makes it again.'

@@ -17,7 +17,7 @@ import {findDealsToldSince, settleWalkCoverage} from '../state/webhook-coverage.
 import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
-import {readSetting, writeSetting} from '../warehouse/settings.ts'
+import {readSetting, writeSetting} from '../warehouse/stored-settings.ts'
 import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
 import type {Tapes} from './tapes.ts'
 

@@ -1,7 +1,7 @@
 import {count, instant, table} from './figures.ts'
 import {type Html, html, prose} from './html.ts'
+import {renderPage} from './html-page.ts'
 import {renderModelGraph} from './model-graph.ts'
-import {renderPage} from './page.ts'
 
 /** A table as the dictionary describes it. */
 export interface DictionaryTable {

@@ -1,8 +1,8 @@
 import {z} from 'zod'
 import {parseInstant} from '../clock.ts'
 import {type ListKey, readListPage} from './cursor.ts'
-import {createId, rowInstant} from './database.ts'
 import type {Handlers, ServiceWorld} from './handlers.ts'
+import {createId, rowInstant} from './service-database.ts'
 
 const row = z
   .object({

@@ -2,7 +2,7 @@ import {readFileSync, statSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import type {RateFeed} from '../contract/rate-feed.ts'
 import {ContractError, codeOf, type ErrorCode, type LoantapeError, newError} from '../errors.ts'
-import {type FeedPage, parseFeedPage} from '../normalise/rate-feed.ts'
+import {type FeedPage, parseFeedPage} from '../normalise/feed-page.ts'
 import {createClient} from '../source/client.ts'
 import type {Received, World} from '../types.ts'
 

@@ -4,6 +4,7 @@ import {codeOf, messageOf, newError} from '../errors.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import {openDatabase} from '../warehouse/database.ts'
+import {copyRows, copyTable, type PublishedTable} from './copy-table.ts'
 import {explainPostgres} from './failure.ts'
 import {
   dropOldSchemas,
@@ -16,7 +17,6 @@ import {
   STATE,
 } from './schemas.ts'
 import {openSession, type Session} from './session.ts'
-import {copyRows, copyTable, type PublishedTable} from './table.ts'
 
 /** What is published, and to whom. */
 export interface PublishRequest {

@@ -1,10 +1,10 @@
 import type {FastifyInstance, FastifyRequest} from 'fastify'
 import {realClock} from '../clock.ts'
 import {checkScope, createKeyCheck} from './api-keys.ts'
-import type {ServiceDatabase} from './database.ts'
+import {createRateLimiter, type RateLimit} from './api-limit.ts'
 import {refuse} from './problem-reply.ts'
-import {createRateLimiter, type RateLimit} from './rate-limit.ts'
 import {refuseUnknown} from './routes.ts'
+import type {ServiceDatabase} from './service-database.ts'
 
 /** Whether a body comes with the request; an empty one is none, whatever type it is said to have. */
 function hasBody({headers}: FastifyRequest): boolean {
