@@ -69,7 +69,9 @@ export function createCli(surroundings: Surroundings) {
       )
       const stopping = new AbortController()
       onStop((signal) => {
-        log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
+        if (stderr.isTTY)
+          besideProgress('Stopping: the page under way is finished first. Ctrl-C again ends at once.\n')
+        else log.warn({reason: signal}, 'asked to stop: finishing the page, then ending')
         stopping.abort(new Error(`stopped by ${signal}`))
       })
       return {
