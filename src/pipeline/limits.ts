@@ -89,20 +89,3 @@ function describeCut(
     {cause},
   )
 }
-
-/** Says of a step how many of its models, checks or files are done. */
-export function countEach(
-  limited: Limited,
-  {step, total}: {step: string; total: number},
-  world: World,
-): Limited {
-  let done = 0
-  const report = () => world.onProgress({step, unit: step, done, total})
-  report()
-  return async (subject, work) => {
-    const result = await limited(subject, work)
-    done += 1
-    report()
-    return result
-  }
-}
