@@ -57,13 +57,14 @@ export function createProgressLine(
       if (isNew) [step, startedAt, past] = [progress.step, now, []]
       else if (now - drawnAt < DRAWN_EVERY_MS) return
       drawnAt = now
-      past = [...past.filter(({at}) => now - at <= RATE_OVER_MS), {at: now, done}]
+      const waitingSince = progress.source?.waitingSince ?? now
+      const isWaiting = now - waitingSince >= WAITING_FROM_MS
+      // What was not asked for in that time says nothing of the rate after it.
+      past = [...past.filter(({at}) => !isWaiting && now - at <= RATE_OVER_MS), {at: now, done}]
       const [first = {at: now, done}] = past
       const ms = now - first.at
       const perSecond = ms < RATE_FROM_MS ? 0 : ((done - first.done) * 1000) / ms
-      const waitingSince = progress.source?.waitingSince ?? now
-      const isWaiting = now - waitingSince >= WAITING_FROM_MS
-      const pace = {elapsedMs: now - startedAt, perSecond: isWaiting ? 0 : perSecond, isWaiting}
+      const pace = {elapsedMs: now - startedAt, perSecond, isWaiting}
       terminal.write(`\r${renderProgress(progress, pace, (terminal.columns ?? 80) - 1)}\x1b[K`)
     },
     hide() {

@@ -30,7 +30,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
-import {type Limited, limitBuild} from './limits.ts'
+import {countEach, limitBuild} from './limits.ts'
 import {planSelection, readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
@@ -232,19 +232,6 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   } catch (error) {
     discardBuild(buildDir)
     throw error
-  }
-}
-
-/** Says of a step how many of its models, checks or files are done. */
-function countEach(limited: Limited, {step, total}: {step: string; total: number}, world: World): Limited {
-  let done = 0
-  const report = () => world.onProgress({step, unit: step, done, total})
-  report()
-  return async (subject, work) => {
-    const result = await limited(subject, work)
-    done += 1
-    report()
-    return result
   }
 }
 

@@ -43,6 +43,23 @@ export async function limitBuild(
     withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
+/** Says of a step how many of its models, checks or files are done. */
+export function countEach(
+  limited: Limited,
+  {step, total}: {step: string; total: number},
+  world: Pick<World, 'onProgress'>,
+): Limited {
+  let done = 0
+  const report = () => world.onProgress({step, unit: step, done, total})
+  report()
+  return async (subject, work) => {
+    const result = await limited(subject, work)
+    done += 1
+    report()
+    return result
+  }
+}
+
 /** Megabytes a build may hold: as set, or enough, as far as there is as much. */
 function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))

@@ -113,7 +113,7 @@ test('a step that begins anew has its own time and rate again', () => {
   expect(shown()).toBe('tables       0 of 30   0:00')
 })
 
-test('waiting for the rate limit is told as long as it lasts, though no answer comes', () => {
+test('waiting for the rate limit is told as long as it lasts, and says nothing of the rate after it', () => {
   const {report, shown} = openTerminal()
   const source = createSource()
   go(report, {...details, source}, 5, 5)
@@ -125,6 +125,9 @@ test('waiting for the rate limit is told as long as it lasts, though no answer c
   source.waitingSince = null
   vi.advanceTimersByTime(1000)
   expect(shown()).toBe('details        25 of 2,500   0:36')
+  go(report, {...details, done: 25, source}, 10, 3)
+  vi.advanceTimersByTime(500)
+  expect(shown()).toMatch(/^details +55 of 2,500 {3}0:39 {3}6\.\d\/s {2}6:\d\d left$/)
 })
 
 test.each([20, 40, 60, 80])('a terminal of %i columns never wraps and shows what matters most', (columns) => {
