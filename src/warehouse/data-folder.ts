@@ -108,7 +108,7 @@ function requireWritableFolder(code: ErrorCode, name: string, path: string): voi
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|stateDb\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

@@ -143,7 +143,7 @@ test.each([
     run: fundAndExport,
     history: () => cpSync(folder.warehouse, copy.warehouse),
     exports: () => cpSync(folder.exports, copy.exports, {recursive: true}),
-    stateDb: () => {
+    state: () => {
       using stateDb = openStateDb(folder.stateDb)
       stateDb.db.prepare('vacuum into ?').run(copy.stateDb)
     },

@@ -76,7 +76,9 @@ test.concurrent('a page of the state database that is damaged is found', async (
   bytes.fill(0xff, 4096, 4296)
   writeFileSync(folder.stateDb, bytes)
   expect(await findDamage(folder)).toEqual([
-    expect.stringMatching(/^state\.sqlite: StateDb '.*state\.sqlite' is damaged: Tree .*latest backup back/),
+    expect.stringMatching(
+      /^state\.sqlite: State database '.*state\.sqlite' is damaged: Tree .*latest backup back/,
+    ),
   ])
 })
 
