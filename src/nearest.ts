@@ -23,7 +23,7 @@ export function findNearest(asked: string, known: readonly string[]): string | u
     .map((name) => ({name, edits: countEdits(asked, asked.includes('.') ? name : bareOf(name))}))
     .sort((a, b) => a.edits - b.edits)
   const [best] = ranked
-  return best && best.edits <= Math.max(1, bareOf(asked).length / 3) ? best.name : undefined
+  return best && best.edits <= bareOf(asked).length / 3 ? best.name : undefined
 }
 
 /** What was expected in place of a name that is not known: the nearest, or all there are where none is near. */

@@ -123,9 +123,7 @@ describe('after one walk', () => {
   test.each(['2026-02-01', '2026-02-06'])('no release is made for %s, outside of that', async (asOf) => {
     const refusal = await failureOf(resolveMoment(db, {asOf}, TODAY))
     expect(refusal).toMatchObject({code: 'AS_OF_RANGE', exitCode: 2})
-    expect(refusal.message).toContain(
-      `Date '${asOf}' in --as-of: expected 2026-02-02 (the first walk) to 2026-02-05`,
-    )
+    expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
   })
 
   test('a moment before anything was stored is refused', async () => {
