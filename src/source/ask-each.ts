@@ -1,6 +1,7 @@
 import pLimit from 'p-limit'
 import {AuthError, LoantapeError} from '../errors.ts'
 import type {Received, World} from '../types.ts'
+import {readAhead} from './read-ahead.ts'
 
 /** How single records, or what belongs to them, are asked for. */
 export interface EachRequest {
@@ -127,10 +128,7 @@ export async function* askEach<Found>(
     for await (const id of ids) {
       isCut = budget.aborted
       if (isCut || summary.ended !== 'done') break
-      const reply = limit(() => askForOne(id))
-      // It may fail before anyone waits for it: that is told when its turn comes.
-      reply.catch(() => undefined)
-      window.push(reply)
+      window.push(readAhead(limit(() => askForOne(id))))
       const isProbing = request.mode === 'auto' && !summary.proven
       yield* drainWindow(isProbing ? 0 : request.concurrency * WINDOW - 1)
     }

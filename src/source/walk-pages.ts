@@ -7,6 +7,7 @@ import {scrubSecrets} from '../log.ts'
 import type {Page, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import type {SourceClient} from './client.ts'
+import {readAhead} from './read-ahead.ts'
 
 /** One walk, from its start or from where an earlier run got to. */
 export interface WalkRequest {
@@ -52,12 +53,8 @@ export async function* walkPages(
   })
   let {envelope} = request
 
-  function fetchPage(cursor: string | null): Promise<JsonAnswer> {
-    const answer = askForPage({...request, cursor}, client, consumer.signal)
-    // It may fail before anyone waits for it: that is told when the page is come for.
-    answer.catch(() => undefined)
-    return answer
-  }
+  const fetchPage = (cursor: string | null) =>
+    readAhead(askForPage({...request, cursor}, client, consumer.signal))
 
   let cursor = request.cursor
   let ahead: Promise<JsonAnswer> | null = fetchPage(cursor)
