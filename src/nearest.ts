@@ -1,4 +1,4 @@
-/** How many letters must change, go or come for one text to become the other. */
+/** How many letters must be changed, dropped or added to make one text the other. */
 function countEdits(from: string, to: string): number {
   let row = Array.from({length: to.length + 1}, (_, index) => index)
   for (const [index, letter] of [...from].entries()) {

@@ -14,7 +14,7 @@ export interface ChangePlan {
   counts: ChangeCounts
   /** Versions that would be appended, absences among them. */
   appended: number
-  /** Records present before of which the walk could tell something, missing ones included. */
+  /** Records present before that this walk covers, missing ones included. */
   known: number
   /** Records present before that would be absent now. */
   newlyAbsent: number

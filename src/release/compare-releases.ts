@@ -22,7 +22,7 @@ const partRow = z.object({
   after: stateRow.nullable(),
 })
 
-/** A total that deals moved, be it that they cancel out; its parts add up to its movement, exactly. */
+/** A total that deals moved, even if they cancel out; its parts add up to its movement, exactly. */
 export type TotalMovement = z.output<typeof totalRow>
 const totalRow = z.object({
   total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),

@@ -66,7 +66,7 @@ test('not ready without a release', async () => {
   expect(await statusOf('/', {}, side)).toBe(200)
 })
 
-test('a release that is damaged under the server is not ready, and is again when it is mended', async () => {
+test('a release that is damaged under the server is not ready, and is again once it is repaired', async () => {
   const {database} = requireRelease(lab.folder)
   const whole = readFileSync(database)
   const world = lab.createWorld()
