@@ -6,7 +6,6 @@ import {parseJson} from '../json.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFileNow} from '../warehouse/atomic-file.ts'
-import type {JournalBridge} from './journal-bridge.ts'
 import type {NeutralisedCell, WrittenFile} from './profile.ts'
 
 /** One file of a batch; its control totals are for importers. */
@@ -27,7 +26,7 @@ interface BatchContent {
   /** Batches this one takes the place of, wholly or in part: those it reverses entries of. */
   supersedes?: readonly string[]
   /** Of a journal: how it ties out to the journal of its month. */
-  bridge?: JournalBridge
+  bridge?: object
   /** The texts that got a `'` in front; only where that was asked for. */
   neutralised?: readonly NeutralisedCell[]
 }

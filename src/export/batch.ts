@@ -11,7 +11,6 @@ import {beginBatch} from './batch-folder.ts'
 import {type BatchFile, formatManifest, isWholeBatch, readBatchManifest} from './batch-manifest.ts'
 import {readColumnContract, requireContract, storeContract} from './column-contract.ts'
 import {writeCsv} from './csv.ts'
-import {JOURNAL_NAMES} from './journal-profiles.ts'
 import {writeParquet} from './parquet.ts'
 import type {ExportOptions, ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 import {createXlsxWriter} from './xlsx.ts'
@@ -35,18 +34,16 @@ const PROFILES: Record<string, TableProfile> = {
 /** The names of the kinds of export that write tables. */
 export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
 
-/** The names of the kinds of export. */
-export const PROFILE_NAMES: readonly string[] = [...TABLE_PROFILE_NAMES, ...JOURNAL_NAMES]
-
 /**
  * How the tables of a profile are written.
  *
+ * @param names what the error offers
  * @throws ConfigError `EXPORT_PROFILE` naming what there is
  */
-export function requireProfile(name: string): TableProfile {
+export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
   const profile = Object.hasOwn(PROFILES, name) ? PROFILES[name] : undefined
   if (profile) return profile
-  throw unknownName('EXPORT_PROFILE', 'Profile', name, PROFILE_NAMES)
+  throw unknownName('EXPORT_PROFILE', 'Profile', name, names)
 }
 
 /** The month a batch was asked for by. */

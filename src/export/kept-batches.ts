@@ -3,8 +3,8 @@ import {join} from 'node:path'
 import type {Failure} from '../errors.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {TABLE_PROFILE_NAMES} from './batch.ts'
 import {readBatchManifest} from './batch-manifest.ts'
-import {findJournalProfile} from './journal-profiles.ts'
 
 /** Every batch of every profile, by name; one that is being written is none yet, its folder begins with a dot. */
 function listBatchFolders({exports}: DataFolder): {profile: string; id: string; dir: string}[] {
@@ -51,9 +51,9 @@ export async function verifyBatches(
 
 /** What brings back a batch whose files are gone or damaged. */
 export function describeRepair(profile: string, batchId: string): string {
-  return findJournalProfile(profile)
-    ? `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
-    : 'Export its release again the same way: the files come out byte for byte the same.'
+  return TABLE_PROFILE_NAMES.includes(profile)
+    ? 'Export its release again the same way: the files come out byte for byte the same.'
+    : `Run \`loantape export --reissue ${batchId}\`: the files come out byte for byte the same.`
 }
 
 /**

@@ -1,16 +1,16 @@
 import {existsSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import type {Config} from '../config.ts'
 import {
   type AccountMapping,
   DEFAULT_MAPPING,
   FIRST_PERIOD,
   type MappingVersion,
   parseMapping,
-} from '../contract/mapping.ts'
+} from '../accounting/mapping.ts'
+import {listMappingVersions} from '../accounting/periods.ts'
+import type {Config} from '../config.ts'
 import {codeOf, newError} from '../errors.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import {listMappingVersions} from '../state/periods.ts'
 import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readPrograms} from './journal-read.ts'

@@ -1,6 +1,5 @@
+import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/journal-profiles.ts'
 import type {Config} from '../config.ts'
-import {PROFILE_NAMES} from '../export/batch.ts'
-import {JOURNAL_NAMES} from '../export/journal-profiles.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {
   type Dictionary,

@@ -1,12 +1,12 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
+import {findJournalProfile, PROFILE_NAMES} from '../accounting/journal-profiles.ts'
+import {findClosedPeriod} from '../accounting/periods.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {type BatchResult, type PeriodMark, requireProfile, writeBatch} from '../export/batch.ts'
-import {findJournalProfile} from '../export/journal-profiles.ts'
 import type {ExportOptions} from '../export/profile.ts'
 import {type Release, readRelease, requireRelease} from '../release/manifest.ts'
-import {findClosedPeriod} from '../state/periods.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -42,7 +42,7 @@ export async function exportRelease(
   world: World,
 ): Promise<BatchResult[]> {
   const profiles = request.profiles.filter((name) => !findJournalProfile(name))
-  for (const name of profiles) requireProfile(name)
+  for (const name of profiles) requireProfile(name, PROFILE_NAMES)
   const journals = request.profiles
     .flatMap((name) => findJournalProfile(name) ?? [])
     .map((profile) => ({

@@ -1,12 +1,4 @@
 import {z} from 'zod'
-import type {Config} from '../config.ts'
-import {newError} from '../errors.ts'
-import type {BatchResult} from '../export/batch.ts'
-import type {JournalProfile} from '../export/journal.ts'
-import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../export/journal-batch.ts'
-import {handOver, requireHandedOver} from '../export/journal-handover.ts'
-import {requireKnownBatches, requireSameHistory} from '../export/journal-origin.ts'
-import type {Release} from '../release/manifest.ts'
 import {
   findBatches,
   findLastKnown,
@@ -16,8 +8,16 @@ import {
   listIssuedPeriods,
   listUndelivered,
   readBatchContent,
-} from '../state/issued.ts'
-import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../state/periods.ts'
+} from '../accounting/issued.ts'
+import type {JournalProfile} from '../accounting/journal.ts'
+import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../accounting/journal-batch.ts'
+import {handOver, requireHandedOver} from '../accounting/journal-handover.ts'
+import {requireKnownBatches, requireSameHistory} from '../accounting/journal-origin.ts'
+import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../accounting/periods.ts'
+import type {Config} from '../config.ts'
+import {newError} from '../errors.ts'
+import type {BatchResult} from '../export/batch.ts'
+import type {Release} from '../release/manifest.ts'
 import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'

@@ -1,10 +1,10 @@
 import {z} from 'zod'
-import {quotePrograms} from '../contract/mapping.ts'
+import {type JournalLine, journalLineSchema} from '../accounting/journal-line.ts'
+import {quotePrograms} from '../accounting/mapping.ts'
+import {type RegisteredLoan, registeredLoanSchema} from '../accounting/periods.ts'
 import {newError} from '../errors.ts'
-import {type JournalLine, journalLineSchema} from '../journal-line.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
-import {type RegisteredLoan, registeredLoanSchema} from '../state/periods.ts'
 
 const lineRow = journalLineSchema.extend({
   line_no: z.coerce.number(),

@@ -1,14 +1,14 @@
 import {z} from 'zod'
-import type {Config} from '../config.ts'
-import {addAmounts} from '../money.ts'
-import {listAllBatches} from '../state/issued.ts'
+import {listAllBatches} from '../accounting/issued.ts'
 import {
   type ClosedPeriod,
   findClosedPeriod,
   listPeriodEvents,
   nextPeriod,
   type PeriodEvent,
-} from '../state/periods.ts'
+} from '../accounting/periods.ts'
+import type {Config} from '../config.ts'
+import {addAmounts} from '../money.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'

@@ -1,12 +1,9 @@
 import {userInfo} from 'node:os'
-import type {Config} from '../config.ts'
-import {hasSameReceivables} from '../contract/mapping.ts'
-import {newError} from '../errors.ts'
-import {requireSameHistory} from '../export/journal-origin.ts'
-import {findMovedDeals, splitOpening} from '../export/journal-plan.ts'
-import type {JournalLine} from '../journal-line.ts'
-import {addAmounts} from '../money.ts'
-import {listAllBatches, listIssuedLines} from '../state/issued.ts'
+import {listAllBatches, listIssuedLines} from '../accounting/issued.ts'
+import type {JournalLine} from '../accounting/journal-line.ts'
+import {requireSameHistory} from '../accounting/journal-origin.ts'
+import {findMovedDeals, splitOpening} from '../accounting/journal-plan.ts'
+import {hasSameReceivables} from '../accounting/mapping.ts'
 import {
   dropClosedPeriod,
   findFirstOpen,
@@ -16,7 +13,10 @@ import {
   recordPeriodEvent,
   storeClosedPeriod,
   storeRemap,
-} from '../state/periods.ts'
+} from '../accounting/periods.ts'
+import type {Config} from '../config.ts'
+import {newError} from '../errors.ts'
+import {addAmounts} from '../money.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'

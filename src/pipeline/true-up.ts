@@ -1,5 +1,4 @@
-import type {Config} from '../config.ts'
-import type {BatchResult} from '../export/batch.ts'
+import {listIssuedLines, listIssuedProfiles, listUndelivered, storeBatch} from '../accounting/issued.ts'
 import {
   describeStale,
   type JournalTarget,
@@ -7,14 +6,15 @@ import {
   readIssueState,
   requireOwnNames,
   writeBatch,
-} from '../export/journal-batch.ts'
-import {bridgeJournal} from '../export/journal-bridge.ts'
-import {describeLost, readStanding, requireKnownBatches} from '../export/journal-origin.ts'
-import {findJournalProfile} from '../export/journal-profiles.ts'
-import {type Difference, planTrueUp, type TrueUpPlan} from '../export/journal-true-up.ts'
+} from '../accounting/journal-batch.ts'
+import {bridgeJournal} from '../accounting/journal-bridge.ts'
+import {describeLost, readStanding, requireKnownBatches} from '../accounting/journal-origin.ts'
+import {findJournalProfile} from '../accounting/journal-profiles.ts'
+import {type Difference, planTrueUp, type TrueUpPlan} from '../accounting/journal-true-up.ts'
+import {findFirstOpen, moveStands, nextPeriod, recordPeriodEvent} from '../accounting/periods.ts'
+import type {Config} from '../config.ts'
+import type {BatchResult} from '../export/batch.ts'
 import {addAmounts} from '../money.ts'
-import {listIssuedLines, listIssuedProfiles, listUndelivered, storeBatch} from '../state/issued.ts'
-import {findFirstOpen, moveStands, nextPeriod, recordPeriodEvent} from '../state/periods.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'

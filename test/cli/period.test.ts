@@ -2,7 +2,7 @@ import {chmodSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync} 
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
 import {JOURNAL_STEPS} from '../../src/run-steps.ts'
 import {type Books, openBooks} from '../support/books.ts'

@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {DEFAULT_MAPPING} from '../../src/contract/mapping.ts'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {openBooks} from '../support/books.ts'
 
 test('neither a deal that was unreadable at the first walk nor another spelling of funded is booked as a funding', async () => {

@@ -1,12 +1,12 @@
 import {readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {recordPeriodEvent} from '../../src/accounting/periods.ts'
 import {initAccounting} from '../../src/pipeline/account-mapping.ts'
 import {reopenPeriod} from '../../src/pipeline/period.ts'
 import {performJob} from '../../src/schedule/execute-run.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {recordPeriodEvent} from '../../src/state/periods.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 

@@ -28,13 +28,14 @@ const MAY_IMPORT: Record<string, readonly string[]> = {
   warehouse: ['kernel', 'contract'],
   state: ['kernel', 'contract'],
   ...Object.fromEntries(STAGES.map((stage) => [stage, BASE])),
+  accounting: [...BASE, 'export'],
   service: ['kernel', 'contract'],
   client: ['kernel', 'contract'],
   push: ['kernel', 'contract', 'client'],
-  pipeline: [...BASE, ...STAGES],
-  schedule: [...BASE, ...STAGES, 'pipeline'],
-  web: [...BASE, ...STAGES, 'pipeline', 'schedule'],
-  cli: [...BASE, ...STAGES, 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
+  pipeline: [...BASE, ...STAGES, 'accounting'],
+  schedule: [...BASE, ...STAGES, 'accounting', 'pipeline'],
+  web: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule'],
+  cli: [...BASE, ...STAGES, 'accounting', 'pipeline', 'schedule', 'web', 'service', 'client', 'push'],
   main: ['cli'],
 }
 

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {planIssue} from '../../src/export/journal-plan.ts'
-import type {IssuedLine, JournalLine} from '../../src/journal-line.ts'
+import type {IssuedLine, JournalLine} from '../../src/accounting/journal-line.ts'
+import {planIssue} from '../../src/accounting/journal-plan.ts'
 import {parseCents} from '../../src/money.ts'
 import {anEntry} from './journal-lines.ts'
 

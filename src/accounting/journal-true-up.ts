@@ -1,6 +1,6 @@
 import {hash} from 'node:crypto'
-import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {formatCents, parseCents} from '../money.ts'
+import type {IssuedLine, JournalLine} from './journal-line.ts'
 import {findStanding, planIssue, splitOpening} from './journal-plan.ts'
 
 /** By how much books and history differ for a deal in an account; one of debit and credit is null. */

@@ -1,6 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {createAccountSeed} from '../../src/accounting/account-seed.ts'
 import {
   type AccountMapping,
   DEFAULT_MAPPING,
@@ -10,8 +11,7 @@ import {
   listMappingFields,
   parseMapping,
   quotePrograms,
-} from '../../src/contract/mapping.ts'
-import {createAccountSeed} from '../../src/model/account-seed.ts'
+} from '../../src/accounting/mapping.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {anyRow} from '../support/data.ts'
 

@@ -1,6 +1,6 @@
 import {stringify} from 'csv-stringify/sync'
-import type {IssuedLine} from '../journal-line.ts'
 import type {JournalCell, JournalProfile} from './journal.ts'
+import type {IssuedLine} from './journal-line.ts'
 
 /** A file of a journal batch, and the lines it holds. */
 export interface JournalFile {

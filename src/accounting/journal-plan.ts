@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import type {IssuedLine, JournalLine} from '../journal-line.ts'
+import type {IssuedLine, JournalLine} from './journal-line.ts'
 
 /** The date that an entry, or the reversal of one, gets: both `YYYY-MM-DD`. */
 export type DateOf = (date: string) => string

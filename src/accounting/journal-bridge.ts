@@ -1,5 +1,5 @@
-import type {IssuedLine, JournalLine} from '../journal-line.ts'
 import {addAmounts} from '../money.ts'
+import type {IssuedLine, JournalLine} from './journal-line.ts'
 
 /** Entries and the sum of their debits. */
 export interface EntryTotals {

@@ -1,12 +1,12 @@
 import {existsSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {type BatchContent, type IssuedBatch, markHandedOver, readBatchContent} from '../state/issued.ts'
+import {beginBatch} from '../export/batch-folder.ts'
+import {isWholeBatch} from '../export/batch-manifest.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {beginBatch} from './batch-folder.ts'
-import {isWholeBatch} from './batch-manifest.ts'
+import {type BatchContent, type IssuedBatch, markHandedOver, readBatchContent} from './issued.ts'
 
 /** Where the files of a batch lie. */
 function batchDir(folder: DataFolder, {profile, batch_id}: IssuedBatch): string {

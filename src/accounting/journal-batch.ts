@@ -1,9 +1,10 @@
 import {hash} from 'node:crypto'
-import {type AccountMapping, findSharedNames} from '../contract/mapping.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import type {IssuedLine, JournalLine} from '../journal-line.ts'
+import {type BatchFile, formatManifest} from '../export/batch-manifest.ts'
 import {addAmounts} from '../money.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
+import {inStateTransaction, type StateDb} from '../state/state-db.ts'
+import type {World} from '../types.ts'
 import {
   type BatchContent,
   type IssuedBatch,
@@ -11,16 +12,15 @@ import {
   listBatches,
   listIssuedLines,
   storeBatch,
-} from '../state/issued.ts'
-import {createDating, listClosedPeriods} from '../state/periods.ts'
-import {inStateTransaction, type StateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
-import {type BatchFile, formatManifest} from './batch-manifest.ts'
+} from './issued.ts'
 import type {JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
 import {type JournalFile, writeJournalFiles} from './journal-file.ts'
+import type {IssuedLine, JournalLine} from './journal-line.ts'
 import {type DateOf, findMovedDeals, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 import {proveJournalFiles} from './journal-proof.ts'
+import {type AccountMapping, findSharedNames} from './mapping.ts'
+import {createDating, listClosedPeriods} from './periods.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {

@@ -1,6 +1,6 @@
-import type {AccountMapping, MappingVersion} from '../contract/mapping.ts'
 import type {Seed} from '../types.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
+import type {AccountMapping, MappingVersion} from './mapping.ts'
 
 const COLUMNS = ['account', 'since', 'role', 'loan_program', 'account_code', 'account_name', 'moves_balances']
 

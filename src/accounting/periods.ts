@@ -1,9 +1,9 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from '../contract/mapping.ts'
-import {journalLineSchema} from '../journal-line.ts'
 import {releaseManifestSchema} from '../release-manifest.ts'
-import type {StateDb} from './state-db.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {journalLineSchema} from './journal-line.ts'
+import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from './mapping.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
 export type RegisteredLoan = z.output<typeof registeredLoanSchema>

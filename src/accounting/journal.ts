@@ -1,5 +1,5 @@
-import type {AccountMapping} from '../contract/mapping.ts'
-import type {IssuedLine} from '../journal-line.ts'
+import type {IssuedLine} from './journal-line.ts'
+import type {AccountMapping} from './mapping.ts'
 
 /** A limit of an importer and who says so. Limits of others may change: each stands in one place. */
 interface Limit {

@@ -1,7 +1,7 @@
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
-import {type IssuedLine, issuedLineSchema} from '../journal-line.ts'
-import type {StateDb} from './state-db.ts'
+import type {StateDb} from '../state/state-db.ts'
+import {type IssuedLine, issuedLineSchema} from './journal-line.ts'
 
 /** A file of a batch, its content whole. */
 export interface BatchContent {

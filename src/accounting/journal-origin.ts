@@ -2,12 +2,12 @@ import {existsSync, readdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {type IssuedBatch, listAllBatches} from '../state/issued.ts'
-import {listClosedStands} from '../state/periods.ts'
+import {readBatchManifest} from '../export/batch-manifest.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {readBatchManifest} from './batch-manifest.ts'
+import {type IssuedBatch, listAllBatches} from './issued.ts'
+import {listClosedStands} from './periods.ts'
 
 /**
  * Makes sure that the state database knows every journal batch of a profile that lies among the exports. One that was lost, or brought
