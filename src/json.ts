@@ -9,6 +9,11 @@ export function parseJson(text: string): unknown {
   }
 }
 
+/** Whether a JSON value is an object. */
+export function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
 /** What stands in a value where these names lead; undefined where they lead nowhere. */
 export function findValue(value: unknown, path: readonly string[]): unknown {
   let found = value

@@ -1,4 +1,5 @@
 import {type LoantapeError, newError} from '../errors.ts'
+import {isObject} from '../json.ts'
 import type {WireRecord} from '../types.ts'
 
 /** What one list response says. */
@@ -112,11 +113,6 @@ function readCursor(positions: Place[]): string {
     'SOURCE_CURSOR_MISSING',
     `Page of the source with has_more true: expected 'next_cursor' to be a text that is not empty, found ${kindOf(given[0])}.`,
   )
-}
-
-/** Whether a JSON value is an object. */
-export function isObject(value: unknown): value is WireRecord {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 /** What a value is, in words that never repeat it. */

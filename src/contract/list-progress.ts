@@ -1,5 +1,6 @@
 import {newError} from '../errors.ts'
-import {isObject, type PageBody} from './envelope.ts'
+import {isObject} from '../json.ts'
+import type {PageBody} from './envelope.ts'
 import type {SeenIds} from './seen-ids.ts'
 
 /** Pages in a row without a record that is new. */

@@ -1,7 +1,7 @@
 import {createHmac} from 'node:crypto'
-import {isObject} from '../contract/envelope.ts'
 import type {Stream} from '../contract/stream.ts'
 import {newError} from '../errors.ts'
+import {isObject} from '../json.ts'
 import type {WireRecord} from '../types.ts'
 
 const HASHED = /^hmac-sha256:[0-9a-f]{64}$/

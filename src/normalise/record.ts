@@ -1,7 +1,7 @@
 import {z} from 'zod'
-import {isObject} from '../contract/envelope.ts'
 import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
+import {isObject} from '../json.ts'
 import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
 import {createSealer} from './private-fields.ts'
 import {createMappedReader} from './read-mapped.ts'

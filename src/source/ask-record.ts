@@ -1,4 +1,4 @@
-import {isObject} from '../contract/envelope.ts'
+import {isObject} from '../json.ts'
 import type {Received, WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
