@@ -3,6 +3,7 @@ import {LoantapeError, messageOf, newError} from '../errors.ts'
 import type {CheckOutcome} from '../release-manifest.ts'
 import type {Check} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
+import {inLanes} from '../warehouse/in-lanes.ts'
 
 /** Rows a message shows. */
 const SAMPLES = 5
@@ -23,11 +24,14 @@ const countRow = z.object({rows: z.coerce.number()})
 export function runChecks(
   db: Database,
   checks: readonly Check[],
-  around: (check: Check, run: () => Promise<CheckOutcome>) => Promise<CheckOutcome> = (_check, run) => run(),
+  around: (check: Check, run: () => Promise<CheckOutcome>, lane: Database) => Promise<CheckOutcome> = (
+    _check,
+    run,
+  ) => run(),
 ): Promise<CheckOutcome[]> {
-  return Array.fromAsync(checks, async (check) => {
+  return inLanes(db, checks, async (check, lane) => {
     try {
-      return await around(check, () => findWrongRows(db, check))
+      return await around(check, () => findWrongRows(lane, check), lane)
     } catch (error) {
       if (error instanceof LoantapeError) throw error
       throw newError(

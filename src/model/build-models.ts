@@ -3,6 +3,7 @@ import {z} from 'zod'
 import {LoantapeError} from '../errors.ts'
 import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {inLanes} from '../warehouse/in-lanes.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
@@ -23,7 +24,7 @@ export interface Counted {
 /** How models are built. */
 export interface BuildOptions {
   /** Runs the building of each model; what it throws of ours goes on as it is. */
-  around?: (model: Model, build: () => Promise<void>) => Promise<void>
+  around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
   /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
   isDry?: boolean
 }
@@ -53,40 +54,50 @@ export async function buildModels(
   counted: Counted,
   options: BuildOptions = {},
 ): Promise<BuiltModel[]> {
-  await db.run(`set variable as_of = cast(${quoteLiteral(counted.asOf)} as date)`)
-  await db.run(`set variable known_at = cast(${quoteLiteral(counted.knownAt)} as timestamp)`)
-  await db.run(`set variable time_zone = ${quoteLiteral(counted.timeZone)}`)
-  await db.run(`set variable day_cutoff = cast(${quoteLiteral(counted.dayCutoff)} as interval)`)
   await db.run('create schema release.seed')
   for (const seed of plan.seeds) await loadSeed(db, seed)
   const schemas = new Set(plan.models.filter((model) => model.isPublished).map((model) => model.schema))
   for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
   try {
-    await db.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
-    const built: BuiltModel[] = []
-    for (const [index, model] of plan.models.entries()) {
-      const result = await buildModel(db, model, options)
-      if (model.isPublished) built.push(result)
-      for (const served of listServed(plan, index)) await db.run(`drop table ${tableOf(served)}`)
+    for (const lane of db.lanes) {
+      await lane.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
+      await setCounted(lane, counted)
     }
-    return built
+    return await buildEach(db, plan, options)
   } finally {
-    await db.run(`set search_path = 'release.main,history.raw'`)
+    for (const lane of db.lanes) await lane.run(`set search_path = 'release.main,history.raw'`)
     await db.run('detach scratch')
   }
 }
 
-/** The work models that the model at `index` was the last to read. */
-function listServed({models, reads}: Pick<BuildPlan, 'models' | 'reads'>, index: number): Model[] {
-  const isReadBy = (work: Model, reader: Model | undefined) =>
-    reader !== undefined && (reads.get(reader.name)?.includes(work.name) ?? false)
-  return models.filter(
-    (work) =>
-      !work.isPublished &&
-      isReadBy(work, models[index]) &&
-      !models.slice(index + 1).some((later) => isReadBy(work, later)),
-  )
+async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
+  await db.run(`set variable as_of = cast(${quoteLiteral(asOf)} as date)`)
+  await db.run(`set variable known_at = cast(${quoteLiteral(knownAt)} as timestamp)`)
+  await db.run(`set variable time_zone = ${quoteLiteral(timeZone)}`)
+  await db.run(`set variable day_cutoff = cast(${quoteLiteral(dayCutoff)} as interval)`)
+}
+
+/** Builds the models, those side by side that do not need each other; returns the published ones in their order. */
+async function buildEach(
+  db: Database,
+  {models, reads}: Pick<BuildPlan, 'models' | 'reads'>,
+  options: BuildOptions,
+): Promise<BuiltModel[]> {
+  const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
+  const unbuilt = new Set(models)
+  const build = async (model: Model, lane: Database) => {
+    const built = await buildModel(lane, model, options)
+    unbuilt.delete(model)
+    // Before the next is waited for: of two that end together one alone is the last to read a table.
+    const served = readBy(model).filter(
+      (read) => !read.isPublished && ![...unbuilt].some((later) => readBy(later).includes(read)),
+    )
+    for (const work of served) await lane.run(`drop table ${tableOf(work)}`)
+    return built
+  }
+  const built = await inLanes(db, models, build, readBy)
+  return built.filter((_, index) => models[index]?.isPublished)
 }
 
 /** The fully qualified table that a model becomes during a build. */
@@ -108,7 +119,7 @@ async function buildModel(db: Database, model: Model, options: BuildOptions): Pr
     if (model.isPublished) await widenDecimals(db, table)
   }
   try {
-    await (options.around?.(model, build) ?? build())
+    await (options.around?.(model, build, db) ?? build())
   } catch (error) {
     if (error instanceof LoantapeError) throw error
     const place = {file: model.file, line: 1}

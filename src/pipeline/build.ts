@@ -30,7 +30,7 @@ import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
-import {countEach, limitBuild} from './limits.ts'
+import {countEach, lanesOf, limitBuild} from './limits.ts'
 import {planSelection, readSources, type Sources} from './sources.ts'
 
 /** Which release to build. */
@@ -198,7 +198,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const whole = await compileModels(sources, world)
     const {plan, checks, dropped} = planSelection(whole, sources.checks, request.select)
     world.onStep('models compiled')
-    await using db = await openHistoryCopy(history)
+    await using db = await openHistoryCopy(history, {lanes: lanesOf(config)})
     const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))

@@ -16,11 +16,15 @@ const THREAD_HISTORY_BYTES = 4_000_000
 /** Enough for a million deals; with more the engine takes more, and is no faster for it. */
 const ENOUGH_MB = 3000
 
+/** Each piece that is worked on at once should have this much; more than these add little. */
+const LANE_MB = 1000
+const MOST_LANES = 3
+
 /** What a build works on: the file of a model, of a check, or of a table that is written. */
 type Subject = Model | Check | TableFile
 
 /** Runs the work of one model, check or file within the limits of a build. */
-export type Limited = <T>(subject: Subject, work: () => Promise<T>) => Promise<T>
+export type Limited = <T>(subject: Subject, work: () => Promise<T>, lane: Database) => Promise<T>
 
 /**
  * Sets what the engine may hold in memory and where the rest goes, and keeps the time each model, check or file may take.
@@ -39,8 +43,8 @@ export async function limitBuild(
   const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(useful)))
   await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
-  return (subject, work) =>
-    withinLimits(db, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
+  return (subject, work, lane) =>
+    withinLimits(lane, limits, work, (cut, cause) => describeCut(subject, config, cut, cause))
 }
 
 /** Says of a step how many of its models, checks or files are done. */
@@ -52,12 +56,17 @@ export function countEach(
   let done = 0
   const report = () => world.onProgress({step, unit: step, done, total})
   report()
-  return async (subject, work) => {
-    const result = await limited(subject, work)
+  return async (subject, work, lane) => {
+    const result = await limited(subject, work, lane)
     done += 1
     report()
     return result
   }
+}
+
+/** How many models, checks or files are worked on at once. */
+export function lanesOf(config: Pick<Config, 'memoryMb'>): number {
+  return Math.max(1, Math.min(availableParallelism(), MOST_LANES, Math.floor(memoryFor(config) / LANE_MB)))
 }
 
 /** Megabytes a build may hold: as set, or enough, as far as there is as much. */

@@ -10,6 +10,7 @@ import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {inLanes} from '../warehouse/in-lanes.ts'
 
 /** Everything a release is a function of. */
 export interface ReleaseInputs {
@@ -64,22 +65,21 @@ export async function writeParquetFiles(
   db: Database,
   dir: string,
   releaseId: string,
-  around: <T>(table: TableFile, write: () => Promise<T>) => Promise<T> = (_table, write) => write(),
+  around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
+    write(),
 ): Promise<ReleaseTable[]> {
-  const tables: ReleaseTable[] = []
-  for (const name of await listPublishedTables(db)) {
+  return inLanes(db, await listPublishedTables(db), async (name, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
-    const {Count: rows} = await around({name, file}, () =>
-      db.one(
+    const write = () =>
+      lane.one(
         z.object({Count: z.coerce.number()}),
         `copy release.${name} to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
-      ),
-    )
-    tables.push({name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)})
-  }
-  return tables
+      )
+    const {Count: rows} = await around({name, file}, write, lane)
+    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)}
+  })
 }
 
 /** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */

@@ -14,11 +14,15 @@ export interface DatabaseOptions {
   /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
   searchPath?: string
   threads?: number
+  /** How many connections; 1 by default. */
+  lanes?: number
 }
 
-/** An in-memory DuckDB with files attached, and its one connection; closing it detaches and closes everything. */
+/** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
 export interface Database extends AsyncDisposable {
   readonly connection: DuckDBConnection
+  /** Every connection, this one first: statements run side by side on them. */
+  readonly lanes: readonly Database[]
   /** Runs one or more statements; the last may have parameters. */
   run(sql: string, params?: DuckDBValue[]): Promise<void>
   /**
@@ -55,21 +59,32 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   }
   if (options.threads) config.threads = String(options.threads)
   const instance = await DuckDBInstance.create(':memory:', config)
-  const connection = await instance.connect()
-  const close = () => {
-    connection.closeSync()
+  const lanes: Database[] = []
+  const close = async () => {
+    for (const lane of lanes) await lane[Symbol.asyncDispose]()
     instance.closeSync()
   }
   try {
-    await connection.run(`set TimeZone = 'UTC'`)
-    for (const {path, alias, readOnly} of options.attach ?? []) {
-      await connection.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
+    for (let lane = 0; lane < (options.lanes ?? 1); lane += 1) {
+      lanes.push(createLane(await instance.connect(), lanes))
     }
-    if (options.searchPath) await connection.run(`set search_path = ${quoteLiteral(options.searchPath)}`)
+    const [first] = lanes as [Database]
+    for (const {path, alias, readOnly} of options.attach ?? []) {
+      await first.run(`attach ${quoteLiteral(path)} as ${alias}${readOnly ? ' (read_only)' : ''}`)
+    }
+    for (const lane of lanes) {
+      await lane.run(`set TimeZone = 'UTC'`)
+      if (options.searchPath) await lane.run(`set search_path = ${quoteLiteral(options.searchPath)}`)
+    }
+    return {...first, [Symbol.asyncDispose]: close}
   } catch (error) {
-    close()
+    await close()
     throw error
   }
+}
+
+/** One connection; disposing it closes it alone. */
+function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
   // Closing under a running statement crashes the process: closing waits for it.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: DuckDBValue[]) => {
@@ -80,6 +95,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   const read = async (sql: string, params?: DuckDBValue[]) => (await execute(sql, params)).getRowObjectsJson()
   return {
     connection,
+    lanes,
     async run(sql, params) {
       await execute(sql, params)
     },
@@ -100,7 +116,7 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     },
     async [Symbol.asyncDispose]() {
       await underWay
-      close()
+      connection.closeSync()
     },
   }
 }

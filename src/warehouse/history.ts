@@ -39,7 +39,7 @@ export async function openHistory(
 /** The database attached as `history`; undefined when it has not had every migration. */
 async function openReadable(
   path: string,
-  options: Pick<DatabaseOptions, 'searchPath'>,
+  options: Pick<DatabaseOptions, 'searchPath' | 'lanes'>,
 ): Promise<Database | undefined> {
   const db = await openDatabase({...options, attach: [{path, alias: 'history', readOnly: true}]})
   let isReadable = false
@@ -78,7 +78,7 @@ export async function copyHistory({warehouse}: DataFolder, copy: string): Promis
 /** Opens such a copy, attached as `history`; one that lacks migrations is brought up to date first. */
 export async function openHistoryCopy(
   path: string,
-  options: Pick<DatabaseOptions, 'searchPath'> = {},
+  options: Pick<DatabaseOptions, 'searchPath' | 'lanes'> = {},
 ): Promise<Database> {
   const readable = await openReadable(path, options)
   if (readable) return readable

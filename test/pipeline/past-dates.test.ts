@@ -74,14 +74,15 @@ test('a release built for a past day is, table by table, the one made on that da
   expect(left).toEqual(expect.arrayContaining(made.map((dir) => basename(dir))))
 })
 
-test('tables and Parquet files are the same, byte by byte, however often and with how many threads they are built', async () => {
+test('tables and Parquet files are the same, byte by byte, however often, with how many threads and how many at once they are built', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
   const history = join(folder.path, 'history.duckdb')
   await writeLargeHistory(history, {deals: 45_000, days: 4})
   const {plan} = await builtInPlan()
-  const build = async (threads: number): Promise<ReleaseTable[]> => {
+  const build = async (threads: number, lanes = 1): Promise<ReleaseTable[]> => {
     await using db = await openDatabase({
       threads,
+      lanes,
       attach: [
         {path: history, alias: 'history', readOnly: true},
         {path: ':memory:', alias: 'release'},
@@ -95,4 +96,6 @@ test('tables and Parquet files are the same, byte by byte, however often and wit
   expect(once.find(({name}) => name === 'core.deal_history')?.rows).toBeGreaterThan(122_880)
   expect(await build(2)).toEqual(once)
   expect(await build(4)).toEqual(once)
+  expect(await build(1, 3)).toEqual(once)
+  expect(await build(2, 2)).toEqual(once)
 })
