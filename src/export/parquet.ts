@@ -7,7 +7,7 @@ import {readControlTotals} from './control-totals.ts'
 import type {ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
 
 /**
- * Hands out each table's Parquet file: the release's own bytes, zstd, the release id in its metadata. By month, a table
+ * Hands out each table's Parquet file: the release's own bytes, zstd. By month, a table
  * with a date becomes `<table>/month=YYYY-MM/<table>.parquet`, the layout DuckDB, Spark and Power BI know as Hive
  * partitioning, under another key where the table has a column `month`; one without a date stays one file.
  */
@@ -17,7 +17,7 @@ export const writeParquet: ProfileWriter = async (db, source, {tables, options},
     const columns = await readColumns(db, `release.${table}`)
     const date = options.partition === 'month' ? findDateColumn(columns) : undefined
     if (date === undefined) files.push(await copyWhole(db, source, table, dir))
-    else files.push(...(await writeMonths(db, source, {table, date, key: choosePathKey(columns)}, dir)))
+    else files.push(...(await writeMonths(db, {table, date, key: choosePathKey(columns)}, dir)))
   }
   return {files}
 }
@@ -53,7 +53,6 @@ function choosePathKey(columns: readonly TableColumn[]): string {
 
 async function writeMonths(
   db: Database,
-  source: ExportSource,
   {table, date, key}: {table: string; date: string; key: string},
   dir: string,
 ): Promise<WrittenFile[]> {
@@ -69,7 +68,7 @@ async function writeMonths(
     mkdirSync(dirname(join(dir, name)), {recursive: true})
     await db.run(
       `copy (select * from release.${table} where ${where}) to ${quoteLiteral(join(dir, name))}
-       (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(source.manifest.release_id)}})`,
+       (format parquet, compression zstd, compression_level 1)`,
     )
     files.push({name, ...(await readControlTotals(db, table, where))})
   }

@@ -16,6 +16,7 @@ import {
   publishRelease,
   publishScratch,
   releaseIdOf,
+  shareFiles,
   writeParquetFiles,
 } from '../release/build-folder.ts'
 import {findCurrentRelease, type Release, readRelease, requireRelease} from '../release/manifest.ts'
@@ -213,7 +214,8 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     world.onStep('checks passed')
     for (const name of dropped) await db.run(`drop table release.${name}`)
     const written = counted('tables', models.length - dropped.length)
-    const tables = await writeParquetFiles(db, buildDir, identity.release_id, written)
+    const tables = await writeParquetFiles(db, buildDir, written)
+    await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
     await db.run('use memory.main; checkpoint release; detach release; detach history')
     for (const path of [spillDir, history, `${history}.wal`]) rmSync(path, {recursive: true, force: true})

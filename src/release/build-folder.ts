@@ -1,5 +1,5 @@
 import {hash} from 'node:crypto'
-import {existsSync, readdirSync, renameSync, rmSync, statSync, symlinkSync} from 'node:fs'
+import {existsSync, linkSync, readdirSync, renameSync, rmSync, statSync, symlinkSync} from 'node:fs'
 import {chmod, mkdir, writeFile} from 'node:fs/promises'
 import {dirname, join, relative} from 'node:path'
 import {z} from 'zod'
@@ -11,6 +11,7 @@ import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
+import type {Release} from './manifest.ts'
 
 /** Everything a release is a function of. */
 export interface ReleaseInputs {
@@ -57,14 +58,13 @@ export interface TableFile {
 }
 
 /**
- * Writes each published table as `<schema>.<table>.parquet` beside the database, the release id in its metadata.
+ * Writes each published table as `<schema>.<table>.parquet` beside the database.
  *
  * @param around runs the writing of each file: where limits are kept
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
-  releaseId: string,
   around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
     write(),
 ): Promise<ReleaseTable[]> {
@@ -75,11 +75,39 @@ export async function writeParquetFiles(
       lane.one(
         z.object({Count: z.coerce.number()}),
         `copy release.${name} to ${quoteLiteral(path)}
-         (format parquet, compression zstd, compression_level 1, kv_metadata {release_id: ${quoteLiteral(releaseId)}})`,
+         (format parquet, compression zstd, compression_level 1)`,
       )
     const {Count: rows} = await around({name, file}, write, lane)
     return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)}
   })
+}
+
+/** What linking fails with where the file system has no links, or the release is being removed. */
+const NOT_LINKED = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'EXDEV', 'EMLINK', 'ENOENT']
+
+/**
+ * Makes each file that the release before has byte for byte one with it, where the file system can: a night takes the disk space
+ * of the tables that changed.
+ */
+export async function shareFiles(
+  dir: string,
+  tables: readonly ReleaseTable[],
+  before: Release | undefined,
+): Promise<void> {
+  for (const {file, sha256} of tables) {
+    const former = join(before?.dir ?? '', file)
+    const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
+    // What its manifest says may no longer be true of a file.
+    if (!isSame || !existsSync(former) || (await digestFile(former)) !== sha256) continue
+    const link = join(dir, `${file}.link`)
+    try {
+      linkSync(former, link)
+    } catch (error) {
+      if (!NOT_LINKED.includes(codeOf(error))) throw error
+      return
+    }
+    renameSync(link, join(dir, file))
+  }
 }
 
 /** A new, empty folder for a release that is being built; leftovers of builds that died are removed. */

@@ -1,5 +1,6 @@
 import {hash} from 'node:crypto'
 import {
+  chmodSync,
   copyFileSync,
   existsSync,
   mkdirSync,
@@ -7,6 +8,7 @@ import {
   readFileSync,
   renameSync,
   rmSync,
+  statSync,
   writeFileSync,
 } from 'node:fs'
 import {dirname, join} from 'node:path'
@@ -15,6 +17,7 @@ import type {Config} from '../../src/config.ts'
 import {type BuildRequest, type BuildResult, buildRelease} from '../../src/pipeline/build.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/open-release.ts'
+import {verifyReleaseFiles} from '../../src/release/verify-release.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import {findLastChecking} from '../../src/state/checkings.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
@@ -303,4 +306,23 @@ test('the ids a check found are kept, also where it let nothing be released', as
     {knownAt: '2026-02-06 05:00:00'},
   )
   expect(findLastChecking(stateDb)).toMatchObject({failed: [{name: 'no_draft'}]})
+})
+
+test('a file of a table that did not change is one with that of the release before, if that is whole', async () => {
+  const folder = lab.copyFolder('shared')
+  const placeOf = (dir: string, table: string) => statSync(join(dir, `${table}.parquet`)).ino
+  const released = join(folder.releases, String(nights.get('2026-02-05')))
+  const rebuild = async (dayCutoff: string) => {
+    const {dir} = await build({folder, config: {...lab.config, dayCutoff}})
+    expect(await verifyReleaseFiles(requireRelease(folder))).toEqual([])
+    return dir
+  }
+  const second = await rebuild('00:01')
+  expect(placeOf(second, 'core.deal')).toBe(placeOf(released, 'core.deal'))
+  const spoilt = join(second, 'core.deal.parquet')
+  chmodSync(spoilt, 0o600)
+  writeFileSync(spoilt, 'spoilt')
+  const third = await rebuild('00:02')
+  expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
+  expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
 })
