@@ -1,6 +1,6 @@
 #!/usr/bin/env node
 import {createCli} from './cli/context.ts'
-import {createProgram, runProgram} from './cli/program.ts'
+import {runProgram} from './cli/program.ts'
 
 // Whoever reads our output may have enough before its end: `loantape query … | head`.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
@@ -23,4 +23,4 @@ const cli = createCli({
   },
 })
 
-process.exitCode = await runProgram(createProgram(cli), cli, process.argv.slice(2))
+process.exitCode = await runProgram(cli, process.argv.slice(2))

@@ -2,10 +2,8 @@ import {initAccounting} from '../pipeline/account-mapping.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape accounting`. */
-export function addAccounting(program: CliCommand): void {
-  program
-    .command('accounting')
-    .description('the accounts that journals are booked to')
+export function addAccounting(command: CliCommand): void {
+  command
     .command('init')
     .example('accounting init')
     .description(

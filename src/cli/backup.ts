@@ -3,23 +3,17 @@ import type {CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
 
 /** `loantape backup`. */
-export function addBackup(program: CliCommand): void {
-  program
-    .command('backup')
+export function addBackup(command: CliCommand): void {
+  command
     .example('backup /mnt/backup/loantape')
-    .description(
-      'copy everything that cannot be built again, each file compared with what it was copied from',
-    )
     .argument('<dir>', 'a folder that is not there yet')
     .does(({config, world}, dir: string) => backUp(config, dir, world), renderBackup)
 }
 
 /** `loantape restore`. */
-export function addRestore(program: CliCommand): void {
-  program
-    .command('restore')
+export function addRestore(command: CliCommand): void {
+  command
     .example('restore /mnt/backup/loantape')
-    .description('bring a backup back into an empty data folder')
     .argument('<backup>', 'what `loantape backup` has written')
     .does(
       ({config}, backup: string) => restoreBackup(config, backup),

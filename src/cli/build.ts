@@ -7,11 +7,9 @@ import {dateOption} from './options.ts'
 import {renderTable} from './table.ts'
 
 /** `loantape build`. */
-export function addBuild(program: CliCommand): void {
-  program
-    .command('build')
+export function addBuild(command: CliCommand): void {
+  command
     .example('build --as-of 2026-06-30')
-    .description('build and check a release without walking; only a plain build moves `current`')
     .addOption(dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD'))
     .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)
     .option('--out <file>', 'also write the DuckDB file here')

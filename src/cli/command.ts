@@ -37,13 +37,15 @@ export class CliCommand extends Command {
   ): this {
     const cli = this.#cli
     return this.action(async (...args: Args) => {
+      // Loaded here: help needs no settings.
+      const {readConfig} = await import('./read-config.ts')
       const options = this.optsWithGlobals<CommonOptions & Options>()
       let [config, world]: [Config?, World?] = []
       const call = {
         cli,
         options,
         get config() {
-          config ??= cli.readConfig(options)
+          config ??= readConfig(cli, options)
           return config
         },
         get world() {

@@ -1,9 +1,6 @@
-import {readFileSync} from 'node:fs'
-import {parseEnv} from 'node:util'
 import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
-import {type Config, parseConfig} from '../config.ts'
-import {parseChildStreams} from '../contract/streams.ts'
-import {codeOf, messageOf, newError} from '../errors.ts'
+import type {Config} from '../config.ts'
+import {messageOf, newError} from '../errors.ts'
 import {createLog} from '../log.ts'
 import type {RunStep} from '../run-steps.ts'
 import type {World} from '../types.ts'
@@ -32,7 +29,7 @@ export type Cli = ReturnType<typeof createCli>
 
 /** Creates what commands are given. */
 export function createCli(surroundings: Surroundings) {
-  const {envFile, stdout, stderr, onStop} = surroundings
+  const {stdout, stderr, onStop} = surroundings
   let progress: ReturnType<typeof repeatProgress> | undefined
   const print = (text: string) => {
     progress?.end()
@@ -53,14 +50,9 @@ export function createCli(surroundings: Surroundings) {
       progress?.end()
       stderr.write(`${showControls(text)}\n`)
     },
-    /** The effective settings: `--data` goes over the environment. */
-    readConfig(options: CommonOptions): Config {
-      const env = {...(envFile !== undefined && readEnvFile(envFile)), ...surroundings.env}
-      const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
-      const config = parseConfig(given, {readFile: (path) => readFileSync(path, 'utf8')})
-      parseChildStreams(config.streams)
-      return config
-    },
+    /** What settings are read from. */
+    env: surroundings.env,
+    envFile: surroundings.envFile,
     createWorld(config: Config): World {
       const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
       const log = createLog({level}, {write: besideProgress})
@@ -106,25 +98,6 @@ export function createCli(surroundings: Surroundings) {
       if (options.json) printJson(value)
       else print(showControls(render(value)))
     },
-  }
-}
-
-/**
- * The settings of a `.env` file; none when there is no such file.
- *
- * @throws ConfigError `ENV_FILE` when it is there and cannot be read
- */
-function readEnvFile(path: string): Record<string, string | undefined> {
-  try {
-    // The mark that Windows editors begin a file with would make the first name another one.
-    return parseEnv(readFileSync(path, 'utf8').replace(/^\uFEFF/, ''))
-  } catch (error) {
-    if (codeOf(error) === 'ENOENT') return {}
-    throw newError(
-      'ENV_FILE',
-      `Settings '${path}' in the working folder cannot be read (${codeOf(error)}): expected a text file.`,
-      {cause: error},
-    )
   }
 }
 

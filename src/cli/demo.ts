@@ -18,6 +18,7 @@ import type {Call, CliCommand} from './command.ts'
 import {startReceiver} from './demo-day.ts'
 import {type DemoResult, readPortfolio, renderDay, renderDemo, renderNight} from './demo-report.ts'
 import {parseCount} from './options.ts'
+import {readConfig} from './read-config.ts'
 
 /** What people change in a day is told of this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS
@@ -29,20 +30,16 @@ interface DemoOptions {
 }
 
 /** `loantape demo`. */
-export function addDemo(program: CliCommand): void {
-  program
-    .command('demo')
+export function addDemo(command: CliCommand): void {
+  command
     .example('demo --days 5')
-    .description(
-      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
-    )
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
     .option('--days <count>', 'nights to simulate', parseCount('--days', 366), 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .does(async ({cli, options: given}: Call<DemoOptions>) => {
       // Never the folder of the settings: that is for data meant to last.
       const options = {...given, data: given.data ?? 'demo-data'}
-      const config = cli.readConfig(options)
+      const config = readConfig(cli, options)
       const world = cli.createWorld({...config, logLevel: config.logLevel ?? 'warn'})
       const folder = dataFolderAt(config.dataDir)
       using _claim = claimDemoFolder(folder)

@@ -20,11 +20,9 @@ interface Diff {
 }
 
 /** `loantape diff`. */
-export function addDiff(program: CliCommand): void {
-  program
-    .command('diff')
+export function addDiff(command: CliCommand): void {
+  command
     .example('diff 2026-06-29 2026-06-30')
-    .description('which deals and fields moved the totals from one release to another')
     .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
     .argument('<after>', 'another')
     .option(

@@ -5,10 +5,8 @@ import type {Call, CliCommand} from './command.ts'
 import {claimOption} from './options.ts'
 
 /** `loantape events`. */
-export function addEvents(program: CliCommand): void {
-  program
-    .command('events')
-    .description('what webhooks have brought')
+export function addEvents(command: CliCommand): void {
+  command
     .command('apply')
     .example('events apply')
     .description('look again at the deals they name, and store what is new; serve does it by itself')

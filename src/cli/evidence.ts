@@ -4,11 +4,9 @@ import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
 
 /** `loantape evidence`. */
-export function addEvidence(program: CliCommand): void {
-  program
-    .command('evidence')
+export function addEvidence(command: CliCommand): void {
+  command
     .example('evidence current evidence-june')
-    .description('write a folder with which an auditor checks a release or a batch without loantape')
     .argument('<release or batch>', 'its id, or current')
     .argument('<dir>', 'a folder that is not there yet')
     .addOption(

@@ -3,11 +3,9 @@ import {findNearest} from '../nearest.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape explain`. */
-export function addExplain(program: CliCommand): void {
-  program
-    .command('explain')
+export function addExplain(command: CliCommand): void {
+  command
     .example('explain GUARD_SHRINK')
-    .description('what an error means by its code: what is kept, what to do')
     .argument('<code>', 'as it stands in brackets behind a message')
     .does(
       (_call, asked: string) => explain(asked),

@@ -26,11 +26,9 @@ interface CliOptions {
 }
 
 /** `loantape export`. */
-export function addExport(program: CliCommand): void {
-  program
-    .command('export')
+export function addExport(command: CliCommand): void {
+  command
     .example('export csv --as-of 2026-06-30')
-    .description('write a release, or the journal of a month, as files with a manifest')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
     .option('--release <id>', 'of this release; the current one by default')

@@ -6,10 +6,8 @@ import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
 /** `loantape jobs`. */
-export function addJobs(program: CliCommand): void {
-  program
-    .command('jobs')
-    .description('the jobs there are')
+export function addJobs(command: CliCommand): void {
+  command
     .command('list')
     .example('jobs list')
     .description('every job with its next five slots, and what daylight saving will do to it')

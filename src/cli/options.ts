@@ -1,7 +1,6 @@
 import {Option} from 'commander'
 import {parseDateOption} from '../config.ts'
 import {newError} from '../errors.ts'
-import {requireBuilt} from '../pipeline/build.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
 import type {Claim} from '../schedule/execute-run.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -43,6 +42,8 @@ export interface ReleaseOptions {
 export async function requireAskedRelease(call: Call<ReleaseOptions>): Promise<Release> {
   const {config, options} = call
   const {asOf, release} = options
-  if (asOf !== undefined) return await requireBuilt(config, {asOf}, call.world)
-  return requireRelease(dataFolderAt(config.dataDir), release)
+  if (asOf === undefined) return requireRelease(dataFolderAt(config.dataDir), release)
+  // Loaded here: a release that is there needs no builder.
+  const {requireBuilt} = await import('../pipeline/build.ts')
+  return await requireBuilt(config, {asOf}, call.world)
 }

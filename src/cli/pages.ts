@@ -6,11 +6,9 @@ import type {Call, CliCommand} from './command.ts'
 import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'
 
 /** `loantape docs`. */
-export function addDocs(program: CliCommand): void {
-  program
-    .command('docs')
+export function addDocs(command: CliCommand): void {
+  command
     .example('docs --out dictionary.html')
-    .description('the data dictionary and model graph as one HTML page')
     .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
     .does(
       async ({config, options: {out}, world}: Call<{out?: string}>) => {
@@ -26,11 +24,9 @@ export function addDocs(program: CliCommand): void {
 }
 
 /** `loantape report`. */
-export function addReport(program: CliCommand): void {
-  program
-    .command('report')
+export function addReport(command: CliCommand): void {
+  command
     .example('report --as-of 2026-06-30')
-    .description('the portfolio report as one HTML page')
     .option('--release <id>', 'of this release; the current one by default')
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
     .option('--out <file>', 'where to write it; report-<release>.html in the data folder by default')

@@ -8,10 +8,8 @@ import type {Call, CliCommand} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape period`. */
-export function addPeriod(program: CliCommand): void {
-  const period = program
-    .command('period')
-    .description('accounting months: list, close, reopen, remap, true-up')
+export function addPeriod(command: CliCommand): void {
+  const period = command
   addList(period)
   addClose(period)
   addReopen(period)

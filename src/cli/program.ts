@@ -2,38 +2,16 @@ import {type Command, CommanderError} from 'commander'
 import {explainError, type LoantapeError, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import {VERSION} from '../version.ts'
-import {addAccounting} from './accounting.ts'
-import {addBackup, addRestore} from './backup.ts'
-import {addBuild} from './build.ts'
 import {CliCommand} from './command.ts'
-import {addConfig} from './config.ts'
+import {COMMANDS} from './commands.ts'
 import type {Cli} from './context.ts'
-import {addDemo} from './demo.ts'
-import {addDiff} from './diff.ts'
-import {addDoctor} from './doctor.ts'
-import {addEvents} from './events.ts'
-import {addEvidence} from './evidence.ts'
-import {addExplain} from './explain.ts'
-import {addExport} from './export.ts'
-import {addJobs} from './jobs.ts'
-import {addDocs, addReport} from './pages.ts'
-import {addPeriod} from './period.ts'
-import {addPrune} from './prune.ts'
-import {addPublish} from './publish.ts'
-import {addPush} from './push.ts'
-import {addQuarantine} from './quarantine.ts'
-import {addQuery} from './query.ts'
-import {addRebuild} from './rebuild.ts'
-import {addRun} from './run.ts'
-import {addServe} from './serve.ts'
-import {addService} from './service.ts'
-import {addStatus} from './status.ts'
-import {addSync} from './sync.ts'
-import {addTape} from './tape.ts'
-import {addTrace} from './trace.ts'
 
-/** The command line, every command on it. */
-export function createProgram(cli: Cli): Command {
+/**
+ * The command line.
+ *
+ * @param args loads the commands that are named in it; the others have their names alone. By default every one is loaded
+ */
+export async function createProgram(cli: Cli, args?: readonly string[]): Promise<Command> {
   const program = new CliCommand(cli, 'loantape')
     .description('Reporting and data-sync pipeline for real-estate loan deals.')
     .version(VERSION)
@@ -44,38 +22,9 @@ export function createProgram(cli: Cli): Command {
     .exitOverride()
     .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
-  for (const add of [
-    addDemo,
-    addSync,
-    addBuild,
-    addExport,
-    addPeriod,
-    addAccounting,
-    addPublish,
-    addRun,
-    addJobs,
-    addServe,
-    addEvents,
-    addQuery,
-    addDiff,
-    addReport,
-    addDocs,
-    addQuarantine,
-    addTape,
-    addTrace,
-    addEvidence,
-    addBackup,
-    addRebuild,
-    addRestore,
-    addPrune,
-    addStatus,
-    addDoctor,
-    addExplain,
-    addConfig,
-    addService,
-    addPush,
-  ]) {
-    add(program)
+  for (const [name, [description, load]] of Object.entries(COMMANDS)) {
+    const command = program.command(name).description(description)
+    if (args === undefined || args.includes(name)) (await load())(command)
   }
   return program
 }
@@ -85,8 +34,9 @@ export function createProgram(cli: Cli): Command {
  *
  * @returns the exit code: that of the error, or what the command set
  */
-export async function runProgram(program: Command, cli: Cli, args: readonly string[]): Promise<number> {
+export async function runProgram(cli: Cli, args: readonly string[]): Promise<number> {
   try {
+    const program = await createProgram(cli, args)
     await program.parseAsync(args, {from: 'user'})
     return cli.exitCode
   } catch (error) {

@@ -3,13 +3,9 @@ import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
 
 /** `loantape prune`. */
-export function addPrune(program: CliCommand): void {
-  program
-    .command('prune')
+export function addPrune(command: CliCommand): void {
+  command
     .example('prune --dry-run')
-    .description(
-      'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
-    )
     .option('--dry-run', 'only list what would be removed')
     .does(
       ({config, options: {dryRun = false}, world}: Call<{dryRun?: boolean}>) =>

@@ -3,10 +3,8 @@ import type {PublishResult} from '../postgres/copy-release.ts'
 import type {Call, CliCommand} from './command.ts'
 
 /** `loantape publish postgres`. */
-export function addPublish(program: CliCommand): void {
-  program
-    .command('publish')
-    .description('copy a release to where others query it')
+export function addPublish(command: CliCommand): void {
+  command
     .command('postgres')
     .example('publish postgres')
     .description(

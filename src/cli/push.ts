@@ -16,8 +16,8 @@ interface PushOptions {
 const ROWS_LEFT = 3
 
 /** `loantape push`. */
-export function addPush(program: CliCommand): void {
-  const push = program.command('push').description('send records to the Deal Financing Service')
+export function addPush(command: CliCommand): void {
+  const push = command
   push
     .command('deals <file.csv>')
     .example('push deals deals.csv --dry-run')

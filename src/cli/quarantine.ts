@@ -9,10 +9,8 @@ import type {CliCommand} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape quarantine`. */
-export function addQuarantine(program: CliCommand): void {
-  const quarantine = program
-    .command('quarantine')
-    .description('the records that could not be read, kept whole on their tapes')
+export function addQuarantine(command: CliCommand): void {
+  const quarantine = command
   quarantine
     .command('list')
     .example('quarantine list')

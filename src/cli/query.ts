@@ -12,11 +12,9 @@ interface QueryOptions extends ReleaseOptions {
 }
 
 /** `loantape query`. */
-export function addQuery(program: CliCommand): void {
-  program
-    .command('query')
+export function addQuery(command: CliCommand): void {
+  command
     .example('query "select * from mart.portfolio_summary"')
-    .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .argument('<sql>', 'one statement')
     .addOption(
       new Option('--format <format>', 'how rows are printed')

@@ -11,11 +11,9 @@ interface RebuildOptions {
 }
 
 /** `loantape rebuild`. */
-export function addRebuild(program: CliCommand): void {
-  program
-    .command('rebuild')
+export function addRebuild(command: CliCommand): void {
+  command
     .example('rebuild --apply')
-    .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
     .option('--without <walk>', 'as if this walk had never been applied')
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')

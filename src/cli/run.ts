@@ -10,11 +10,9 @@ import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
 
 /** `loantape run`. */
-export function addRun(program: CliCommand): void {
-  program
-    .command('run')
+export function addRun(command: CliCommand): void {
+  command
     .example('run nightly')
-    .description('run one job of jobs/ now')
     .argument('<job>', 'such as nightly')
     .addOption(claimOption())
     .does(

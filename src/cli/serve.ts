@@ -16,11 +16,9 @@ const TICK_MS = 1000
 const TELL_EVERY_MS = 5000
 
 /** `loantape serve`. */
-export function addServe(program: CliCommand): void {
-  program
-    .command('serve')
+export function addServe(command: CliCommand): void {
+  command
     .example('serve')
-    .description('run every job when it is due, and the web side, until stopped')
     .option('--no-web', 'the scheduler alone')
     .does(async ({config, options, world}: Call<{web: boolean}>) => {
       const jobs = (await readJobs(config)).filter(isEnabled)

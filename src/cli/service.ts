@@ -23,11 +23,9 @@ interface ServiceOptions {
 const LINKED_DEALS = 100_000
 
 /** `loantape service`. */
-export function addService(program: CliCommand): void {
-  const service = program
-    .command('service')
+export function addService(command: CliCommand): void {
+  const service = command
     .example('service --deals 500')
-    .description('run the local Deal Financing Service with a synthetic portfolio')
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 10_000_000), 2500)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')

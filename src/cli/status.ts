@@ -26,11 +26,9 @@ import {renderNotIssued} from './period.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape status`. */
-export function addStatus(program: CliCommand): void {
-  program
-    .command('status')
+export function addStatus(command: CliCommand): void {
+  command
     .example('status --max-age 26h')
-    .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
     .does(async ({cli, config, options, world}: Call<{maxAge: string}>) => {
       const status = await readStatus(config, parseHours(options.maxAge), world)

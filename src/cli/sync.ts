@@ -14,11 +14,9 @@ interface SyncOptions {
 }
 
 /** `loantape sync`. */
-export function addSync(program: CliCommand): void {
-  program
-    .command('sync')
+export function addSync(command: CliCommand): void {
+  command
     .example('sync --dry-run')
-    .description('walk the source, load what changed, build, check and release the portfolio tables')
     .option(
       '--accept <what>',
       `go on although a guard refused: ${ACCEPTABLE.join(', ')} (comma-separated)`,

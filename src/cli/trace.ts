@@ -12,13 +12,9 @@ interface TraceOptions {
 }
 
 /** `loantape trace`. */
-export function addTrace(program: CliCommand): void {
-  program
-    .command('trace')
+export function addTrace(command: CliCommand): void {
+  command
     .example('trace mart.portfolio_summary.funded_amount')
-    .description(
-      'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
-    )
     .argument('<deal or figure>', 'id of a deal, or mart.portfolio_summary.funded_amount and the like')
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')
     .addOption(dateOption('--as-of <date>', 'of a deal: only what counts up to this business date'))

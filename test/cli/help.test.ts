@@ -4,8 +4,8 @@ import {createCli} from '../../src/cli/context.ts'
 import {createProgram} from '../../src/cli/program.ts'
 
 /** The program with nothing behind its commands, so that an example is only parsed. */
-function createShell(): Command {
-  const program = createProgram(
+async function createShell(): Promise<Command> {
+  const program = await createProgram(
     createCli({
       env: {},
       stdout: {write: () => undefined},
@@ -35,10 +35,10 @@ function readHelp(command: Command): string {
   return words.join('')
 }
 
-const names = listLeaves(createShell()).map(nameOf)
+const names = listLeaves(await createShell()).map(nameOf)
 
 test.each(names)('`%s --help` lists --data and --json, and an example that can be typed', async (name) => {
-  const program = createShell()
+  const program = await createShell()
   const command = listLeaves(program).find((leaf) => nameOf(leaf) === name)
   const help = readHelp(command!)
   expect(help).toMatch(/--data <dir> /)

@@ -1,5 +1,6 @@
 /** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`. */
 import {createCli} from '../../src/cli/context.ts'
+import {readConfig} from '../../src/cli/read-config.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
 
@@ -9,7 +10,7 @@ const cli = createCli({
   stderr: process.stderr,
   onStop: () => undefined,
 })
-const config = cli.readConfig({})
+const config = readConfig(cli, {})
 const world = {
   ...cli.createWorld(config),
   onStep: (step: string) => {

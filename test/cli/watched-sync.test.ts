@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {createCli} from '../../src/cli/context.ts'
-import {createProgram, runProgram} from '../../src/cli/program.ts'
+import {runProgram} from '../../src/cli/program.ts'
 import type {Progress} from '../../src/progress.ts'
 import {findLockHolder} from '../../src/state/lock.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
@@ -22,7 +22,7 @@ async function watch(lab: Lab, args: readonly string[], columns = 80) {
   })
   const {createWorld} = cli
   cli.createWorld = (config) => ({...createWorld(config), plans: COMPILED})
-  const code = await runProgram(createProgram(cli), cli, args)
+  const code = await runProgram(cli, args)
   const lines = written
     .filter(({to}) => to === 'stderr')
     .map(({text}) => text.replace(/^\r/, '').replace('\x1b[K', ''))

@@ -3,6 +3,7 @@
  * reaches `KILL_STEP`. It says `ready` when nothing but the run is left to do.
  */
 import {createCli} from '../../src/cli/context.ts'
+import {readConfig} from '../../src/cli/read-config.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {World} from '../../src/types.ts'
@@ -14,7 +15,7 @@ const cli = createCli({
   stderr: process.stderr,
   onStop: () => undefined,
 })
-const config = cli.readConfig({})
+const config = readConfig(cli, {})
 let left = Number(KILL_NTH)
 
 function reach(step: string): void {

@@ -41,9 +41,11 @@ test.each(PAGES)('every path that %s names exists', (page) => {
   expect(paths.filter((path) => !path.includes('*') && !existsSync(join(ROOT, path)))).toEqual([])
 })
 
-test.each(PAGES)('every loantape command that %s shows exists, with its options', (page) => {
+test.each(PAGES)('every loantape command that %s shows exists, with its options', async (page) => {
   const quiet = {write: () => true}
-  const program = createProgram(createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}))
+  const program = await createProgram(
+    createCli({env: {}, stdout: quiet, stderr: quiet, onStop: () => undefined}),
+  )
   const shown = [...readPage(page).matchAll(/(?:npx |`)loantape ([a-z][^`\n]*)/g)].map(
     ([, words = '']) => words,
   )

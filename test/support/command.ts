@@ -1,5 +1,5 @@
 import {type Cli, createCli} from '../../src/cli/context.ts'
-import {createProgram, runProgram} from '../../src/cli/program.ts'
+import {runProgram} from '../../src/cli/program.ts'
 import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
@@ -27,5 +27,5 @@ export async function runCommand(
   })
   const {createWorld} = cli
   cli.createWorld = (config) => ({...createWorld(config), plans: COMPILED})
-  return {code: await runProgram(createProgram(cli), cli, args), signal: null, ...printed}
+  return {code: await runProgram(cli, args), signal: null, ...printed}
 }

@@ -1,7 +1,7 @@
 import {setImmediate} from 'node:timers/promises'
 import {fileURLToPath} from 'node:url'
 import {createCli} from '../../../src/cli/context.ts'
-import {createProgram, runProgram} from '../../../src/cli/program.ts'
+import {runProgram} from '../../../src/cli/program.ts'
 import {createSilentLog} from '../../../src/log.ts'
 import type {World} from '../../../src/types.ts'
 import {COMPILED} from '../../support/data.ts'
@@ -67,7 +67,7 @@ export async function runHere(args: readonly string[], steering: Steering): Prom
       onStep,
     }),
   })
-  const code = await runProgram(createProgram(cli), cli, args)
+  const code = await runProgram(cli, args)
   return {code, error: codeIn(stderr), stdout, stderr}
 }
 

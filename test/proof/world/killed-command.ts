@@ -4,7 +4,7 @@
  */
 import {writeSync} from 'node:fs'
 import {createCli} from '../../../src/cli/context.ts'
-import {createProgram, runProgram} from '../../../src/cli/program.ts'
+import {runProgram} from '../../../src/cli/program.ts'
 
 const {KILL_STEP, KILL_NTH = '1'} = process.env
 const cli = createCli({
@@ -27,4 +27,4 @@ Object.assign(cli, {
     },
   }),
 })
-process.exitCode = await runProgram(createProgram(cli), cli, process.argv.slice(2))
+process.exitCode = await runProgram(cli, process.argv.slice(2))
