@@ -1,11 +1,12 @@
 import {z} from 'zod'
-import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
+import type {BuildPlan, Check, Model, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {buildModels, fingerprintModels, tableOf} from './build-models.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
+import {keepPlan, type ModelSource, type PlanCache, readPlan} from './plan-cache.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
 
@@ -15,18 +16,12 @@ const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|B
 const nameRow = z.object({name: z.string()})
 const planRow = z.object({json: z.string()})
 
-/** What a build is compiled from. */
-interface ModelSource {
-  models: readonly Model[]
-  seeds: readonly Seed[]
-  checks: readonly Check[]
-}
-
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
  * in milliseconds and before anything is written.
  *
- * @param world its plans hold what was compiled before
+ * @param world its plans hold what this process compiled before
+ * @param cache holds what others compiled
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
@@ -34,9 +29,12 @@ interface ModelSource {
 export async function compileModels(
   source: ModelSource,
   {plans}: Pick<World, 'plans'> = {plans: new Map()},
+  cache?: PlanCache,
 ): Promise<BuildPlan> {
   const fingerprint = fingerprintModels(source.models, source.checks, source.seeds)
-  const plan = plans.get(fingerprint) ?? (await compileAnew(source))
+  const known = plans.get(fingerprint) ?? (cache && readPlan(cache, fingerprint, source))
+  const plan = known ?? (await compileAnew(source))
+  if (cache && !known) keepPlan(cache, fingerprint, plan)
   plans.set(fingerprint, plan)
   return plan
 }

@@ -196,7 +196,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   try {
     world.onStep('history copied')
     world.onProgress({step: 'compiling'})
-    const whole = await compileModels(sources, world)
+    const whole = await compileModels(sources, world, {dir: folder.cache, engine: identity.engine})
     const {plan, checks, dropped} = planSelection(whole, sources.checks, request.select)
     world.onStep('models compiled')
     await using db = await openHistoryCopy(history, {lanes: lanesOf(config)})

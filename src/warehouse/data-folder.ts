@@ -29,6 +29,8 @@ export interface DataFolder {
   exports: string
   /** What came in from outside, as it came. */
   tapes: string
+  /** What can be computed again: the folder can be removed at any time. */
+  cache: string
   /** The key of hashed personal data, where none is set. */
   hashKey: string
   /** Which further fields of deals become columns. */
@@ -54,6 +56,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     scratch: join(root, 'scratch'),
     exports: join(root, 'exports'),
     tapes: join(root, 'tape'),
+    cache: join(root, 'cache'),
     hashKey: join(root, 'hash.key'),
     fields: join(root, 'fields.json'),
     spill: join(root, '.spill'),
@@ -108,7 +111,7 @@ function requireWritableFolder(code: ErrorCode, name: string, path: string): voi
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|cache|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.
