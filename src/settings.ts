@@ -102,6 +102,12 @@ export const SETTINGS = {
   pastReleasesKept: integer(2, 10_000, 7).describe(
     'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
   ),
+  releaseStorage: z
+    .enum(['compatible', 'latest'])
+    .prefault('compatible')
+    .describe(
+      'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and opens where DuckDB is as new as ours.',
+    ),
   modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
     'Seconds one model or check may take before the build ends with exit code 3.',
   ),

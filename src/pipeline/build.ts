@@ -203,7 +203,8 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
     // What dies is thrown away: no log is needed to recover it.
     const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
-    await db.run(`attach ${file} as release (recovery_mode no_wal_writes)`)
+    const format = config.releaseStorage === 'latest' ? ", storage_version 'latest'" : ''
+    await db.run(`attach ${file} as release (recovery_mode no_wal_writes${format})`)
     const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
     const around = counted('models', plan.models.length)
     const models = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, {around})

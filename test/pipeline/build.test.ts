@@ -326,3 +326,17 @@ test('a file of a table that did not change is one with that of the release befo
   expect(placeOf(third, 'core.deal')).not.toBe(placeOf(second, 'core.deal'))
   expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
 })
+
+test('a release opens in DuckDB 1.0 unless the newest format is asked for; the warehouse has that', async () => {
+  /** The version of the file's format, in the header after its mark. */
+  const formatOf = (path: string) => Number(readFileSync(path).readBigUInt64LE(12))
+  const folder = lab.copyFolder('formats')
+  const {dir} = await build({folder, config: {...lab.config, dayCutoff: '00:03'}})
+  expect(formatOf(join(dir, 'portfolio.duckdb'))).toBe(64)
+  const newest = await build({folder, config: {...lab.config, dayCutoff: '00:04', releaseStorage: 'latest'}})
+  expect(formatOf(join(newest.dir, 'portfolio.duckdb'))).toBeGreaterThan(64)
+  expect(formatOf(folder.warehouse)).toBeGreaterThan(64)
+  expect(newest.models.map(({rows}) => rows)).toEqual(
+    (await build({folder, config: {...lab.config, dayCutoff: '00:03'}})).models.map(({rows}) => rows),
+  )
+})
