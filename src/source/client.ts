@@ -7,6 +7,7 @@ import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
 import {createRateLimiter} from './rate-limit.ts'
+import {receive} from './receive.ts'
 import {classifyFault, type Target, withRetries} from './retry.ts'
 
 /** The settings of a client. */
@@ -74,19 +75,12 @@ export function createClient(config: ClientConfig, world: World) {
     signal: AbortSignal,
   ): Promise<Exchange> {
     const observedAt = BigInt(Math.floor(world.clock.now())) * 1000n
-    const overdue = new AbortController()
-    const timer = setTimeout(() => overdue.abort(), timeoutMs * TIMEOUTS_PER_ANSWER)
     const startedAt = world.realClock.now()
     try {
-      const answer = await pool.request({
-        method: 'GET',
-        path: buildPath(base, target.path, query),
-        headers: {...headers, accept},
-        signal: AbortSignal.any([signal, overdue.signal]),
-      })
-      answers.set(answer.statusCode, (answers.get(answer.statusCode) ?? 0) + 1)
-      const {statusCode: status} = answer
-      const body = Buffer.from(await answer.body.arrayBuffer())
+      const request = {path: buildPath(base, target.path, query), headers: {...headers, accept}}
+      const answer = await receive(pool, request, {signal, timeoutMs: timeoutMs * TIMEOUTS_PER_ANSWER})
+      const {status, body} = answer
+      answers.set(status, (answers.get(status) ?? 0) + 1)
       const receivedAt = world.realClock.now()
       return {
         status,
@@ -109,14 +103,8 @@ export function createClient(config: ClientConfig, world: World) {
         },
       }
     } catch (error) {
-      if (signal.aborted) throw error
-      if (overdue.signal.aborted) {
-        const problem = 'answer not complete in time'
-        throw new RetryableError({code: 'SOURCE_UNREACHABLE', problem, cause: error})
-      }
+      if (signal.aborted || error instanceof RetryableError) throw error
       throw classifyFault(error, target, config)
-    } finally {
-      clearTimeout(timer)
     }
   }
 

@@ -87,7 +87,7 @@ export async function* walkPages(
       yield page
     }
   } finally {
-    consumer.abort()
+    if (ahead) consumer.abort()
     await ahead?.catch((error: unknown) => {
       if (error === consumer.signal.reason) return
       world.log.warn(
