@@ -4,6 +4,7 @@ import {LoantapeError} from '../errors.ts'
 import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
+import type {TableColumn} from '../warehouse/table-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
@@ -29,6 +30,9 @@ export interface BuildOptions {
   isDry?: boolean
 }
 
+/** What is built; the columns are not known while it is compiled. */
+type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads'> & Partial<Pick<BuildPlan, 'columns'>>
+
 /** A model that was built. */
 export interface BuiltModel {
   name: string
@@ -50,7 +54,7 @@ const createdRow = z.object({Count: z.coerce.number()})
  */
 export async function buildModels(
   db: Database,
-  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
+  plan: Buildable,
   counted: Counted,
   options: BuildOptions = {},
 ): Promise<BuiltModel[]> {
@@ -81,13 +85,18 @@ async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Co
 /** Builds the models, those side by side that do not need each other; returns the published ones in their order. */
 async function buildEach(
   db: Database,
-  {models, reads}: Pick<BuildPlan, 'models' | 'reads'>,
+  {models, reads, columns}: Buildable,
   options: BuildOptions,
 ): Promise<BuiltModel[]> {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const unbuilt = new Set(models)
   const build = async (model: Model, lane: Database) => {
-    const built = await buildModel(lane, model, options)
+    const built = await buildModel(
+      lane,
+      model,
+      model.isPublished ? columns?.get(model.name) : undefined,
+      options,
+    )
     unbuilt.delete(model)
     // Before the next is waited for: of two that end together one alone is the last to read a table.
     const served = readBy(model).filter(
@@ -106,17 +115,24 @@ export function tableOf(model: Model): string {
   return [catalog, ...model.name.split('.').map(quoteName)].join('.')
 }
 
-async function buildModel(db: Database, model: Model, options: BuildOptions): Promise<BuiltModel> {
+async function buildModel(
+  db: Database,
+  model: Model,
+  columns: readonly TableColumn[] | undefined,
+  options: BuildOptions,
+): Promise<BuiltModel> {
   const startedAt = performance.now()
   const table = tableOf(model)
   // Nobody reads a work table in order: sorting it would only cost time.
   const order = model.isPublished ? `order by ${model.grain.map(quoteName).join(', ')}` : ''
+  // A published ratio is wider than the model has it: made so at once, its column is written once.
+  const shown = columns?.map(({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`) ?? ['*']
   // The file begins on the statement's first line: the engine's line numbers are the file's.
-  const sql = `create table ${table} as select * from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
+  const sql = `create table ${table} as select ${shown.join(', ')} from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
   let rows = 0
   const build = async () => {
     rows = (await db.first(createdRow, sql))?.Count ?? 0
-    if (model.isPublished) await widenDecimals(db, table)
+    if (model.isPublished && !columns) await widenDecimals(db, table)
   }
   try {
     await (options.around?.(model, build, db) ?? build())

@@ -40,7 +40,7 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
 
 /** What is built for a selection. */
 interface SelectionPlan {
-  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>
+  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
   /** The checks of the selected models that can be run on what is built. */
   checks: readonly Check[]
   /** Tables that are built for the selected ones and not kept. */
@@ -64,7 +64,7 @@ export function planSelection(
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)
   const models = whole.models.filter(({name}) => needed.has(name))
   return {
-    plan: {models, seeds: whole.seeds, reads: whole.reads},
+    plan: {...whole, models},
     checks: checks.filter(({name}) => {
       const tables = whole.checkReads.get(name) ?? []
       return tables.some((table) => selected.has(table)) && tables.every(isBuilt)
