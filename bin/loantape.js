@@ -1,4 +1,4 @@
-#!/usr/bin/env -S node --max-semi-space-size=2
+#!/usr/bin/env -S node --max-semi-space-size=8
 // An old Node has to get as far as saying that it is too old: no syntax and no import here that it does not know.
 const LEAST = 24
 const version = process.versions.node

@@ -12,7 +12,7 @@ export async function runScript(
   const child = fork(join(import.meta.dirname, name), args, {
     // As bin/loantape.js has them.
     env: {PATH: process.env.PATH, NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'), ...env},
-    execArgv: ['--max-semi-space-size=2'],
+    execArgv: ['--max-semi-space-size=8'],
     silent: true,
   })
   let output = ''
