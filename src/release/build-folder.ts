@@ -95,18 +95,22 @@ export async function shareFiles(
   before: Release | undefined,
 ): Promise<void> {
   for (const {file, sha256} of tables) {
-    const former = join(before?.dir ?? '', file)
     const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
-    // What its manifest says may no longer be true of a file.
-    if (!isSame || !existsSync(former) || (await digestFile(former)) !== sha256) continue
     const link = join(dir, `${file}.link`)
-    try {
-      linkSync(former, link)
-    } catch (error) {
-      if (!NOT_LINKED.includes(codeOf(error))) throw error
-      return
-    }
-    renameSync(link, join(dir, file))
+    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link)))
+      renameSync(link, join(dir, file))
+  }
+}
+
+/** Links a file that is still what its manifest says. */
+async function linkWhole(path: string, sha256: string, link: string): Promise<boolean> {
+  try {
+    if ((await digestFile(path)) !== sha256) return false
+    linkSync(path, link)
+    return true
+  } catch (error) {
+    if (!NOT_LINKED.includes(codeOf(error))) throw error
+    return false
   }
 }
 

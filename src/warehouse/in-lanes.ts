@@ -1,12 +1,15 @@
 import pLimit from 'p-limit'
 import type {Database} from './database.ts'
 
+/** An interrupt between two statements is lost. */
+const REPEAT_MS = 20
+
 /**
  * Does pieces of work side by side, one at a time on each connection, and each after those it waits for.
  *
  * @param pieces each after those it waits for, as if they were done one after the other
  * @returns what each came to, in their order
- * @throws what the first to fail has thrown, once no other is under way; none is begun after it
+ * @throws what the first to fail has thrown; the others under way are interrupted then, and none is begun
  */
 export async function inLanes<P, T>(
   {lanes}: Database,
@@ -17,6 +20,10 @@ export async function inLanes<P, T>(
   const free = [...lanes]
   const inTurn = pLimit(lanes.length)
   let failure: {cause: unknown} | undefined
+  let repeat: NodeJS.Timeout | undefined
+  const interrupt = () => {
+    for (const lane of lanes) if (!free.includes(lane)) lane.connection.interrupt()
+  }
   const begin = async (piece: P): Promise<T> => {
     if (failure) throw failure.cause
     const lane = free.pop()
@@ -25,6 +32,7 @@ export async function inLanes<P, T>(
       return await work(piece, lane)
     } catch (cause) {
       failure ??= {cause}
+      repeat ??= setInterval(interrupt, REPEAT_MS)
       throw cause
     } finally {
       free.push(lane)
@@ -39,6 +47,7 @@ export async function inLanes<P, T>(
     )
   }
   await Promise.allSettled(results.values())
+  clearInterval(repeat)
   if (failure) throw failure.cause
   return Promise.all(results.values())
 }
