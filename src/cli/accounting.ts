@@ -2,7 +2,7 @@ import {initAccounting} from '../pipeline/account-mapping.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape accounting`. */
-export function addAccounting(command: CliCommand): void {
+export default function addAccounting(command: CliCommand): void {
   command
     .command('init')
     .example('accounting init')

@@ -7,8 +7,9 @@ import {dateOption} from './options.ts'
 import {renderTable} from './table.ts'
 
 /** `loantape build`. */
-export function addBuild(command: CliCommand): void {
+export default function addBuild(command: CliCommand): void {
   command
+    .description('build and check a release without walking; only a plain build moves `current`')
     .example('build --as-of 2026-06-30')
     .addOption(dateOption('--as-of <date>', 'the portfolio as of this business date, YYYY-MM-DD'))
     .option('--known-at <time>', 'with only what was stored by this instant, ISO 8601', parseKnownAt)

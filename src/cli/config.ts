@@ -3,7 +3,7 @@ import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
 /** `loantape config`. */
-export function addConfig(command: CliCommand): void {
+export default function addConfig(command: CliCommand): void {
   command.example('config').does(
     ({config}) => maskConfig(config),
     (settings) =>

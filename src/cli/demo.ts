@@ -30,8 +30,11 @@ interface DemoOptions {
 }
 
 /** `loantape demo`. */
-export function addDemo(command: CliCommand): void {
+export default function addDemo(command: CliCommand): void {
   command
+    .description(
+      'everything on a local service with a synthetic portfolio, in ./demo-data; needs nothing else',
+    )
     .example('demo --days 5')
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
     .option('--days <count>', 'nights to simulate', parseCount('--days', 366), 3)

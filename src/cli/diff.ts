@@ -20,8 +20,9 @@ interface Diff {
 }
 
 /** `loantape diff`. */
-export function addDiff(command: CliCommand): void {
+export default function addDiff(command: CliCommand): void {
   command
+    .description('which deals and fields moved the totals from one release to another')
     .example('diff 2026-06-29 2026-06-30')
     .argument('<before>', 'a release id, a date YYYY-MM-DD, or `current`')
     .argument('<after>', 'another')

@@ -39,16 +39,21 @@ interface Finding {
 }
 
 /** `loantape doctor`. */
-export function addDoctor(command: CliCommand): void {
-  command.example('doctor').does(
-    async ({cli, config, world}) => {
-      const findings = await examine(config, world)
-      const healthy = findings.every(({ok}) => ok)
-      if (!healthy) cli.exitCode = 1
-      return {healthy, findings}
-    },
-    ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
-  )
+export default function addDoctor(command: CliCommand): void {
+  command
+    .description(
+      'check configuration, source, data folder, models and release; exit 1 when something is wrong',
+    )
+    .example('doctor')
+    .does(
+      async ({cli, config, world}) => {
+        const findings = await examine(config, world)
+        const healthy = findings.every(({ok}) => ok)
+        if (!healthy) cli.exitCode = 1
+        return {healthy, findings}
+      },
+      ({findings}) => findings.map(({check, ok, words}) => `${ok ? '✓' : '✗'} ${check}: ${words}`).join('\n'),
+    )
 }
 
 async function examine(config: Config, world: World): Promise<Finding[]> {

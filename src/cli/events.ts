@@ -5,7 +5,7 @@ import type {Call, CliCommand} from './command.ts'
 import {claimOption} from './options.ts'
 
 /** `loantape events`. */
-export function addEvents(command: CliCommand): void {
+export default function addEvents(command: CliCommand): void {
   command
     .command('apply')
     .example('events apply')

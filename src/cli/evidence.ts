@@ -4,8 +4,9 @@ import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
 
 /** `loantape evidence`. */
-export function addEvidence(command: CliCommand): void {
+export default function addEvidence(command: CliCommand): void {
   command
+    .description('write a folder with which an auditor checks a release or a batch without loantape')
     .example('evidence current evidence-june')
     .argument('<release or batch>', 'its id, or current')
     .argument('<dir>', 'a folder that is not there yet')

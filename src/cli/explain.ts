@@ -3,8 +3,9 @@ import {findNearest} from '../nearest.ts'
 import type {CliCommand} from './command.ts'
 
 /** `loantape explain`. */
-export function addExplain(command: CliCommand): void {
+export default function addExplain(command: CliCommand): void {
   command
+    .description('what an error means by its code: what is kept, what to do')
     .example('explain GUARD_SHRINK')
     .argument('<code>', 'as it stands in brackets behind a message')
     .does(

@@ -26,8 +26,9 @@ interface CliOptions {
 }
 
 /** `loantape export`. */
-export function addExport(command: CliCommand): void {
+export default function addExport(command: CliCommand): void {
   command
+    .description('write a release, or the journal of a month, as files with a manifest')
     .example('export csv --as-of 2026-06-30')
     .argument('[profile...]', PROFILE_NAMES.join(', '))
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))

@@ -6,7 +6,7 @@ import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 
 /** `loantape jobs`. */
-export function addJobs(command: CliCommand): void {
+export default function addJobs(command: CliCommand): void {
   command
     .command('list')
     .example('jobs list')

@@ -8,7 +8,7 @@ import type {Call, CliCommand} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape period`. */
-export function addPeriod(command: CliCommand): void {
+export default function addPeriod(command: CliCommand): void {
   const period = command
   addList(period)
   addClose(period)

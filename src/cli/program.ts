@@ -22,9 +22,9 @@ export async function createProgram(cli: Cli, args?: readonly string[]): Promise
     .exitOverride()
     .configureOutput({outputError: () => undefined})
     .addHelpText('after', '\nExit codes and settings: docs/configuration.md. Start with `loantape demo`.')
-  for (const [name, [description, load]] of Object.entries(COMMANDS)) {
-    const command = program.command(name).description(description)
-    if (args === undefined || args.includes(name)) (await load())(command)
+  for (const [name, [summary, load]] of Object.entries(COMMANDS)) {
+    const command = program.command(name).summary(summary).description(summary)
+    if (args === undefined || args.includes(name)) (await load()).default(command)
   }
   return program
 }

@@ -3,8 +3,11 @@ import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
 
 /** `loantape prune`. */
-export function addPrune(command: CliCommand): void {
+export default function addPrune(command: CliCommand): void {
   command
+    .description(
+      'remove releases, batches, tapes and what old records in quarantine held, beyond what the settings keep',
+    )
     .example('prune --dry-run')
     .option('--dry-run', 'only list what would be removed')
     .does(

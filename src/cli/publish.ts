@@ -3,7 +3,7 @@ import type {PublishResult} from '../postgres/copy-release.ts'
 import type {Call, CliCommand} from './command.ts'
 
 /** `loantape publish postgres`. */
-export function addPublish(command: CliCommand): void {
+export default function addPublish(command: CliCommand): void {
   command
     .command('postgres')
     .example('publish postgres')

@@ -16,7 +16,7 @@ interface PushOptions {
 const ROWS_LEFT = 3
 
 /** `loantape push`. */
-export function addPush(command: CliCommand): void {
+export default function addPush(command: CliCommand): void {
   const push = command
   push
     .command('deals <file.csv>')

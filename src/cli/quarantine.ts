@@ -9,7 +9,7 @@ import type {CliCommand} from './command.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape quarantine`. */
-export function addQuarantine(command: CliCommand): void {
+export default function addQuarantine(command: CliCommand): void {
   const quarantine = command
   quarantine
     .command('list')

@@ -12,8 +12,9 @@ interface QueryOptions extends ReleaseOptions {
 }
 
 /** `loantape query`. */
-export function addQuery(command: CliCommand): void {
+export default function addQuery(command: CliCommand): void {
   command
+    .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .example('query "select * from mart.portfolio_summary"')
     .argument('<sql>', 'one statement')
     .addOption(

@@ -11,8 +11,9 @@ interface RebuildOptions {
 }
 
 /** `loantape rebuild`. */
-export function addRebuild(command: CliCommand): void {
+export default function addRebuild(command: CliCommand): void {
   command
+    .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
     .example('rebuild --apply')
     .option('--without <walk>', 'as if this walk had never been applied')
     .option('--why <reason>', 'why it is taken back; kept on the tape')

@@ -10,7 +10,7 @@ import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
 
 /** `loantape run`. */
-export function addRun(command: CliCommand): void {
+export default function addRun(command: CliCommand): void {
   command
     .example('run nightly')
     .argument('<job>', 'such as nightly')

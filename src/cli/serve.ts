@@ -16,8 +16,9 @@ const TICK_MS = 1000
 const TELL_EVERY_MS = 5000
 
 /** `loantape serve`. */
-export function addServe(command: CliCommand): void {
+export default function addServe(command: CliCommand): void {
   command
+    .description('run every job when it is due, and the web side, until stopped')
     .example('serve')
     .option('--no-web', 'the scheduler alone')
     .does(async ({config, options, world}: Call<{web: boolean}>) => {

@@ -23,7 +23,7 @@ interface ServiceOptions {
 const LINKED_DEALS = 100_000
 
 /** `loantape service`. */
-export function addService(command: CliCommand): void {
+export default function addService(command: CliCommand): void {
   const service = command
     .example('service --deals 500')
     .option('--port <port>', 'port to listen on; 0 takes a free one', parseCount('--port', 65_535), 0)

@@ -26,8 +26,9 @@ import {renderNotIssued} from './period.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape status`. */
-export function addStatus(command: CliCommand): void {
+export default function addStatus(command: CliCommand): void {
   command
+    .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .example('status --max-age 26h')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
     .does(async ({cli, config, options, world}: Call<{maxAge: string}>) => {

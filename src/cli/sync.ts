@@ -14,8 +14,9 @@ interface SyncOptions {
 }
 
 /** `loantape sync`. */
-export function addSync(command: CliCommand): void {
+export default function addSync(command: CliCommand): void {
   command
+    .description('walk the source, load what changed, build, check and release the portfolio tables')
     .example('sync --dry-run')
     .option(
       '--accept <what>',

@@ -4,7 +4,7 @@ import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
 
 /** `loantape tape`. */
-export function addTape(command: CliCommand): void {
+export default function addTape(command: CliCommand): void {
   command
     .command('cat')
     .example('tape cat w_20260630T033000Z-9463c9_9b45ad')

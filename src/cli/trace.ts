@@ -12,8 +12,11 @@ interface TraceOptions {
 }
 
 /** `loantape trace`. */
-export function addTrace(command: CliCommand): void {
+export default function addTrace(command: CliCommand): void {
   command
+    .description(
+      'where what is known of a deal comes from: each version with the record as the source sent it; or which deals are behind a figure',
+    )
     .example('trace mart.portfolio_summary.funded_amount')
     .argument('<deal or figure>', 'id of a deal, or mart.portfolio_summary.funded_amount and the like')
     .option('--field <name>', 'of a deal: show the value of this field, such as loan_amount')

@@ -6,8 +6,9 @@ import {renderRebuilt} from './rebuild.ts'
 import {joinLines} from './table.ts'
 
 /** `loantape verify`. */
-export function addVerify(command: CliCommand): void {
+export default function addVerify(command: CliCommand): void {
   command
+    .description('examine everything that is kept: tapes, certificates, current release, batches')
     .example('verify')
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
     .does(
