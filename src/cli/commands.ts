@@ -33,6 +33,6 @@ export const COMMANDS: Record<
   doctor: ['check configuration, source, data folder, models and release', () => import('./doctor.ts')],
   explain: ['what an error means by its code', () => import('./explain.ts')],
   config: ['the effective settings, secrets masked', () => import('./config.ts')],
-  service: ['run the local Deal Financing Service with made-up deals', () => import('./service.ts')],
+  service: ['run the local Deal Financing Service with synthetic deals', () => import('./service.ts')],
   push: ['send records to the Deal Financing Service', () => import('./push.ts')],
 }

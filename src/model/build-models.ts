@@ -8,7 +8,6 @@ import type {TableColumn} from '../warehouse/table-columns.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
-import {widenDecimals} from './wide-decimals.ts'
 
 /** What models are built for: which part of the history counts, and how an instant becomes a day. */
 export interface Counted {
@@ -30,8 +29,8 @@ export interface BuildOptions {
   isDry?: boolean
 }
 
-/** What is built; the columns are not known while it is compiled. */
-type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads'> & Partial<Pick<BuildPlan, 'columns'>>
+/** What is built. While it is compiled no columns are known: tables then have the types that their models have. */
+type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
 
 /** A model that was built. */
 export interface BuiltModel {
@@ -91,12 +90,7 @@ async function buildEach(
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
   const unbuilt = new Set(models)
   const build = async (model: Model, lane: Database) => {
-    const built = await buildModel(
-      lane,
-      model,
-      model.isPublished ? columns?.get(model.name) : undefined,
-      options,
-    )
+    const built = await buildModel(lane, model, columns.get(model.name), options)
     unbuilt.delete(model)
     // Before the next is waited for: of two that end together one alone is the last to read a table.
     const served = readBy(model).filter(
@@ -125,14 +119,15 @@ async function buildModel(
   const table = tableOf(model)
   // Nobody reads a work table in order: sorting it would only cost time.
   const order = model.isPublished ? `order by ${model.grain.map(quoteName).join(', ')}` : ''
-  // A published ratio is wider than the model has it: made so at once, its column is written once.
-  const shown = columns?.map(({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`) ?? ['*']
+  // A published ratio is wider than its model has it: made so at once, its column is written once.
+  const shown = (model.isPublished ? columns : undefined)?.map(
+    ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
+  ) ?? ['*']
   // The file begins on the statement's first line: the engine's line numbers are the file's.
   const sql = `create table ${table} as select ${shown.join(', ')} from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
   let rows = 0
   const build = async () => {
     rows = (await db.first(createdRow, sql))?.Count ?? 0
-    if (model.isPublished && !columns) await widenDecimals(db, table)
   }
   try {
     await (options.around?.(model, build, db) ?? build())

@@ -9,6 +9,7 @@ import {orderModels} from './order-models.ts'
 import {keepPlan, type ModelSource, type PlanCache, readPlan} from './plan-cache.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
+import {widenDecimals} from './wide-decimals.ts'
 
 /** Types that every tool reading a release understands. */
 const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
@@ -60,10 +61,11 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
-  await buildModels(db, {models, reads, seeds: source.seeds}, counted, {
+  await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
     isDry: true,
     async around(model, build) {
       await build()
+      if (model.isPublished) await widenDecimals(db, tableOf(model))
       const described = await readColumns(db, tableOf(model))
       requireDescribedColumns(model, described)
       columns.set(model.name, described)

@@ -1,8 +1,6 @@
 import pLimit from 'p-limit'
 import type {Database} from './database.ts'
-
-/** An interrupt between two statements is lost. */
-const REPEAT_MS = 20
+import {interruptUntilCleared} from './statement-limit.ts'
 
 /**
  * Does pieces of work side by side, one at a time on each connection, and each after those it waits for.
@@ -21,9 +19,6 @@ export async function inLanes<P, T>(
   const inTurn = pLimit(lanes.length)
   let failure: {cause: unknown} | undefined
   let repeat: NodeJS.Timeout | undefined
-  const interrupt = () => {
-    for (const lane of lanes) if (!free.includes(lane)) lane.connection.interrupt()
-  }
   const begin = async (piece: P): Promise<T> => {
     if (failure) throw failure.cause
     const lane = free.pop()
@@ -32,7 +27,7 @@ export async function inLanes<P, T>(
       return await work(piece, lane)
     } catch (cause) {
       failure ??= {cause}
-      repeat ??= setInterval(interrupt, REPEAT_MS)
+      repeat ??= interruptUntilCleared(() => lanes.filter((other) => other !== lane && !free.includes(other)))
       throw cause
     } finally {
       free.push(lane)

@@ -4,8 +4,21 @@ import type {Database} from './database.ts'
 /** Why a piece of work was cut short: it took too long, needed too much memory, or the process was asked to stop. */
 export type Cut = 'time' | 'memory' | 'stopped'
 
-/** An interrupt between two statements is lost: it is repeated until the work ends. */
+/** How often what is interrupted is interrupted again. */
 const REPEAT_MS = 20
+
+/**
+ * Interrupts what runs on connections, again and again until it is cleared: an interrupt between two statements is lost.
+ *
+ * @param list the connections, asked for each time
+ */
+export function interruptUntilCleared(list: () => readonly Pick<Database, 'connection'>[]): NodeJS.Timeout {
+  const interrupt = () => {
+    for (const {connection} of list()) connection.interrupt()
+  }
+  interrupt()
+  return setInterval(interrupt, REPEAT_MS)
+}
 
 /**
  * Runs statements, interrupting the one under way when they take longer than `limitMs` or when the process is asked to
@@ -24,8 +37,7 @@ export async function withinLimits<T>(
   let repeat: NodeJS.Timeout | undefined
   const interrupt = (reason: Cut) => {
     cut ??= reason
-    db.connection.interrupt()
-    repeat ??= setInterval(() => db.connection.interrupt(), REPEAT_MS)
+    repeat ??= interruptUntilCleared(() => [db])
   }
   const onStop = () => interrupt('stopped')
   if (signal.aborted) throw explain('stopped', signal.reason)

@@ -212,7 +212,7 @@ async function openHistoryOf(history: History): Promise<Database> {
 export async function buildRelease(
   history: History,
   counted: Partial<Counted> = {},
-  plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads'>,
+  plan?: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>,
 ): Promise<Database> {
   const db = await openHistoryOf(history)
   await buildModels(db, plan ?? (await builtInPlan()).plan, {...ALL, ...counted})

@@ -222,6 +222,7 @@ export async function runModelCase(table: string, tested: ModelCase, plan: Build
     {
       models: selectModel(plan, table),
       reads: plan.reads,
+      columns: plan.columns,
       seeds: readSeeds([BUILT_IN_SQL, folder.path]),
     },
   )
