@@ -5,6 +5,7 @@ import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
 import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
 import {proveMoney} from '../test/proof/money.ts'
+import {proveNights} from '../test/proof/nights.ts'
 import {proveNthAnswer} from '../test/proof/nth-answer.ts'
 import {proveNthFile} from '../test/proof/nth-file.ts'
 import type {Proof} from '../test/proof/proof.ts'
@@ -34,6 +35,7 @@ const PROOFS: Record<string, {prove: Proof; runs: number}> = {
   fuzz: {prove: proveFuzz, runs: 100_000 / PAGES_PER_RUN},
   money: {prove: proveMoney, runs: 100},
   journal: {prove: proveJournal, runs: 60},
+  nights: {prove: proveNights, runs: 100},
   // The seeds of `world` are its runs: a run is a story.
   world: {
     prove: (request) =>

@@ -24,6 +24,8 @@ const releaseTable = z.object({
   file: z.string(),
   bytes: z.number(),
   sha256: z.string(),
+  /** The columns by which its Parquet file is in order. None in releases of earlier versions, whose tables are so themselves. */
+  order: z.array(z.string()).default([]),
 })
 
 const part = z.object({deals: z.number(), amount: z.string()})

@@ -102,6 +102,12 @@ export const SETTINGS = {
   pastReleasesKept: integer(2, 10_000, 7).describe(
     'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
   ),
+  build: z
+    .enum(['auto', 'incremental', 'whole'])
+    .prefault('auto')
+    .describe(
+      'How a release is built that follows another: `incremental` builds the deals that changed, `whole` all of them, `auto` those that changed once the history is large. The release is the same.',
+    ),
   releaseStorage: z
     .enum(['compatible', 'latest'])
     .prefault('compatible')

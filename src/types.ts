@@ -16,8 +16,8 @@ export interface World {
   signal: AbortSignal
   /** Is told how a run gets on. */
   onProgress: (progress: Progress) => void
-  /** What was compiled in this process, by the fingerprint of its sources. */
-  plans: Map<string, BuildPlan>
+  /** What was compiled in this process, as text, by the fingerprint of its sources. */
+  plans: Map<string, string>
   /** Is told each point of a run that what follows can be begun again from. */
   onStep: (step: RunStep) => void
 }
@@ -138,14 +138,18 @@ export interface Model {
   /** The whole file, without a closing semicolon. */
   sql: string
   description: string
-  /** Columns whose values together are unique; the table is ordered by them. */
+  /** Columns whose values together are unique. */
   grain: string[]
+  /** Columns by which the table is ordered: the grain, where the header says nothing else. */
+  order: string[]
   columns: {name: string; meaning: string; line: number}[]
   /** The checks of its header; `rule` is `unique`, `not_null`, `accepted`, `references` or `between`, `line` from 1. */
   checks: {rule: string; args: string[]; line: number}[]
   /** `-- depends_on:` names, for what the parser cannot see. */
   declaredDependencies: {name: string; line: number}[]
   isPublished: boolean
+  /** `-- per: deal_id`: each row depends on rows of its own deal alone. */
+  isPerDeal: boolean
 }
 
 /** A SELECT over a release that returns the rows that are wrong, their id first. */
@@ -158,6 +162,11 @@ export interface Check {
   /** Line of a comment tag; null when the file is the check. */
   line: number | null
   sql: string
+  /**
+   * What is run where only the rows of changed deals are new and the check held before: the tables it names hold those
+   * rows, under `release.` every row. Undefined where that would not find all that is wrong.
+   */
+  changedSql?: string | undefined
 }
 
 /** One CSV of reference data that becomes the table `seed.<name>`. */

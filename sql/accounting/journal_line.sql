@@ -1,6 +1,8 @@
 -- The journal: every movement of the funded book as a balanced entry of one debit and one credit, and what `period remap`
 -- moved between accounts. Opening balances are in accounting.opening_line. docs/accounting.md says what is booked when.
 -- grain: entry_id, line_no
+-- order: entry_date, entry_id, line_no
+-- per: deal_id
 -- check: unique(entry_id, line_no)
 -- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
 -- check: accepted(event, funding, reversal, increase, decrease, ended, reclass)

@@ -1,6 +1,7 @@
 -- The funded loans: what the receivable accounts stand for. Adds up to funded_amount of mart.portfolio_summary and to the
 -- last closing of mart.funded_rollforward.
 -- grain: deal_id
+-- per: deal_id
 -- check: unique(deal_id)
 -- check: not_null(deal_id, loan_amount, funded_on, funded_on_is_exact)
 --

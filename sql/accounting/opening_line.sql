@@ -1,6 +1,8 @@
 -- What was funded already at the first walk, as entries of the form of accounting.journal_line: booked only by
 -- `export … --with-opening`. What could not be read then comes in the month in which it was first readable.
 -- grain: entry_id, line_no
+-- order: entry_date, entry_id, line_no
+-- per: deal_id
 -- check: unique(entry_id, line_no)
 -- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
 --

@@ -6,7 +6,9 @@ with
 seen as (
   select distinct deal_id
   from raw.deal_version
-  where recorded_at <= cast(getvariable('known_at') as timestamp)
+  where
+    recorded_at <= cast(getvariable('known_at') as timestamp)
+    and deal_id in (select deal_id from seed.funded_on)
 ),
 
 latest as (

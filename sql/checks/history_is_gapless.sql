@@ -1,5 +1,6 @@
 -- The versions of a deal are numbered 1, 2, …, each is valid until the next begins, and exactly one is current.
 -- severity: error
+-- per: deal_id
 with
 numbered as (
   select

@@ -1,6 +1,7 @@
 -- Borrowers linked to the present deals, as last known; empty unless LOANTAPE_STREAMS names borrowers. A person is a
 -- keyed hash, without name or address.
 -- grain: deal_id, borrower_id
+-- per: deal_id
 -- check: unique(deal_id, borrower_id)
 -- check: not_null(deal_id, borrower_id, person, is_primary, first_seen_at, is_missing)
 -- check: references(deal_id, core.deal.deal_id)
@@ -17,8 +18,8 @@ with
 known as (
   select
     *,
-    min(observed_at) over (partition by link_id) as first_seen_at,
-    row_number() over (partition by link_id order by observed_at desc, seq desc) as recency
+    min(observed_at) over (partition by deal_id, borrower_id) as first_seen_at,
+    row_number() over (partition by deal_id, borrower_id order by observed_at desc, seq desc) as recency
   from raw.borrower_version
   where
     business_date <= cast(getvariable('as_of') as date)

@@ -1,5 +1,6 @@
 -- Every version of every deal: a row for each change in what was known of it.
 -- grain: deal_id, version
+-- per: deal_id
 -- check: unique(deal_id, version)
 -- check: not_null(deal_id, version, change, valid_from, business_date, loan_amount, status, status_class)
 -- check: accepted(change, created, updated, vanished, restored)

@@ -1,6 +1,7 @@
 -- Documents of the present deals, as last known; empty unless LOANTAPE_STREAMS names documents. Their names, which often
 -- name people, are not kept.
 -- grain: deal_id, document_id
+-- per: deal_id
 -- check: unique(deal_id, document_id)
 -- check: not_null(deal_id, document_id, category, first_seen_at, is_missing)
 -- check: references(deal_id, core.deal.deal_id)
@@ -15,8 +16,8 @@ with
 known as (
   select
     *,
-    min(observed_at) over (partition by attachment_id) as first_seen_at,
-    row_number() over (partition by attachment_id order by observed_at desc, seq desc) as recency
+    min(observed_at) over (partition by deal_id, document_id) as first_seen_at,
+    row_number() over (partition by deal_id, document_id order by observed_at desc, seq desc) as recency
   from raw.document_version
   where
     business_date <= cast(getvariable('as_of') as date)

@@ -1,5 +1,6 @@
 -- Every observed change of a deal's field; changes of status are in core.status_change.
 -- grain: deal_id, observed_at, field, new_value
+-- per: deal_id
 -- check: not_null(deal_id, field, observed_at, observed_on)
 -- check: accepted(field, property_address, loan_amount, property_value, loan_program)
 --

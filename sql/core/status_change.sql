@@ -1,5 +1,6 @@
 -- Every observed change of status; a deal's first appearance is none.
 -- grain: deal_id, observed_at, to_status
+-- per: deal_id
 -- check: not_null(deal_id, from_status, to_status, observed_at, observed_on)
 --
 -- deal_id: the service's id

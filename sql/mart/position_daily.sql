@@ -16,31 +16,6 @@ walked as (
   where stream = 'deal' and is_complete
 ),
 
--- A replayed version may lie before one of an earlier day; it then never was the last word on any day.
-spans as (
-  select
-    status,
-    loan_amount,
-    change,
-    business_date as from_day,
-    min(business_date) over (
-      partition by deal_id order by version rows between 1 following and unbounded following
-    ) as to_day
-  from core.deal_history
-),
-
-counted as (
-  select
-    spans.status,
-    spans.loan_amount,
-    greatest(spans.from_day, first_walk.first_on) as from_day,
-    greatest(spans.to_day, first_walk.first_on) as to_day,
-    spans.to_day is not null as is_superseded
-  from spans
-  cross join work.first_walk as first_walk
-  where spans.change <> 'vanished' and coalesce(spans.from_day < spans.to_day, true)
-),
-
 -- One step where a version begins and one where it ends: never deals times days.
 steps as (
   select
@@ -48,7 +23,7 @@ steps as (
     status,
     count(*) as deals,
     sum(loan_amount) as amount
-  from counted
+  from work.position_span
   group by
     from_day,
     status
@@ -58,8 +33,8 @@ steps as (
     status,
     -count(*) as deals,
     -sum(loan_amount) as amount
-  from counted
-  where is_superseded
+  from work.position_span
+  where to_day is not null
   group by
     to_day,
     status

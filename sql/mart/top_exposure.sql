@@ -15,6 +15,16 @@
 -- loan_amount: their sum, USD
 -- share_pct: share of the whole funded amount, in percent; null when that is zero
 with
+largest_deals as (
+  select *
+  from core.deal
+  where status_class = 'funded'
+  order by
+    loan_amount desc,
+    deal_id
+  limit 25
+),
+
 exposures as (
   select
     'deal' as dimension,
@@ -25,9 +35,8 @@ exposures as (
     1 as deals,
     cast(deal.loan_amount as decimal(38, 2)) as loan_amount,
     deal.deal_id as tie
-  from core.deal as deal
+  from largest_deals as deal
   left join core.borrower as borrower on borrower.deal_id = deal.deal_id and borrower.is_primary
-  where deal.status_class = 'funded'
   union all
   select
     'borrower' as dimension,

@@ -2,6 +2,7 @@
 -- ended are left out where the mapping has no account for them, changes of program where both have one account. Built
 -- for other models and not kept.
 -- grain: deal_id, version, term
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- version: the version of core.deal_history that moved it

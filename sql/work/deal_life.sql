@@ -1,6 +1,7 @@
 -- Every deal ever seen, vanished ones included: when it came, what it is now, and how far it got. Built for other
 -- models and not kept.
 -- grain: deal_id
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- status_text: as last seen and as sent

@@ -1,6 +1,7 @@
 -- Every stored observation of a deal that as_of and known_at let count, in business time, with what was left out
 -- carried on. Built for other models and not kept.
 -- grain: deal_id, position
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- position: rises with each observation of the deal, in the order of (observed_at, seq)

@@ -1,5 +1,6 @@
 -- Every entry of the journal as its two lines, opening balances among them.
 -- grain: entry_id, line_no
+-- per: deal_id
 --
 -- period: YYYY-MM
 -- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount

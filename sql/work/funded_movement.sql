@@ -1,6 +1,7 @@
 -- Every movement of the funded book. A version that changes the status books only that: leaving at the amount before,
 -- entering at its own. Built for other models and not kept.
 -- grain: deal_id, version, term
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- version: the version of core.deal_history that moved it; it may be followed by its own reclass
@@ -54,12 +55,10 @@ spells as (
   where is_funded or was_funded or is_start
 ),
 
--- A record whose id could not be read proves nothing of any deal.
 quarantined_from_first as (
-  select quarantined.record_id as deal_id
+  select quarantined.deal_id
   from work.quarantined
   inner join work.first_walk as first_walk on quarantined.business_date <= first_walk.first_on
-  where quarantined.stream = 'deal' and quarantined.record_id is not null
 ),
 
 unseen_before as (

@@ -1,14 +1,15 @@
 -- Every unbroken spell of a deal in the class funded, from status to status of it. Going missing, or vanishing and coming
 -- back, does not break one. Built for other models and not kept.
 -- grain: deal_id, spell
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- spell: 1 for the deal's first funded spell
 -- began_on: business date of the request that first showed it
 -- ended_on: business date of the request that first showed a status of another class; null while it lasts
 -- known_before: last business date on which the deal was known not to be in it; null when nothing before it is known
--- given_on: the date in seed.funded_on, where it belongs to this spell: it is not after began_on nor after as_of, and
---   after the funded spell before ended; else null
+-- given_on: the date in seed.funded_on, where it belongs to this spell: it is not after began_on, and after
+--   the funded spell before ended; else null
 -- funded_on: given_on, or began_on
 with
 turns as (
@@ -33,7 +34,7 @@ given as (
   from turns
   inner join seed.funded_on as given on given.deal_id = turns.deal_id
   where
-    given.funded_on <= least(turns.began_on, cast(getvariable('as_of') as date))
+    given.funded_on <= turns.began_on
     and coalesce(given.funded_on > turns.ended_before, true)
 )
 

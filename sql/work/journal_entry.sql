@@ -1,6 +1,7 @@
 -- Every entry of the journal, opening balances among them: one debit and one credit of the same amount. Built for other
 -- models and not kept.
 -- grain: entry_id
+-- per: deal_id
 --
 -- period: YYYY-MM
 -- entry_id: LT, year and month, and a hash over what makes the entry: the same entry has the same id on every machine

@@ -1,6 +1,7 @@
 -- What `period remap` moves: the balance each deal has in an account that the new mapping no longer books its program to,
 -- on the first day of the new mapping's first period. Built for other models and not kept.
 -- grain: period, deal_id, loan_program, debit_code, credit_code
+-- per: deal_id
 --
 -- period: YYYY-MM; the first of the new mapping
 -- deal_id: the service's id

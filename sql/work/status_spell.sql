@@ -1,6 +1,7 @@
 -- Every unbroken spell of a deal in one status. Going missing, or vanishing and coming back, does not break one.
 -- Built for other models and not kept.
 -- grain: deal_id, spell
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- spell: 1 for the deal's first status
@@ -83,10 +84,9 @@ quarantined as (
   from starts
   inner join work.quarantined
     on
-      quarantined.record_id = starts.deal_id
+      quarantined.deal_id = starts.deal_id
       and quarantined.observed_at < starts.observed_at
       and quarantined.observed_at > coalesce(starts.sighted_before, timestamp '0001-01-01')
-  where quarantined.stream = 'deal'
   group by
     starts.deal_id,
     starts.position

@@ -1,6 +1,7 @@
 -- When the source last said what a deal's property is worth, as far as as_of and known_at let it count: an answer that
 -- changed nothing counts as well. Built for other models and not kept.
 -- grain: deal_id
+-- per: deal_id
 --
 -- deal_id: the service's id
 -- confirmed_on: business date of the last answer that held property_value
@@ -8,23 +9,25 @@ with
 answers as (
   select
     deal_id,
-    business_date,
-    recorded_at
+    business_date
   from raw.deal_version
-  where kind = 'seen' and property_value_present
+  where
+    business_date <= cast(getvariable('as_of') as date)
+    and recorded_at <= cast(getvariable('known_at') as timestamp)
+    and kind = 'seen'
+    and property_value_present
   union all
   select
     deal_id,
-    business_date,
-    recorded_at
+    business_date
   from raw.deal_confirmation
+  where
+    business_date <= cast(getvariable('as_of') as date)
+    and recorded_at <= cast(getvariable('known_at') as timestamp)
 )
 
 select
   deal_id,
   max(business_date) as confirmed_on
 from answers
-where
-  business_date <= cast(getvariable('as_of') as date)
-  and recorded_at <= cast(getvariable('known_at') as timestamp)
 group by deal_id

@@ -1,11 +1,12 @@
 import {basename, join} from 'node:path'
+import {DEAL_ID} from '../contract/deal.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import type {Check, Model} from '../types.ts'
 import {quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {listFiles, readSqlFile, splitHeader} from '../warehouse/sql-file.ts'
 
 /** A model as its header checks need it. */
-type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'checks'>
+type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'checks' | 'isPerDeal'>
 
 /** A check in a model's header. */
 type CheckTag = Model['checks'][number]
@@ -23,14 +24,14 @@ type CheckTag = Model['checks'][number]
 export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
   const files = folders.flatMap((folder) => listFiles(join(folder, 'checks'), '.sql'))
   const checks = [
-    ...models.flatMap((model) => model.checks.map((tag) => parseTag(model, tag))),
+    ...models.flatMap((model) => model.checks.map((tag) => parseTag(model, tag, models))),
     ...files.map((file) => parseCheck(file, readSqlFile(file))),
   ]
   const byName = new Map(checks.map((check) => [check.name, check]))
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
 }
 
-function parseTag(model: CheckedModel, tag: CheckTag): Check {
+function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): Check {
   const {file} = model
   const {line} = tag
   const demand = `${tag.rule}(${tag.args.join(', ')})`
@@ -42,7 +43,25 @@ function parseTag(model: CheckedModel, tag: CheckTag): Check {
     )
   }
   const description = `Every row of ${model.name} holds ${demand}.`
-  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql}
+  const changedSql = buildChangedSql(model, tag, models) ?? undefined
+  return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql, changedSql}
+}
+
+/** What finds every wrong row that changed deals brought; null where a row of another deal can have become wrong, too. */
+function buildChangedSql(model: CheckedModel, tag: CheckTag, models: readonly CheckedModel[]): string | null {
+  if (!model.isPerDeal) return null
+  const {rule, args} = tag
+  if (rule === 'unique') {
+    const columns = args.map(quoteName)
+    const same = columns.map((column) => `one.${column} is not distinct from changed.${column}`)
+    return `select ${columns.map((column) => `one.${column}`).join(', ')}, count(*) as copies from release.${model.name} as one semi join ${model.name} as changed on ${same.join(' and ')} group by all having count(*) > 1`
+  }
+  const [schema, name, key] = args[1]?.split('.') ?? []
+  const isOwnDeal =
+    args[0] === DEAL_ID &&
+    key === DEAL_ID &&
+    models.some((other) => other.isPerDeal && other.name === `${schema}.${name}`)
+  return rule === 'references' && !isOwnDeal ? null : buildTagSql(model, tag)
 }
 
 /**
@@ -110,6 +129,7 @@ function parseCheck(file: string, text: string): Check {
     file,
     line: null,
     sql,
+    changedSql: header.includes(`-- per: ${DEAL_ID}`) ? sql : undefined,
   }
 }
 

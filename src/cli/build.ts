@@ -1,10 +1,15 @@
+import {Option} from 'commander'
 import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
 import {newError} from '../errors.ts'
 import {groupThousands} from '../money.ts'
-import {type BuildRequest, type BuildResult, buildRelease} from '../pipeline/build.ts'
+import {type BuildResult, buildRelease} from '../pipeline/build.ts'
+import type {BuildRequest} from '../pipeline/prepare-build.ts'
+import {verifyBuild} from '../pipeline/verify-build.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
 import {renderTable} from './table.ts'
+
+type Options = BuildRequest & {verify?: boolean}
 
 /** `loantape build`. */
 export default function addBuild(command: CliCommand): void {
@@ -18,7 +23,19 @@ export default function addBuild(command: CliCommand): void {
       '--select <models>',
       'only these, into the scratch release: mart.run, +mart.run, mart.run+, mart.*',
     )
-    .does(({config, options, world}: Call<BuildRequest>) => buildRelease(config, options, world), renderBuild)
+    .addOption(
+      new Option(
+        '--verify',
+        'then build all of it again from nothing, and compare every table byte by byte',
+      ).conflicts('select'),
+    )
+    .does(
+      async ({config, options: {verify, ...request}, world}: Call<Options>) =>
+        verify
+          ? {...(await verifyBuild(config, request, world)), verified: true}
+          : buildRelease(config, request, world),
+      renderBuild,
+    )
 }
 
 function renderBuild({
@@ -29,7 +46,8 @@ function renderBuild({
   is_current,
   is_scratch,
   models,
-}: BuildResult): string {
+  verified = false,
+}: BuildResult & {verified?: boolean}): string {
   const passed = `${checks.passed} checks passed, ${checks.warned} warned.`
   if (is_scratch) {
     const table = renderTable(
@@ -39,7 +57,7 @@ function renderBuild({
     return `Built into the scratch release: ${passed}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
   }
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
-  return `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}\n${dir}`
+  return `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}\n${dir}${verified ? '\nEvery table is that of a whole build, byte by byte.' : ''}`
 }
 
 /** An instant, as DuckDB reads it in UTC. */

@@ -25,11 +25,14 @@ const record = z.object({
   created_at: instantOrDate,
 })
 
+/** The column by which rows, also of other streams, belong to deals. */
+export const DEAL_ID = 'deal_id'
+
 /** The stream of deals. */
 export const dealStream: Stream = {
   name: 'deal',
   plural: 'deals',
-  idColumn: 'deal_id',
+  idColumn: DEAL_ID,
   idField: 'id',
   listPath: '/deals',
   columns: [

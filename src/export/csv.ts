@@ -3,13 +3,19 @@ import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {readControlTotals} from './control-totals.ts'
 import {buildSafeValue, listFormulas, requireSafeColumns} from './formula.ts'
-import type {ExportOptions, NeutralisedCell, ProfileWriter, WrittenFile} from './profile.ts'
+import {
+  type ExportOptions,
+  inOrder,
+  type NeutralisedCell,
+  type ProfileWriter,
+  type WrittenFile,
+} from './profile.ts'
 
 /**
  * Writes each table as CSV by RFC 4180: UTF-8, LF or CRLF, a header line; a null is empty and an empty text is `""`.
  * Timestamps are ISO 8601 in UTC with microseconds; decimals have all their places.
  */
-export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, dir) => {
+export const writeCsv: ProfileWriter = async (db, source, {tables, options}, dir) => {
   const files: WrittenFile[] = []
   const neutralised: NeutralisedCell[] = []
   for (const table of tables) {
@@ -17,17 +23,18 @@ export const writeCsv: ProfileWriter = async (db, _source, {tables, options}, di
     const columns = await readColumns(db, `release.${table}`)
     if (options.isSpreadsheetSafe) {
       await requireSafeColumns(db, table, columns)
-      for (const cell of await listFormulas(db, table, columns)) neutralised.push({file: name, ...cell})
+      for (const cell of await listFormulas(db, inOrder(source, table), columns))
+        neutralised.push({file: name, ...cell})
     }
-    await copyTable(db, table, columns, options, join(dir, name))
+    await copyRows(db, inOrder(source, table), columns, options, join(dir, name))
     files.push({name, ...(await readControlTotals(db, table))})
   }
   return {files, ...(options.isSpreadsheetSafe && {neutralised})}
 }
 
-async function copyTable(
+async function copyRows(
   db: Database,
-  table: string,
+  rows: string,
   columns: readonly TableColumn[],
   {lineEnding, isSpreadsheetSafe}: ExportOptions,
   path: string,
@@ -39,7 +46,7 @@ async function copyTable(
   })
   const newLine = lineEnding === 'crlf' ? '\\r\\n' : '\\n'
   await db.run(
-    `copy (select ${values.join(', ')} from release.${table}) to ${quoteLiteral(path)}
+    `copy (select ${values.join(', ')} from ${rows}) to ${quoteLiteral(path)}
      (format csv, header true, new_line '${newLine}')`,
   )
 }

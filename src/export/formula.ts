@@ -31,10 +31,14 @@ export function buildSafeValue(column: TableColumn): string {
   return `case when ${buildFormulaTest(column.name)} then '''' || ${name} else ${name} end`
 }
 
-/** The cells of a table that {@link buildSafeValue} changes, in the order of the file. */
+/**
+ * The cells that {@link buildSafeValue} changes, in the order of the file.
+ *
+ * @param rows SQL of the table's rows in that order
+ */
 export async function listFormulas(
   db: Database,
-  table: string,
+  rows: string,
   columns: readonly TableColumn[],
 ): Promise<Omit<NeutralisedCell, 'file'>[]> {
   const texts = columns.filter(isFreeText)
@@ -45,7 +49,7 @@ export async function listFormulas(
   })
   return await db.all(
     z.object({row: z.coerce.number(), column: z.string()}),
-    `with numbered as (select *, row_number() over () as row from release.${table})
+    `with numbered as (select *, row_number() over () as row from ${rows})
      select row, "column" from (${hits.join(' union all ')}) order by row, place`,
   )
 }

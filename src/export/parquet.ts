@@ -4,7 +4,7 @@ import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {readControlTotals} from './control-totals.ts'
-import type {ExportSource, ProfileWriter, WrittenFile} from './profile.ts'
+import {type ExportSource, inOrder, type ProfileWriter, type WrittenFile} from './profile.ts'
 
 /**
  * Hands out each table's Parquet file: the release's own bytes, zstd. By month, a table
@@ -17,7 +17,14 @@ export const writeParquet: ProfileWriter = async (db, source, {tables, options},
     const columns = await readColumns(db, `release.${table}`)
     const date = options.partition === 'month' ? findDateColumn(columns) : undefined
     if (date === undefined) files.push(await copyWhole(db, source, table, dir))
-    else files.push(...(await writeMonths(db, {table, date, key: choosePathKey(columns)}, dir)))
+    else
+      files.push(
+        ...(await writeMonths(
+          db,
+          {table, rows: inOrder(source, table), date, key: choosePathKey(columns)},
+          dir,
+        )),
+      )
   }
   return {files}
 }
@@ -53,7 +60,7 @@ function choosePathKey(columns: readonly TableColumn[]): string {
 
 async function writeMonths(
   db: Database,
-  {table, date, key}: {table: string; date: string; key: string},
+  {table, rows, date, key}: {table: string; rows: string; date: string; key: string},
   dir: string,
 ): Promise<WrittenFile[]> {
   const monthOf = `strftime(${quoteName(date)}, '%Y-%m')`
@@ -67,7 +74,7 @@ async function writeMonths(
     const where = month === null ? `${quoteName(date)} is null` : `${monthOf} = ${quoteLiteral(month)}`
     mkdirSync(dirname(join(dir, name)), {recursive: true})
     await db.run(
-      `copy (select * from release.${table} where ${where}) to ${quoteLiteral(join(dir, name))}
+      `copy (select * from ${rows} where ${where}) to ${quoteLiteral(join(dir, name))}
        (format parquet, compression zstd, compression_level 1)`,
     )
     files.push({name, ...(await readControlTotals(db, table, where))})

@@ -1,5 +1,5 @@
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {Database} from '../warehouse/database.ts'
+import {type Database, quoteName} from '../warehouse/database.ts'
 import type {ControlTotals} from './control-totals.ts'
 
 /** The release an export reads, its tables attached as `release`. */
@@ -7,6 +7,13 @@ export interface ExportSource {
   dir: string
   database: string
   manifest: ReleaseManifest
+}
+
+/** The rows of a table in the order of its Parquet file: in the database, what changed last stands at the end. */
+export function inOrder({manifest}: Pick<ExportSource, 'manifest'>, table: string): string {
+  const order = manifest.tables.find(({name}) => name === table)?.order ?? []
+  const by = order.length === 0 ? '' : ` order by ${order.map(quoteName).join(', ')}`
+  return `(from release.${table}${by})`
 }
 
 /** How files are written, beside their content. */

@@ -5,7 +5,7 @@ import type {WorkbookWriter} from '@cj-tech-master/excelts'
 import type {Database} from '../warehouse/database.ts'
 import {readTableComment} from '../warehouse/table-columns.ts'
 import {readControlTotals} from './control-totals.ts'
-import type {ProfileWriter} from './profile.ts'
+import {inOrder, type ProfileWriter} from './profile.ts'
 import {readSheetColumns, readText, type SheetColumn} from './sheet-column.ts'
 import {FONT, type SheetNote, writeSummarySheet} from './summary-sheet.ts'
 import {pinZipDates} from './zip-dates.ts'
@@ -54,7 +54,12 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
     writeSummarySheet(book, source.manifest, notes, names)
     const work = async () => {
       for (const table of tables)
-        await writeSheets(book, db, {table, names: names.get(table) ?? []}, sheetRows)
+        await writeSheets(
+          book,
+          db,
+          {table, rows: inOrder(source, table), names: names.get(table) ?? []},
+          sheetRows,
+        )
       await book.commit()
       await isDone
     }
@@ -90,28 +95,28 @@ function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string,
 async function writeSheets(
   book: WorkbookWriter,
   db: Database,
-  {table, names}: {table: string; names: readonly string[]},
+  {table, rows, names}: {table: string; rows: string; names: readonly string[]},
   sheetRows: number,
 ): Promise<void> {
   const columns = await readSheetColumns(db, table)
   const waiting = names.values()
   const next = () => openSheet(book, waiting.next().value ?? table, columns)
   let sheet = next()
-  let rows = 1
-  for await (const chunk of db.stream(`select * from release.${table}`)) {
+  let row = 1
+  for await (const chunk of db.stream(`select * from ${rows}`)) {
     for (const values of chunk) {
-      if (rows === sheetRows) {
-        closeSheet(sheet, columns, rows)
+      if (row === sheetRows) {
+        closeSheet(sheet, columns, row)
         sheet = next()
-        rows = 1
+        row = 1
       }
       sheet.addRow(columns.map(({readCell}, index) => readCell(values[index] ?? null))).commit()
-      rows += 1
+      row += 1
     }
     // Gives the file the time to take what was written.
     await new Promise((resolve) => setImmediate(resolve))
   }
-  closeSheet(sheet, columns, rows)
+  closeSheet(sheet, columns, row)
 }
 
 function openSheet(book: WorkbookWriter, name: string, columns: readonly SheetColumn[]): Worksheet {

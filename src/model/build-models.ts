@@ -5,6 +5,7 @@ import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
 import type {TableColumn} from '../warehouse/table-columns.ts'
+import {changedPathOf, replaceChanged} from './changed-deals.ts'
 import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
@@ -27,7 +28,20 @@ export interface BuildOptions {
   around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
   /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
   isDry?: boolean
+  /** The file of the `work` tables that the next build goes on from; without it they live in memory. */
+  carried?: string | undefined
+  /**
+   * Go on from the build before: `release` and `carried` hold its tables, the database attached as `changed` what
+   * `attachChanged` put there, and this what {@link buildModels} found of the models that deals share.
+   */
+  before?: Shared | undefined
 }
+
+/** Digests of the models that are not built per deal and read by some that are, by name. */
+export type Shared = Readonly<Record<string, string>>
+
+/** A model that deals share is not what it was in the build before: every model must be built whole. */
+export class SharedModelChanged extends Error {}
 
 /** What is built. While it is compiled no columns are known: tables then have the types that their models have. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
@@ -39,39 +53,59 @@ export interface BuiltModel {
   duration_ms: number
 }
 
-/** What `create table … as` answers. */
-const createdRow = z.object({Count: z.coerce.number()})
+/** What {@link buildModels} has built. */
+export interface BuiltModels {
+  /** The published models in the order they were built. */
+  models: BuiltModel[]
+  /** What `before` is to be next time. */
+  shared: Shared
+  /** The tables that are row by row those of the build before, as far as it was looked for. */
+  same: ReadonlySet<string>
+}
+
+const countRow = z.object({Count: z.coerce.number()})
 
 /**
- * Builds every model into the empty database attached as `release`, from the one attached as `history`. Tables are
- * written ordered by their grain, with comments on tables and columns. Models of the schema `work` live in memory, in no
+ * Builds every model into the database attached as `release`, from the one attached as `history`. Tables are
+ * written in their order, with comments on tables and columns. Models of the schema `work` live in memory, in no
  * order, as long as others are to read them. Afterwards the search path is `release.main,history.raw`. Not to be called within a
  * transaction.
  *
- * @returns the published models in the order they were built
- * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line
+ * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
+ * deals had; all others are built whole.
+ *
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; SharedModelChanged with `before` alone
  */
 export async function buildModels(
   db: Database,
   plan: Buildable,
   counted: Counted,
   options: BuildOptions = {},
-): Promise<BuiltModel[]> {
-  await db.run('create schema release.seed')
-  for (const seed of plan.seeds) await loadSeed(db, seed)
-  const schemas = new Set(plan.models.filter((model) => model.isPublished).map((model) => model.schema))
-  for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
+): Promise<BuiltModels> {
+  const file = options.carried === undefined ? `':memory:'` : quoteLiteral(options.carried)
+  await db.run(`attach ${file} as carried${options.carried === undefined ? '' : CARRIED_FORMAT}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
   try {
-    for (const lane of db.lanes) {
-      await lane.run(`set search_path = 'release.main,scratch.${WORK_SCHEMA},history.raw'`)
-      await setCounted(lane, counted)
-    }
-    return await buildEach(db, plan, options)
+    if (!options.before) await createSchemas(db, plan)
+    for (const lane of db.lanes) await setCounted(lane, counted)
+    const built = await buildEach(db, plan, options)
+    if (options.carried !== undefined) await db.run('checkpoint carried')
+    return built
   } finally {
     for (const lane of db.lanes) await lane.run(`set search_path = 'release.main,history.raw'`)
-    await db.run('detach scratch')
+    await db.run('detach scratch; detach carried')
   }
+}
+
+/** No log is needed to recover it: the digest of a file that was cut short is not the one that is expected. */
+const CARRIED_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
+
+async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<void> {
+  await db.run('create schema release.seed')
+  for (const seed of seeds) await loadSeed(db, seed)
+  const schemas = new Set(models.filter((model) => model.isPublished).map((model) => model.schema))
+  for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
+  await db.run(`create schema carried.${WORK_SCHEMA}`)
 }
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
@@ -86,48 +120,102 @@ async function buildEach(
   db: Database,
   {models, reads, columns}: Buildable,
   options: BuildOptions,
-): Promise<BuiltModel[]> {
+): Promise<BuiltModels> {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
+  const isCarried = createCarriedTest({models, reads})
+  const isShared = (model: Model) =>
+    !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
+  const changedPath = changedPathOf(models, WORK_SCHEMAS)
   const unbuilt = new Set(models)
+  const shared: Record<string, string> = {}
+  const same = new Set<string>()
   const build = async (model: Model, lane: Database) => {
-    const built = await buildModel(lane, model, columns.get(model.name), options)
+    const table = tableOf(model, isCarried(model))
+    const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
+    await lane.run(`set search_path = ${quoteLiteral(path)}`)
+    const {isSame, ...built} = await buildModel(
+      lane,
+      {model, table, columns: columns.get(model.name)},
+      options,
+    )
     unbuilt.delete(model)
+    if (isSame) same.add(model.name)
+    if (isShared(model) && !options.isDry) {
+      const digest = await digestTable(lane, table)
+      if (options.before && options.before[model.name] !== digest) throw new SharedModelChanged(model.name)
+      shared[model.name] = digest
+    }
     // Before the next is waited for: of two that end together one alone is the last to read a table.
     const served = readBy(model).filter(
-      (read) => !read.isPublished && ![...unbuilt].some((later) => readBy(later).includes(read)),
+      (read) =>
+        !read.isPublished && !isCarried(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
     )
-    for (const work of served) await lane.run(`drop table ${tableOf(work)}`)
+    for (const work of served) await lane.run(`drop table if exists ${tableOf(work, false)}`)
     return built
   }
   const built = await inLanes(db, models, build, readBy)
-  return built.filter((_, index) => models[index]?.isPublished)
+  return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
+}
+
+/** Whether a `work` model is kept for the next build: it is built per deal, and read by one that is not. */
+export function createCarriedTest({
+  models,
+  reads,
+}: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
+  const whole = models.filter(({isPerDeal}) => !isPerDeal).flatMap(({name}) => reads.get(name) ?? [])
+  return ({name, isPerDeal, isPublished}) => isPerDeal && !isPublished && whole.includes(name)
 }
 
 /** The fully qualified table that a model becomes during a build. */
-export function tableOf(model: Model): string {
-  const catalog = model.isPublished ? 'release' : 'scratch'
-  return [catalog, ...model.name.split('.').map(quoteName)].join('.')
+export function tableOf(model: Model, isCarried: boolean): string {
+  const catalog = isCarried ? 'carried' : 'scratch'
+  return qualify(model.isPublished ? 'release' : catalog, model)
 }
+
+function qualify(catalog: string, {name}: Model): string {
+  return [catalog, ...name.split('.').map(quoteName)].join('.')
+}
+
+async function digestTable(db: Database, table: string): Promise<string> {
+  const {digest} = await db.one(
+    z.object({digest: z.string()}),
+    `select concat_ws(' ', count(*), bit_xor(hash(t)), sum(cast(hash(t) as hugeint))) as digest from ${table} as t`,
+  )
+  return digest
+}
+
+/** Where the tables are that are not published. */
+const WORK_SCHEMAS = [`carried.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
+
+/** Where the tables that a model names are looked for. */
+const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')
 
 async function buildModel(
   db: Database,
-  model: Model,
-  columns: readonly TableColumn[] | undefined,
+  {model, table, columns}: {model: Model; table: string; columns: readonly TableColumn[] | undefined},
   options: BuildOptions,
-): Promise<BuiltModel> {
+): Promise<BuiltModel & {isSame: boolean}> {
   const startedAt = performance.now()
-  const table = tableOf(model)
   // Nobody reads a work table in order: sorting it would only cost time.
-  const order = model.isPublished ? `order by ${model.grain.map(quoteName).join(', ')}` : ''
+  const inOrder = model.isPublished ? `order by ${model.order.map(quoteName).join(', ')}` : ''
   // A published ratio is wider than its model has it: made so at once, its column is written once.
   const shown = (model.isPublished ? columns : undefined)?.map(
     ({name, type}) => `${quoteName(name)}::${type} as ${quoteName(name)}`,
   ) ?? ['*']
   // The file begins on the statement's first line: the engine's line numbers are the file's.
-  const sql = `create table ${table} as select ${shown.join(', ')} from (${model.sql}\n) ${order}${options.isDry ? ' with no data' : ''}`
+  const select = `select ${shown.join(', ')} from (${model.sql}\n)`
+  const isChanged = options.before !== undefined && model.isPerDeal
   let rows = 0
+  let isSame = false
   const build = async () => {
-    rows = (await db.first(createdRow, sql))?.Count ?? 0
+    if (isChanged) {
+      const changed = qualify('changed', model)
+      await db.run(`create table ${changed} as ${select}`)
+      if (!table.startsWith('scratch.')) ({rows, isSame} = await replaceChanged(db, changed, table))
+    } else {
+      const sql = `create or replace table ${table} as ${select} ${inOrder}${options.isDry ? ' with no data' : ''}`
+      rows = (await db.first(countRow, sql))?.Count ?? 0
+    }
   }
   try {
     await (options.around?.(model, build, db) ?? build())
@@ -136,12 +224,12 @@ async function buildModel(
     const place = {file: model.file, line: 1}
     throw createSqlError('MODEL_BUILD', `Model '${model.name}' did not build`, place, error)
   }
-  if (model.isPublished && !options.isDry) await commentOn(db, model)
-  return {name: model.name, rows, duration_ms: Math.round(performance.now() - startedAt)}
+  if (model.isPublished && !isChanged && !options.isDry) await commentOn(db, model)
+  return {name: model.name, rows, isSame, duration_ms: Math.round(performance.now() - startedAt)}
 }
 
 async function commentOn(db: Database, model: Model): Promise<void> {
-  const table = tableOf(model)
+  const table = qualify('release', model)
   const comments = [
     `comment on table ${table} is ${quoteLiteral(model.description)}`,
     ...model.columns.map(

@@ -3,10 +3,11 @@ import type {BuildPlan, Check, Model, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
-import {buildModels, fingerprintModels, tableOf} from './build-models.ts'
+import {buildModels, createCarriedTest, fingerprintModels, tableOf} from './build-models.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
-import {keepPlan, type ModelSource, type PlanCache, readPlan} from './plan-cache.ts'
+import {requirePerDeal} from './per-deal.ts'
+import {formatPlan, keepPlan, type ModelSource, type PlanCache, parsePlan, readPlan} from './plan-cache.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
 import {widenDecimals} from './wide-decimals.ts'
@@ -25,7 +26,7 @@ const planRow = z.object({json: z.string()})
  * @param cache holds what others compiled
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
- * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
+ * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `MODEL_PER_DEAL`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(
   source: ModelSource,
@@ -33,10 +34,12 @@ export async function compileModels(
   cache?: PlanCache,
 ): Promise<BuildPlan> {
   const fingerprint = fingerprintModels(source.models, source.checks, source.seeds)
-  const known = plans.get(fingerprint) ?? (cache && readPlan(cache, fingerprint, source))
-  const plan = known ?? (await compileAnew(source))
-  if (cache && !known) keepPlan(cache, fingerprint, plan)
-  plans.set(fingerprint, plan)
+  const known = plans.get(fingerprint) ?? (cache && readPlan(cache, fingerprint))
+  const kept = known === undefined ? undefined : parsePlan(known, source)
+  const plan = kept ?? (await compileAnew(source))
+  const text = kept && known ? known : formatPlan(plan)
+  if (cache && !kept) keepPlan(cache, fingerprint, text)
+  plans.set(fingerprint, text)
   return plan
 }
 
@@ -60,17 +63,20 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const {models, reads} = orderModels(source.models, selects, given)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
+  const isCarried = createCarriedTest({models, reads})
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
   await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
     isDry: true,
     async around(model, build) {
       await build()
-      if (model.isPublished) await widenDecimals(db, tableOf(model))
-      const described = await readColumns(db, tableOf(model))
+      const table = tableOf(model, isCarried(model))
+      if (model.isPublished) await widenDecimals(db, table)
+      const described = await readColumns(db, table)
       requireDescribedColumns(model, described)
       columns.set(model.name, described)
       const select = selects.get(model.name)
       if (!select) return
+      if (model.isPerDeal) requirePerDeal(model, select, models)
       const plan = await bindModel(db, model)
       requireExactSums(model, {select, plan})
       requireRepeatable(model, {select, plan, changing})
@@ -80,11 +86,13 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
   }
   for (const check of source.checks) await bindCheck(db, check)
+  const checkSelects = await parseSelects(db, source.checks)
+  for (const check of source.checks) {
+    const select = checkSelects.get(check.name)
+    if (select && check.line === null && check.changedSql) requirePerDeal(check, select, models)
+  }
   const checkReads = new Map(
-    [...(await parseSelects(db, source.checks))].map(([check, select]) => [
-      check,
-      findTables(select).map(({name}) => name),
-    ]),
+    [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
   )
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }

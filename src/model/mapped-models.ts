@@ -39,6 +39,7 @@ function buildHistory(fields: readonly KnownField[]): string {
   const unreadable = list(({name, column}) => `case when not ${column}.is_readable then '${name}' end`)
   return `-- Every version of the fields that fields.json maps: a row for each change in what was known of them.
 -- grain: deal_id, version
+-- per: deal_id
 -- check: unique(deal_id, version)
 -- check: not_null(deal_id, version, valid_from, business_date)
 -- check: references(deal_id, core.deal_history.deal_id)
@@ -98,6 +99,7 @@ window in_time as (partition by deal_id order by observed_at)
 function buildCurrent(fields: readonly KnownField[]): string {
   return `-- The fields that fields.json maps, of each deal of core.deal: null where nothing ever named them.
 -- grain: deal_id
+-- per: deal_id
 -- check: unique(deal_id)
 -- check: references(deal_id, core.deal.deal_id)
 --

@@ -32,11 +32,15 @@ const planFile = z.object({
   columns: z.array(z.tuple([z.string(), z.array(z.object({name: z.string(), type: z.string()}))])),
 })
 
-/** The plan that was compiled before from the same sources by the same engine; undefined where there is none. */
-export function readPlan(cache: PlanCache, fingerprint: string, source: ModelSource): BuildPlan | undefined {
+/** The text of a plan that was compiled before by the same engine; undefined where there is none. */
+export function readPlan(cache: PlanCache, fingerprint: string): string | undefined {
   const path = pathOf(cache, fingerprint)
-  if (!existsSync(path)) return undefined
-  const plan = planFile.safeParse(parseJson(readFileSync(path, 'utf8'))).data
+  return existsSync(path) ? readFileSync(path, 'utf8') : undefined
+}
+
+/** Makes the plan of these sources from its text; undefined where the text is not of them. */
+export function parsePlan(text: string, source: ModelSource): BuildPlan | undefined {
+  const plan = planFile.safeParse(parseJson(text)).data
   const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
   if (!plan || models?.length !== source.models.length) return undefined
   return {
@@ -48,18 +52,22 @@ export function readPlan(cache: PlanCache, fingerprint: string, source: ModelSou
   }
 }
 
-/** Keeps a plan for the next process, and the latest of those before. */
-export function keepPlan(cache: PlanCache, fingerprint: string, plan: BuildPlan): void {
-  mkdirSync(cache.dir, {recursive: true, mode: 0o700})
-  const {models, reads, checkReads, columns} = plan
-  const text = JSON.stringify({
+/** Everything of a plan that its sources do not say. */
+export function formatPlan({models, reads, checkReads, columns}: BuildPlan): string {
+  return JSON.stringify({
     models: models.map(({name}) => name),
     reads: [...reads],
     checkReads: [...checkReads],
     columns: [...columns],
   })
+}
+
+/** Keeps a plan for the next process, and the latest of those before. */
+export function keepPlan(cache: PlanCache, fingerprint: string, text: string): void {
+  mkdirSync(cache.dir, {recursive: true, mode: 0o700})
   writeFileAtomically(pathOf(cache, fingerprint), text)
   const kept = readdirSync(cache.dir)
+    .filter((name) => name.startsWith('plan-'))
     .map((name) => join(cache.dir, name))
     .map((path) => ({path, at: statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? 0}))
     .sort((a, b) => b.at - a.at)

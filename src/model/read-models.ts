@@ -1,5 +1,6 @@
 import {readdirSync} from 'node:fs'
 import {basename, join, relative} from 'node:path'
+import {DEAL_ID} from '../contract/deal.ts'
 import type {Model} from '../types.ts'
 import {listFiles, readSqlFile, splitHeader} from '../warehouse/sql-file.ts'
 import {createModelError, type Place} from './model-error.ts'
@@ -22,6 +23,8 @@ const RESERVED_SCHEMAS = new Set([
   'history',
   'release',
   'scratch',
+  'carried',
+  'changed',
   'memory',
   'system',
 ])
@@ -87,6 +90,8 @@ function nameError(file: string, problem: string): Error {
  * ```sql
  * -- What the table is, in one line or more.
  * -- grain: deal_id
+ * -- order: status, deal_id
+ * -- per: deal_id
  * -- check: unique(deal_id)
  * -- depends_on: core.deal
  * -- deal_id: the service's id
@@ -107,20 +112,26 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     sql,
     description: '',
     grain: [],
+    order: [],
     columns: [],
     checks: [],
     declaredDependencies: [],
     isPublished: schema !== WORK_SCHEMA,
+    isPerDeal: false,
   }
   for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
   const last = {file, line: Math.max(1, header.length)}
   if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
   if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
-  for (const column of model.grain) {
-    if (!model.columns.some((known) => known.name === column)) {
-      throw headerError(last, `grain column '${column}' is not described: expected \`-- ${column}: meaning\``)
-    }
+  for (const [field, columns] of Object.entries({grain: model.grain, order: model.order})) {
+    const unknown = columns.find((column) => !model.columns.some(({name}) => name === column))
+    if (unknown === undefined) continue
+    throw headerError(
+      last,
+      `${field} column '${unknown}' is not described: expected \`-- ${unknown}: meaning\``,
+    )
   }
+  if (model.order.length === 0) model.order.push(...model.grain)
   return model
 }
 
@@ -141,6 +152,9 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   if (field) {
     const [, key = '', value = ''] = field
     if (key === 'grain') model.grain.push(...splitList(value))
+    // Columns may have these names, and follow them.
+    else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
+    else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
     else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
     else if (key === 'depends_on') {
       model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
@@ -158,9 +172,14 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   } else {
     throw headerError(
       place,
-      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- check:\` or \`-- depends_on:\``,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- check:\` or \`-- depends_on:\``,
     )
   }
+}
+
+function parsePer(value: string, place: Place): true {
+  if (value === DEAL_ID) return true
+  throw headerError(place, `per '${value}': expected \`-- per: ${DEAL_ID}\``)
 }
 
 function parseCheck(text: string, place: Place): {rule: string; args: string[]} {

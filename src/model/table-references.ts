@@ -100,12 +100,20 @@ export function findCall({statements, lineAt}: ParsedSelect, name: string): numb
 /** Every object of this form in a tree of JSON values, from the outside in. */
 export function findNodes<Form extends z.ZodObject>(tree: unknown, form: Form): z.output<Form>[] {
   const keys = Object.keys(form.shape)
-  const found: z.output<Form>[] = []
+  // Most objects lack a key: that is found faster than a schema parses.
+  const candidates = findObjects(tree, (node) => keys.every((key) => key in node))
+  return candidates.flatMap((node) => {
+    const {data} = form.safeParse(node)
+    return data === undefined ? [] : [data]
+  })
+}
+
+/** Every object of a tree of JSON values that is wanted, itself and from the outside in. */
+export function findObjects<Node extends object>(tree: unknown, isWanted: (node: Node) => boolean): Node[] {
+  const found: Node[] = []
   const visit = (node: unknown): void => {
     if (typeof node !== 'object' || node === null) return
-    // Most objects lack a key: that is found faster than a schema parses.
-    const parsed = keys.every((key) => key in node) ? form.safeParse(node) : undefined
-    if (parsed?.success) found.push(parsed.data)
+    if (isWanted(node as Node)) found.push(node as Node)
     for (const child of Object.values(node)) visit(child)
   }
   visit(tree)

@@ -1,50 +1,29 @@
-import {copyFileSync, rmSync, statSync} from 'node:fs'
+import {copyFileSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {z} from 'zod'
 import {listNeededReleases} from '../accounting/periods.ts'
-import {requirePassed, runChecks} from '../check/run-checks.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {shareWithFolder} from '../file-mode.ts'
-import {listKnownFields} from '../load/mapped-fields.ts'
-import {buildModels, fingerprintModels} from '../model/build-models.ts'
-import {compileModels} from '../model/compile-models.ts'
 import {
-  createBuildFolder,
   discardBuild,
   moveCurrent,
   publishRelease,
   publishScratch,
-  releaseIdOf,
   shareFiles,
-  writeParquetFiles,
 } from '../release/build-folder.ts'
-import {findCurrentRelease, type Release, readRelease, requireRelease} from '../release/manifest.ts'
-import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
+import {keepLastBuild} from '../release/last-build.ts'
+import {findCurrentRelease, type Release, requireRelease} from '../release/manifest.ts'
+import {type Moment, resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse, pruneReleases} from '../release/surplus.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
 import {storeChecking} from '../state/checkings.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
-import {quoteLiteral} from '../warehouse/database.ts'
-import {copyHistory, openHistory, openHistoryCopy} from '../warehouse/history.ts'
-import {countEach, lanesOf, limitBuild} from './limits.ts'
-import {planSelection, readSources, type Sources} from './sources.ts'
-
-/** Which release to build. */
-export interface BuildRequest {
-  /** `YYYY-MM-DD`; the latest business date by default. */
-  asOf?: string | undefined
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; by default the last apply that told something new. */
-  knownAt?: string | undefined
-  /** Also write the DuckDB file here. */
-  out?: string | undefined
-  /** Only these models, into the scratch release: see `selectModels`. */
-  select?: string | undefined
-}
+import {openHistory} from '../warehouse/history.ts'
+import {buildTables, filesOf} from './build-tables.ts'
+import {type Build, type BuildRequest, isPlain, planTables, prepareBuild} from './prepare-build.ts'
 
 /** What a build came to. */
 export interface BuildResult {
@@ -59,18 +38,6 @@ export interface BuildResult {
   is_scratch: boolean
   checks: {passed: number; warned: number}
   models: ReleaseManifest['models']
-}
-
-/** A release that is to be built: what of, for when, and where. */
-interface Build {
-  config: Config
-  request: BuildRequest
-  sources: Sources
-  moment: Moment
-  /** What the manifest says before anything is built. */
-  identity: Omit<ReleaseManifest, 'checks' | 'models' | 'tables'>
-  /** The folder it is built in, with a copy of the warehouse: nobody waits while models run. */
-  dir: string
 }
 
 /**
@@ -90,7 +57,7 @@ export async function buildRelease(
   const out = request.out === undefined ? undefined : requireOutFile(folder, request.out)
   const today = businessDateOf(world.clock.now(), config)
   world.onProgress({step: 'preparing'})
-  const {moment, build, existing} = await prepareBuild(folder, config, request, today)
+  const {moment, build, existing} = await prepareBuild(folder, config, request, {today})
   const release = existing ?? (await buildAnew(folder, build, world))
   const {release_id, known_at, checks, models} = release.manifest
   noteUse(release.dir, isPlain(request), new Date(world.realClock.now()))
@@ -129,58 +96,6 @@ export async function requireBuilt(
   return requireRelease(dataFolderAt(config.dataDir), release_id)
 }
 
-/** Whether a release is to become the current one. */
-function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
-  return asOf === undefined && knownAt === undefined && select === undefined
-}
-
-/** Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build. */
-async function prepareBuild(
-  folder: DataFolder,
-  config: Config,
-  request: BuildRequest,
-  today: string,
-): Promise<
-  {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
-> {
-  await using db = await openHistory(folder)
-  const moment = await resolveMoment(db, request, today)
-  const sources = readSources(config, await listKnownFields(db, 'history'), moment.asOf)
-  const {engine} = await db.one(z.object({engine: z.string()}), 'select version() as engine')
-  const {historyId, tapeHead} = await readHistoryId(db, moment.knownAt)
-  const fingerprint = fingerprintModels(sources.models, sources.checks, sources.seeds)
-  const {timeZone, dayCutoff} = config
-  const releaseId = releaseIdOf({...moment, historyId, timeZone, dayCutoff, fingerprint, engine})
-  const existing = request.select === undefined ? readRelease(join(folder.releases, releaseId)) : undefined
-  if (existing) return {moment, existing}
-  const source = await readSourceBridge(db, moment)
-  const identity: Build['identity'] = {
-    schema_version: 1,
-    generator: GENERATOR,
-    engine: `DuckDB ${engine}`,
-    release_id: releaseId,
-    as_of: moment.asOf,
-    known_at: `${moment.knownAt.replace(' ', 'T')}Z`,
-    history_id: historyId,
-    tape_head: tapeHead,
-    observed_until: source.business_date,
-    currency: 'USD',
-    time_zone: timeZone,
-    source,
-  }
-  const dir = await createBuildFolder(folder, releaseId)
-  try {
-    await copyHistory(folder, join(dir, HISTORY))
-    return {moment, build: {config, request, sources, moment, identity, dir}}
-  } catch (error) {
-    discardBuild(dir)
-    throw error
-  }
-}
-
-/** The copy of the warehouse in the folder of a build. */
-const HISTORY = 'history.duckdb'
-
 /** Whether no sync has told anything new since: then its own release is to be the current one, not an older. */
 async function isLatestMoment(folder: DataFolder, moment: Moment, today: string): Promise<boolean> {
   await using db = await openHistory(folder)
@@ -189,42 +104,26 @@ async function isLatestMoment(folder: DataFolder, moment: Moment, today: string)
 }
 
 async function buildAnew(folder: DataFolder, build: Build, world: World): Promise<Release> {
-  const {config, request, sources, moment, identity, dir: buildDir} = build
-  const {timeZone, dayCutoff} = config
-  const history = join(buildDir, HISTORY)
-  const spillDir = join(buildDir, 'spill')
+  const {request, identity, dir: buildDir} = build
+  const files = filesOf(buildDir)
   try {
     world.onStep('history copied')
     world.onProgress({step: 'compiling'})
-    const whole = await compileModels(sources, world, {dir: folder.cache, engine: identity.engine})
-    const {plan, checks, dropped} = planSelection(whole, sources.checks, request.select)
+    const source = await planTables(folder, build, world)
     world.onStep('models compiled')
-    await using db = await openHistoryCopy(history, {lanes: lanesOf(config)})
-    const limited = await limitBuild(db, config, {spillDir, historyBytes: statSync(history).size}, world)
-    // What dies is thrown away: no log is needed to recover it.
-    const file = quoteLiteral(join(buildDir, 'portfolio.duckdb'))
-    const format = config.releaseStorage === 'latest' ? ", storage_version 'latest'" : ''
-    await db.run(`attach ${file} as release (recovery_mode no_wal_writes${format})`)
-    const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
-    const around = counted('models', plan.models.length)
-    const models = await buildModels(db, plan, {...moment, timeZone, dayCutoff}, {around})
-    world.onStep('models built')
-    const outcomes = await runChecks(db, checks, counted('checks', checks.length))
-    recordChecking(folder, build, outcomes, world)
-    requirePassed(outcomes)
-    world.onStep('checks passed')
-    for (const name of dropped) await db.run(`drop table release.${name}`)
-    const written = counted('tables', models.length - dropped.length)
-    const tables = await writeParquetFiles(db, buildDir, written)
+    const {models, tables, outcomes, next} = await buildTables(folder, source, world, (found) =>
+      recordChecking(folder, build, found, world),
+    )
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
-    await db.run('use memory.main; checkpoint release; detach release; detach history')
-    for (const path of [spillDir, history, `${history}.wal`]) rmSync(path, {recursive: true, force: true})
+    if (next) await keepLastBuild(folder, {...next, release_id: identity.release_id}, files)
+    for (const path of [files.spill, files.history, `${files.history}.wal`])
+      rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
     const manifest: ReleaseManifest = {
       ...identity,
       checks: summariseChecks(outcomes),
-      models: models.filter(({name}) => !dropped.includes(name)),
+      models: models.filter(({name}) => !source.dropped.includes(name)),
       tables,
     }
     if (!isPlain(request) && request.select === undefined) markPast(buildDir)

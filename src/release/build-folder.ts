@@ -9,7 +9,7 @@ import type {ReleaseManifest, ReleaseTable} from '../release-manifest.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
-import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
 import type {Release} from './manifest.ts'
 
@@ -51,34 +51,52 @@ async function listPublishedTables(db: Database): Promise<string[]> {
   return rows.map(({name}) => name)
 }
 
+const countRow = z.object({Count: z.coerce.number()})
+
 /** A file of a release: `core.deal` as `core.deal.parquet`. */
 export interface TableFile {
   name: string
   file: string
 }
 
+/** How a table is written. */
+export interface TableOrder {
+  /** The columns that order its file. */
+  order: readonly string[]
+  /** Whether its rows are stored in that order. */
+  isStored: boolean
+  /** The file of the release before, where the table is the same. */
+  same?: {path: string; sha256: string} | undefined
+}
+
 /**
  * Writes each published table as `<schema>.<table>.parquet` beside the database.
  *
+ * @param orderOf how a table is written
  * @param around runs the writing of each file: where limits are kept
  */
 export async function writeParquetFiles(
   db: Database,
   dir: string,
+  orderOf: (table: string) => TableOrder,
   around: <T>(table: TableFile, write: () => Promise<T>, lane: Database) => Promise<T> = (_table, write) =>
     write(),
 ): Promise<ReleaseTable[]> {
   return inLanes(db, await listPublishedTables(db), async (name, lane) => {
     const file = `${name}.parquet`
     const path = join(dir, file)
+    const {order, isStored, same} = orderOf(name)
+    const by = isStored ? '' : ` order by ${order.map(quoteName).join(', ')}`
     const write = () =>
       lane.one(
-        z.object({Count: z.coerce.number()}),
-        `copy release.${name} to ${quoteLiteral(path)}
+        countRow,
+        `copy (from release.${name}${by}) to ${quoteLiteral(path)}
          (format parquet, compression zstd, compression_level 1)`,
       )
-    const {Count: rows} = await around({name, file}, write, lane)
-    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path)}
+    const count = () => lane.one(countRow, `select count(*) as "Count" from release.${name}`)
+    const isThere = same !== undefined && (await linkWhole(same.path, same.sha256, path))
+    const {Count: rows} = await around({name, file}, isThere ? count : write, lane)
+    return {name, rows, file, bytes: statSync(path).size, sha256: await digestFile(path), order: [...order]}
   })
 }
 

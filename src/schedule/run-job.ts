@@ -7,6 +7,7 @@ import {deliverBatches} from '../pipeline/deliver.ts'
 import {exportRelease} from '../pipeline/export.ts'
 import {publishRelease} from '../pipeline/publish.ts'
 import {ingestRates} from '../pipeline/rates.ts'
+import {verifyBuildWhereDue} from '../pipeline/verify-build.ts'
 import {syncDeals} from '../pipeline.ts'
 import type {World} from '../types.ts'
 import {closePreviousMonth, previousMonthOf} from './close-step.ts'
@@ -55,10 +56,16 @@ async function runStep(
 ) {
   const {job, slot = world.clock.now()} = request
   switch (step.do) {
-    case 'sync':
-      return {do: step.do, result: await syncDeals(config, {}, world)}
-    case 'build':
-      return {do: step.do, result: await buildRelease(config, {}, world)}
+    case 'sync': {
+      const result = await syncDeals(config, {}, world)
+      await verifyBuildWhereDue(config, world)
+      return {do: step.do, result}
+    }
+    case 'build': {
+      const result = await buildRelease(config, {}, world)
+      await verifyBuildWhereDue(config, world)
+      return {do: step.do, result}
+    }
     case 'ingest_rates':
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':

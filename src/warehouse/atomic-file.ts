@@ -46,6 +46,6 @@ export function digestFileNow(path: string): string {
 /** The sha256 of a file, as hex. */
 export async function digestFile(path: string): Promise<string> {
   const digest = createHash('sha256')
-  for await (const chunk of createReadStream(path)) digest.update(chunk)
+  for await (const chunk of createReadStream(path, {highWaterMark: 1 << 20})) digest.update(chunk)
   return digest.digest('hex')
 }

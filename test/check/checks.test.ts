@@ -21,6 +21,7 @@ const tag = (rule: string, ...args: string[]) => ({
   grain: ['deal_id'],
   file: 'sql/core/deal.sql',
   checks: [{rule, args, line: 4}],
+  isPerDeal: false,
 })
 
 async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
@@ -218,11 +219,19 @@ const booked: History = {
 test.each([
   ['update release.accounting.journal_line set debit = debit + 0.01', '2026-03 funding'],
   [`update release.accounting.journal_line set event = 'increase'`, '2026-03 increase'],
-  ['delete from release.accounting.journal_line where line_no = 2', 'LT2603-'],
   ['delete from release.accounting.loan_register', 'loan register'],
 ])('journal_ties_out notices: %s', async (spoil, id) => {
   const found = (await findings(booked, soon, spoil)).find(({name}) => name === 'journal_ties_out')
   expect(found?.samples.join(' ')).toContain(id)
+})
+
+test.each([
+  'delete from release.accounting.journal_line where line_no = 2',
+  'update release.accounting.journal_line set debit = debit + 1 where line_no = 1',
+  `update release.accounting.journal_line set deal_id = 'other' where line_no = 1`,
+])('entries_balance notices: %s', async (spoil) => {
+  const found = (await findings(booked, soon, spoil)).find(({name}) => name === 'entries_balance')
+  expect(found?.samples.join(' ')).toContain('LT2603-')
 })
 
 test('warns of a loan-to-value above 1.5, and says which are taken for typos', async () => {

@@ -37,6 +37,7 @@ test('settings that are not given have their defaults', () => {
     dayCutoff: '06:00',
     releasesKept: 7,
     pastReleasesKept: 7,
+    build: 'auto',
     releaseStorage: 'compatible',
     modelTimeoutSeconds: 1800,
     batchesKept: 400,

@@ -136,6 +136,111 @@ test.each([
   })
 })
 
+const PER_DEAL = '-- Deals.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- x: a value\n'
+
+test.each([
+  [
+    'a window over deals',
+    'select deal_id, row_number() over (order by seq) as x from raw.deal_version',
+    'a window reaches over deals',
+  ],
+  [
+    'an aggregate of deals',
+    'select max(deal_id) as deal_id, count(*) as x from raw.deal_version',
+    'rows of several deals become one',
+  ],
+  [
+    'groups of several deals',
+    `select max(deal_id) as deal_id, status as x from raw.deal_version group by status`,
+    'it groups rows of several deals',
+  ],
+  [
+    'a join of different deals',
+    'select one.deal_id, other.status as x from raw.deal_version as one join raw.deal_version as other on other.seq = one.seq + 1',
+    'it joins rows of different deals',
+  ],
+  [
+    'a subquery over other deals',
+    `select deal_id, (select max(loan_amount) from raw.deal_version) as x from raw.deal_version`,
+    'rows of several deals become one',
+  ],
+  [
+    'whether another deal is there',
+    `select deal_id, seq as x from raw.deal_version where exists (select deal_id from raw.borrower_version)`,
+    'a subquery asks for rows of other deals',
+  ],
+  [
+    'the first few deals',
+    'select deal_id, seq as x from raw.deal_version order by seq limit 5',
+    'it takes the first rows of all deals',
+  ],
+  [
+    'an age that grows by itself',
+    `select deal_id, cast(getvariable('as_of') as date) - business_date as x from raw.deal_version`,
+    'it uses as_of for more than which raw rows count',
+  ],
+  [
+    'rows of the last month alone',
+    `select deal_id, seq as x from raw.deal_version where business_date >= cast(getvariable('as_of') as date) - 30`,
+    'it uses as_of for more than which raw rows count',
+  ],
+  [
+    'walks that may still come',
+    'select version.deal_id, walk.records as x from raw.deal_version as version join raw.walk as walk on walk.business_date = version.business_date',
+    'it joins walks that may still come',
+  ],
+  [
+    'what is of no deal, kept where no deal is',
+    'select version.deal_id, day.range as x from range(3) as day left join raw.deal_version as version on version.seq = day.range',
+    'it joins deals to what is of none',
+  ],
+  ['rates', `select rate as deal_id, value as x from raw.rate`, 'raw.rate is not of deals'],
+  ['no deal', `select 'a' as deal_id, 'b' as x`, "no column 'deal_id' of it names the deal"],
+  [
+    'another key',
+    `select status as deal_id, seq as x from raw.deal_version`,
+    'rows of several deals become one',
+  ],
+])('refuses of a model per deal %s', async (_, sql, problem) => {
+  await expect(compile({'core/x.sql': `${PER_DEAL}${sql}`})).rejects.toMatchObject({
+    code: 'MODEL_PER_DEAL',
+    exitCode: 3,
+    message: expect.stringContaining(
+      `'core.x' says \`per: deal_id\`, but ${problem}: expected rows that depend on rows of their own deal alone`,
+    ),
+  })
+})
+
+test('a model per deal may carry its own rows on, look up what is of no deal, and count by deal', async () => {
+  const own = `with counted as (
+      select deal_id, status, seq, lag(status) over (partition by deal_id order by seq) as before
+      from raw.deal_version
+      where business_date <= cast(getvariable('as_of') as date)
+    )
+    select counted.deal_id, count(*) as x
+    from counted
+    left join (values ('draft', 1)) as word(status, place) on word.status = counted.status
+    where counted.deal_id in (select record_id from raw.quarantine)
+    group by counted.deal_id`
+  expect(await compile({'core/x.sql': `${PER_DEAL}${own}`})).toEqual(['core.x'])
+})
+
+test('a check file that says it is per deal is held to it', async () => {
+  const check: Check = {
+    name: 'c',
+    severity: 'error',
+    description: '',
+    file: 'c.sql',
+    line: null,
+    sql: 'select max(deal_id) as deal_id from core.deal',
+  }
+  await expect(
+    compile({'core/deal.sql': DEAL.replace('-- deal_id', '-- per: deal_id\n-- deal_id')}, [
+      {...check, changedSql: check.sql},
+    ]),
+  ).rejects.toMatchObject({code: 'MODEL_PER_DEAL'})
+})
+
 test('sums and averages of decimals and counts are exact, and a DOUBLE may be compared', async () => {
   const sql = `select deal_id, sum(loan_amount) over (partition by deal_id) as amount, max(0.5::double) over () as ltv from raw.deal_version`
   const names = await compile({

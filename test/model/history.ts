@@ -230,7 +230,8 @@ export async function query(
   return await db.all(noRow, sql)
 }
 
-async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
+/** Inserts rows into a raw table of the database attached as `history`. */
+export async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
   if (rows.length === 0) return
   const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))]
   const values = rows.map((row) => `(${columns.map((column) => literal(row[column] ?? null)).join(', ')})`)

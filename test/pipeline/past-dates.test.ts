@@ -89,7 +89,7 @@ test('tables and Parquet files are the same, byte by byte, however often, with h
       ],
     })
     await buildModels(db, plan, {asOf: '2026-02-28', knownAt: '2026-12-31 00:00:00', ...ZONE})
-    return await writeParquetFiles(db, folder.path)
+    return await writeParquetFiles(db, folder.path, () => ({order: [], isStored: true}))
   }
   const once = await build(1)
   // More than one row group, so that every thread has work.

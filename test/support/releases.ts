@@ -76,7 +76,7 @@ export async function publishTables(
     attach: [{path: join(buildDir, 'portfolio.duckdb'), alias: 'release'}],
   })
   await db.run(sql)
-  const tables = await writeParquetFiles(db, buildDir)
+  const tables = await writeParquetFiles(db, buildDir, () => ({order: [], isStored: true}))
   await db.run('checkpoint release; detach release')
   const dir = await publishRelease(folder, buildDir, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)

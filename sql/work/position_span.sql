@@ -1,0 +1,34 @@
+-- From which day to which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts. Built
+-- for it and not kept.
+-- grain: deal_id, from_day
+-- per: deal_id
+--
+-- deal_id: the service's id
+-- status: as in core.deal_history
+-- loan_amount: USD
+-- from_day: business date of the version, at the earliest that of the first walk
+-- to_day: the first day it no longer stands for; null where it still does
+with
+-- A replayed version may lie before one of an earlier day; it then never was the last word on any day.
+spans as (
+  select
+    deal_id,
+    status,
+    loan_amount,
+    change,
+    business_date as from_day,
+    min(business_date) over (
+      partition by deal_id order by version rows between 1 following and unbounded following
+    ) as to_day
+  from core.deal_history
+)
+
+select
+  spans.deal_id,
+  spans.status,
+  spans.loan_amount,
+  greatest(spans.from_day, first_walk.first_on) as from_day,
+  case when spans.to_day is not null then greatest(spans.to_day, first_walk.first_on) end as to_day
+from spans
+cross join work.first_walk as first_walk
+where spans.change <> 'vanished' and coalesce(spans.from_day < spans.to_day, true)

@@ -1,0 +1,134 @@
+import {z} from 'zod'
+import {DEAL_ID} from '../contract/deal.ts'
+import type {Model} from '../types.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {DEAL_COLUMNS} from './per-deal.ts'
+
+const countRow = z.object({rows: z.coerce.number()})
+
+/** Which part of the history counts: rows of business days up to `asOf`, stored by `knownAt`. */
+export interface CountedMoment {
+  /** `YYYY-MM-DD` */
+  asOf: string
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
+  knownAt: string
+}
+
+/** Where tables are found so that those of models `per: deal_id` are those of the changed deals, and others in these schemas. */
+export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
+  const changed = [...schemasOf(models), 'raw'].map((schema) => `changed.${quoteName(schema)}`)
+  return ['release.main', ...changed, ...others, 'history.raw'].join(',')
+}
+
+function schemasOf(models: readonly Model[]): string[] {
+  return [...new Set(models.filter(({isPerDeal}) => isPerDeal).map(({schema}) => schema))]
+}
+
+/** SQL: whether a row of a table, or of an alias, counts at a moment. */
+function counts(row: string, {asOf, knownAt}: CountedMoment): string {
+  return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
+}
+
+/** SQL: whether it counts now and did not before; of moments that only go forward none does the reverse. */
+function countsNew(row: string, before: CountedMoment, now: CountedMoment): string {
+  return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
+}
+
+/**
+ * Whether what counts only since a moment lets every deal without a row of its own be as it was: every walk that was added ended,
+ * and was stored, after all that counted before.
+ */
+export async function doWalksFollow(
+  db: Database,
+  before: CountedMoment,
+  now: CountedMoment,
+): Promise<boolean> {
+  const {follow} = await db.one(
+    z.object({follow: z.boolean()}),
+    `with known as (
+       select observed_at, recorded_at from history.raw.deal_version as version where ${counts('version', before)}
+       union all
+       select observed_at, recorded_at from history.raw.quarantine as record where ${counts('record', before)}
+     ),
+     added as (
+       select min(coalesce(ended_at, started_at)) as ended_at, min(recorded_at) as recorded_at
+       from history.raw.walk as walk
+       where state = 'applied' and ${countsNew('walk', before, now)}
+     )
+     select coalesce(
+       (select ended_at from added) >= (select max(observed_at) from known)
+       and (select recorded_at from added) >= (select max(recorded_at) from known),
+       true
+     ) as follow`,
+  )
+  return follow
+}
+
+/**
+ * Attaches the database `changed`: `main.deal` names the deals of which a row counts at one of two moments and not at the other, the schema `raw`
+ * has every raw row of theirs, and the schemas of models `per: deal_id` are there, empty.
+ *
+ * @returns how many deals that are
+ */
+export async function attachChanged(
+  db: Database,
+  models: readonly Model[],
+  before: CountedMoment,
+  now: CountedMoment,
+): Promise<number> {
+  const schemas = ['raw', ...schemasOf(models)]
+  await db.run(`attach ':memory:' as changed`)
+  for (const schema of schemas) await db.run(`create schema changed.${quoteName(schema)}`)
+  const tables = Object.entries(DEAL_COLUMNS)
+  const parts = tables.map(([table, column]) =>
+    table === 'listing'
+      ? `select listing.${column} as ${DEAL_ID} from history.raw.listing as listing
+         join history.raw.walk as walk on walk.walk_id = listing.walk_id
+         where ${countsNew('walk', before, now)}`
+      : `select ${column} as ${DEAL_ID} from history.raw.${table} as version where ${countsNew('version', before, now)}`,
+  )
+  await db.run(
+    `create table changed.main.deal as select distinct ${DEAL_ID} from (${parts.join(' union all ')}) where ${DEAL_ID} is not null`,
+  )
+  for (const [table, column] of tables) {
+    await db.run(
+      `create table changed.raw.${table} as from history.raw.${table} where ${column} in (select ${DEAL_ID} from changed.main.deal)`,
+    )
+  }
+  const {deals} = await db.one(
+    z.object({deals: z.coerce.number()}),
+    'select count(*) as deals from changed.main.deal',
+  )
+  return deals
+}
+
+/** No model can have a column of this name. */
+const ROW = '"row of the table"'
+
+/**
+ * Puts the rows of the changed deals in the place of those that a table had of them.
+ *
+ * @param changed the table of their rows
+ * @returns how many rows the table has now, and whether it is as it was
+ */
+export async function replaceChanged(
+  db: Database,
+  changed: string,
+  table: string,
+): Promise<{rows: number; isSame: boolean}> {
+  const before = `changed.main.${quoteName(table)}`
+  await db.run(
+    `create table ${before} as select rowid as ${ROW}, * from ${table} where ${DEAL_ID} in (select ${DEAL_ID} from changed.main.deal)`,
+  )
+  const those = `select * exclude (${ROW}) from ${before}`
+  const count = async (rows: string) =>
+    (await db.one(countRow, `select count(*) as "rows" from (${rows})`)).rows
+  const differences = await count(
+    `((${those}) except all (from ${changed})) union all ((from ${changed}) except all (${those}))`,
+  )
+  if (differences > 0) {
+    await db.run(`delete from ${table} where rowid in (select ${ROW} from ${before})`)
+    await db.run(`insert into ${table} by name from ${changed}`)
+  }
+  return {rows: await count(`from ${table}`), isSame: differences === 0}
+}

@@ -1,0 +1,278 @@
+import {DEAL_ID} from '../contract/deal.ts'
+import {STREAMS} from '../contract/streams.ts'
+import type {BuildPlan, Model} from '../types.ts'
+import {createModelError} from './model-error.ts'
+import {findObjects, type ParsedSelect} from './table-references.ts'
+
+/** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
+export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
+  deal_confirmation: DEAL_ID,
+  deal_extra: DEAL_ID,
+  listing: 'parent_id',
+  quarantine: 'record_id',
+}
+
+/** What a node of the parser's tree may hold. */
+interface Node {
+  class?: string
+  function_name?: string
+  type?: string
+  alias?: string
+  query_location?: number
+  column_names?: string[]
+  relation_name?: string
+  children?: Node[]
+  left?: Node
+  right?: Node
+  child?: Node
+}
+
+interface Query extends Node {
+  cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
+  modifiers?: {type: string}[]
+  select_list: Node[]
+  from_table: Table
+  where_clause?: Node | null
+  qualify?: Node | null
+  group_expressions: Node[]
+  group_sets: number[][]
+  aggregate_handling: string
+  left: Query
+  right: Query
+}
+
+interface Table extends Node {
+  schema_name: string
+  table_name: string
+  subquery: {node: Query}
+  condition?: Node | null
+  join_type: string
+  ref_type: string
+  using_columns: string[]
+  left: Table
+  right: Table
+}
+
+/**
+ * What the rows of a relation depend on: nothing of any deal; the certificates of walks, of which later ones are added;
+ * on the deal that `keys` name; or on nothing but the values of the columns `keys`, each there once.
+ */
+interface Relation {
+  on: 'nothing' | 'walks' | 'deal' | 'values'
+  keys: ReadonlySet<string>
+}
+
+const NOTHING: Relation = {on: 'nothing', keys: new Set()}
+
+/** The relations that a FROM names. */
+type Scope = ReadonlyMap<string, Relation>
+
+/**
+ * Holds of a model or check with `-- per: deal_id` that each of its rows depends on rows of the same deal alone, as far as its
+ * SELECT shows: joins and windows keep the deal, rows are counted by one, and `as_of` and `known_at` do nothing but say which
+ * raw rows count.
+ *
+ * @throws CheckError `MODEL_PER_DEAL`, with file and line
+ */
+export function requirePerDeal(
+  model: Pick<Model, 'name' | 'file'>,
+  select: ParsedSelect,
+  models: BuildPlan['models'],
+): void {
+  const [statement] = select.statements as {node: Query}[]
+  const perDeal = new Set(models.filter(({isPerDeal}) => isPerDeal).map(({name}) => name))
+  const refuse = (problem: string, node?: Node): never => {
+    const line = node?.query_location === undefined ? 1 : select.lineAt(node.query_location)
+    throw createModelError(
+      'MODEL_PER_DEAL',
+      {file: model.file, line},
+      `'${model.name}' says \`per: ${DEAL_ID}\`, but ${problem}: expected rows that depend on rows of their own deal alone,`,
+    )
+  }
+  requireCountedRows(select, refuse)
+  const relation = statement && relationOf(statement.node, new Map(), {perDeal, refuse})
+  if (relation?.on !== 'deal' || !relation.keys.has(DEAL_ID))
+    refuse(`no column '${DEAL_ID}' of it names the deal`)
+}
+
+/** What is known while a SELECT is looked at. */
+interface Context {
+  perDeal: ReadonlySet<string>
+  refuse: (problem: string, node?: Node) => never
+}
+
+/** The name in a call of `getvariable`. */
+function variableIn({function_name, children}: Node): string | undefined {
+  const [name] = function_name === 'getvariable' ? ((children ?? []) as {value?: {value?: unknown}}[]) : []
+  return typeof name?.value?.value === 'string' ? name.value.value : undefined
+}
+
+const COUNTED: Record<string, string> = {as_of: 'business_date', known_at: 'recorded_at'}
+
+/** Every use of `as_of` and `known_at` says of a raw table which of its rows count. */
+function requireCountedRows(select: ParsedSelect, refuse: Context['refuse']): void {
+  const isMoment = (node: Node) => Object.keys(COUNTED).includes(variableIn(node) ?? '')
+  const all = findObjects(select.statements, (node: Node) => isMoment(node))
+  const allowed = findObjects(select.statements, (node: Query) => node.type === 'SELECT_NODE')
+    .filter(({from_table}) => from_table.schema_name === 'raw')
+    .flatMap(({where_clause}) => conjunctsOf(where_clause))
+    .filter(({type, left}) => type === 'COMPARE_LESSTHANOREQUALTO' && left?.class === 'COLUMN_REF')
+    .flatMap(({left, right}) => {
+      const variable = right?.child ?? right ?? {}
+      const isOwn = left?.column_names?.at(-1) === COUNTED[variableIn(variable) ?? '']
+      return isOwn ? [variable] : []
+    })
+  const other = all.find((node) => !allowed.includes(node))
+  if (other) refuse(`it uses ${variableIn(other)} for more than which raw rows count`, other)
+}
+
+function relationOf(query: Query, outer: Scope, context: Context): Relation {
+  const {refuse} = context
+  const named = new Map(outer)
+  for (const {key, value} of query.cte_map.map) named.set(key, relationOf(value.query.node, named, context))
+  if (query.type === 'SET_OPERATION_NODE') {
+    const [left, right] = [relationOf(query.left, named, context), relationOf(query.right, named, context)]
+    if (left.on !== right.on) refuse('it puts rows of deals and others together')
+    return {on: left.on, keys: new Set([...left.keys].filter((key) => right.keys.has(key)))}
+  }
+  if (query.type !== 'SELECT_NODE') return refuse('it is more than SELECTs and their unions')
+  const modifiers = (query.modifiers ?? []).map(({type}) => type)
+  const scope = scopeOf(query.from_table, named, context)
+  const on = [...scope.values()].map((relation) => relation.on)
+  for (const part of [query.select_list, query.where_clause, query.qualify])
+    requireSubqueries(part, scope, named, context)
+  if (!on.includes('deal')) {
+    const values = [...scope.values()].find((relation) => relation.on === 'values')
+    if (values) return {on: 'values', keys: outputKeys(query, scope)}
+    return on.includes('walks') ? {on: 'walks', keys: new Set()} : NOTHING
+  }
+  const windows = findObjects([query.select_list, query.qualify], (node: Node) => node.class === 'WINDOW')
+  const mixed = windows.find(
+    ({partitions}: Node & {partitions?: Node[]}) => !partitions?.some(isKeyIn(scope)),
+  )
+  if (mixed) refuse('a window reaches over deals', mixed)
+  const groups = query.group_expressions
+  if (groups.length > 0 && !(query.group_sets.length === 1 && groups.some(isKeyIn(scope))))
+    refuse('it groups rows of several deals', groups[0])
+  if (modifiers.includes('LIMIT_MODIFIER')) refuse('it takes the first rows of all deals')
+  const keys = outputKeys(query, scope)
+  if (keys.size > 0) return {on: 'deal', keys}
+  const [only, ...more] = query.select_list
+  if (modifiers.includes('DISTINCT_MODIFIER') && only?.column_names && more.length === 0)
+    return {on: 'values', keys: new Set([nameOf(only)])}
+  return refuse('rows of several deals become one', only)
+}
+
+function nameOf({alias, column_names}: Node): string {
+  return alias || (column_names?.at(-1) ?? '')
+}
+
+/** The columns of a SELECT that are keys of what it selects from. */
+function outputKeys({select_list}: Query, scope: Scope): Set<string> {
+  const keys = new Set<string>()
+  for (const item of select_list) {
+    if (item.class === 'STAR') {
+      for (const [name, relation] of scope)
+        if (relation.on !== 'nothing' && [undefined, '', name].includes(item.relation_name))
+          for (const key of relation.keys) keys.add(key)
+    } else if (isKeyIn(scope)(item)) keys.add(nameOf(item))
+  }
+  return keys
+}
+
+/** Whether an expression is a key: the column itself, or a CASE that gives it or nothing. */
+function isKeyIn(scope: Scope): (node: Node | undefined) => boolean {
+  return (node) => {
+    if (node?.class === 'CASE') {
+      const {case_checks, else_expr} = node as {case_checks: {then_expr: Node}[]; else_expr: Node}
+      const results = [...case_checks.map(({then_expr}) => then_expr), else_expr]
+      return results.every((result) => result.class === 'CONSTANT' || isKeyIn(scope)(result))
+    }
+    if (node?.class !== 'COLUMN_REF') return false
+    const [column, table] = node.column_names?.toReversed() ?? []
+    return [...scope].some(
+      ([name, {on, keys}]) =>
+        ['deal', 'values'].includes(on) && keys.has(column ?? '') && (table === undefined || table === name),
+    )
+  }
+}
+
+function scopeOf(table: Table, named: Scope, context: Context): Scope {
+  switch (table.type) {
+    case 'BASE_TABLE':
+      return new Map([[table.alias || table.table_name, relationOfTable(table, named, context)]])
+    case 'SUBQUERY':
+      return new Map([[table.alias ?? '', relationOf(table.subquery.node, named, context)]])
+    case 'JOIN':
+      return joinScopes(
+        table,
+        scopeOf(table.left, named, context),
+        scopeOf(table.right, named, context),
+        context,
+      )
+    default:
+      return new Map([[table.alias ?? '', NOTHING]])
+  }
+}
+
+function relationOfTable(table: Table, named: Scope, {perDeal, refuse}: Context): Relation {
+  const {schema_name: schema, table_name: name} = table
+  const known = schema === '' ? named.get(name) : undefined
+  if (known) return known
+  if (schema === 'raw') {
+    if (name === 'walk') return {on: 'walks', keys: new Set()}
+    return {on: 'deal', keys: new Set([DEAL_COLUMNS[name] ?? refuse(`raw.${name} is not of deals`, table)])}
+  }
+  return perDeal.has(`${schema}.${name}`) ? {on: 'deal', keys: new Set([DEAL_ID])} : NOTHING
+}
+
+/** Joins two sides; what the right one brings has to be of the deal of the left one, or of none. */
+function joinScopes(join: Table, left: Scope, right: Scope, {refuse}: Context): Scope {
+  const joined = new Map([...left, ...right])
+  const brought = (on: Relation['on'], scope: Scope) =>
+    [...scope.values()].some((relation) => relation.on === on)
+  const isInner = ['INNER', 'CROSS'].includes(join.join_type) || join.ref_type === 'CROSS'
+  if (!isInner && !['LEFT', 'SEMI', 'ANTI'].includes(join.join_type))
+    refuse(`of a ${join.join_type} join`, join)
+  const equal = conjunctsOf(join.condition).filter(({type}) => type === 'COMPARE_EQUAL')
+  const holds = (matches: (one: Node, other: Node) => boolean) =>
+    equal.some(({left: a = {}, right: b = {}}) => matches(a, b) || matches(b, a))
+  const isSame = holds((one, other) => isKeyIn(left)(one) && isKeyIn(right)(other))
+  if (!brought('deal', left)) {
+    if ((brought('deal', right) || brought('values', right)) && !(isInner && !brought('values', left)))
+      refuse('it joins deals to what is of none', join)
+    return joined
+  }
+  if (brought('walks', left) && brought('walks', right)) return joined
+  if (brought('deal', right) && !isSame && !join.using_columns.includes(DEAL_ID))
+    refuse('it joins rows of different deals', join)
+  if (brought('values', right) && !holds((_, other) => isKeyIn(right)(other)))
+    refuse('it joins rows of different deals', join)
+  const isByWalk = holds((one, other) =>
+    [one, other].every(({column_names}) => column_names?.at(-1) === 'walk_id'),
+  )
+  if (brought('walks', right) && join.ref_type !== 'ASOF' && !isByWalk)
+    refuse('it joins walks that may still come', join)
+  return joined
+}
+
+/** A subquery within an expression asks for the deal's own rows, or for none of deals. */
+function requireSubqueries(part: unknown, scope: Scope, named: Scope, context: Context): void {
+  const subqueries = findObjects(part, (node: Node) => node.class === 'SUBQUERY') as (Node & {
+    subquery: {node: Query}
+    subquery_type: string
+  })[]
+  for (const {subquery, subquery_type, child, ...node} of subqueries) {
+    const relation = relationOf(subquery.node, named, context)
+    const [first] = subquery.node.select_list
+    const isOwn = subquery_type === 'ANY' && isKeyIn(scope)(child) && relation.keys.has(nameOf(first ?? {}))
+    if (relation.on !== 'nothing' && !isOwn) context.refuse('a subquery asks for rows of other deals', node)
+  }
+}
+
+/** The parts of a condition that must all hold. */
+function conjunctsOf(condition: Node | null | undefined): Node[] {
+  if (!condition) return []
+  return condition.type === 'CONJUNCTION_AND' ? (condition.children ?? []).flatMap(conjunctsOf) : [condition]
+}

@@ -1,0 +1,218 @@
+import {hash} from 'node:crypto'
+import {rmSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import {requirePassed, runChecks} from '../check/run-checks.ts'
+import type {Config} from '../config.ts'
+import {LoantapeError, messageOf} from '../errors.ts'
+import {type BuiltModel, buildModels, SharedModelChanged} from '../model/build-models.ts'
+import {attachChanged, changedPathOf, doWalksFollow} from '../model/changed-deals.ts'
+import {type TableOrder, writeParquetFiles} from '../release/build-folder.ts'
+import {copyLastBuild, type LastBuild, readLastBuild} from '../release/last-build.ts'
+import {type Release, readRelease} from '../release/manifest.ts'
+import {type Moment, readHistoryId} from '../release/moment.ts'
+import type {CheckOutcome, ReleaseTable} from '../release-manifest.ts'
+import type {BuildPlan, Check, World} from '../types.ts'
+import {GENERATOR} from '../version.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {openHistoryCopy} from '../warehouse/history.ts'
+import {countEach, lanesOf, limitBuild} from './limits.ts'
+
+/** The files of a build in its folder: what a release keeps, and what it does not. */
+export function filesOf(dir: string): Record<'database' | 'history' | 'carried' | 'spill', string> {
+  return {
+    database: join(dir, 'portfolio.duckdb'),
+    history: join(dir, 'history.duckdb'),
+    carried: join(dir, 'carried.duckdb'),
+    spill: join(dir, 'spill'),
+  }
+}
+
+/** What the tables of a release are built from. */
+export interface TableSource {
+  config: Config
+  moment: Moment
+  historyId: string
+  /** Digest of models, checks and seeds. */
+  fingerprint: string
+  /** As the manifest has it. */
+  engine: string
+  /** The folder it is built in, with a copy of the warehouse. */
+  dir: string
+  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
+  checks: readonly Check[]
+  /** Tables that are built for others and not kept. */
+  dropped: readonly string[]
+  /** Whether the release is to become the current one: the next build goes on from it. */
+  isPlain: boolean
+}
+
+/** Tables that were built. */
+export interface BuiltTables {
+  models: BuiltModel[]
+  tables: ReleaseTable[]
+  outcomes: CheckOutcome[]
+  /** What the next build goes on from, but for the digests of its files; null where it cannot. */
+  next: Omit<LastBuild, 'release_id' | 'database' | 'carried'> | null
+}
+
+/** The build before, and its release. */
+interface Before {
+  last: LastBuild
+  release: Release
+}
+
+/** A file with more rows out of order, or room for rows that are gone, than this is made anew. */
+const MOST_REBUILT = 0.2
+
+/** A smaller history is built whole in less time than it takes to go on from the last build. */
+const GO_ON_BYTES = 8_000_000
+
+/**
+ * Builds, checks and writes the tables of a release. Where the last build had the same models and what counts has only grown
+ * since, they are built for the deals that changed alone; the tables are the same.
+ *
+ * @param onChecked is told what the checks found, before they stop the build
+ * @throws CheckError when a model or check fails
+ */
+export async function buildTables(
+  folder: DataFolder,
+  source: TableSource,
+  world: World,
+  onChecked: (outcomes: CheckOutcome[]) => void = () => undefined,
+): Promise<BuiltTables> {
+  const before = await findBefore(folder, source)
+  const built = before && (await goOn(source, before, world, onChecked))
+  return built ?? (await build(source, undefined, world, onChecked))
+}
+
+/** Digest of what a release depends on beside history and moment. */
+function inputsOf({config, fingerprint, engine}: TableSource): string {
+  const {timeZone, dayCutoff, releaseStorage} = config
+  return hash('sha256', [fingerprint, engine, GENERATOR, timeZone, dayCutoff, releaseStorage].join('\n'))
+}
+
+/** Whether the next build may go on from this one. */
+function isCarried({isPlain, config, dir}: TableSource): boolean {
+  const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
+  return isPlain && (isLarge || config.build === 'incremental')
+}
+
+/** Copies the last build where this one can go on from it. */
+async function findBefore(folder: DataFolder, source: TableSource): Promise<Before | undefined> {
+  const {moment, dir} = source
+  const last = isCarried(source) ? readLastBuild(folder) : undefined
+  const isForward =
+    last?.inputs === inputsOf(source) &&
+    last.moment.asOf <= moment.asOf &&
+    last.moment.knownAt <= moment.knownAt
+  const release = isForward ? readRelease(join(folder.releases, last.release_id)) : undefined
+  if (!last || !release || !(await copyLastBuild(folder, last, filesOf(dir)))) return undefined
+  return {last, release}
+}
+
+/** What an unreadable file of the last build shows itself as, beside a model that is at fault with any. */
+const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
+
+/** Undefined where all must be built anew: what all deals share has changed, or the last build cannot be read. */
+async function goOn(
+  source: TableSource,
+  before: Before,
+  world: World,
+  onChecked: (outcomes: CheckOutcome[]) => void,
+): Promise<BuiltTables | undefined> {
+  try {
+    return await build(source, before, world, onChecked)
+  } catch (error) {
+    const isOther = error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)
+    if (isOther) throw error
+    world.log.info({reason: messageOf(error)}, 'built whole: could not go on from the last build')
+    return undefined
+  }
+}
+
+async function build(
+  source: TableSource,
+  before: Before | undefined,
+  world: World,
+  onChecked: (outcomes: CheckOutcome[]) => void,
+): Promise<BuiltTables> {
+  const {config, moment, plan, checks, dir, dropped} = source
+  const {timeZone, dayCutoff} = config
+  const files = filesOf(dir)
+  if (!before) for (const file of [files.database, files.carried]) rmSync(file, {force: true})
+  await using db = await openHistoryCopy(files.history, {lanes: lanesOf(config)})
+  const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
+  const limited = await limitBuild(
+    db,
+    config,
+    {spillDir: files.spill, historyBytes: statSync(files.history).size},
+    world,
+  )
+  // What dies is thrown away: no log is needed to recover it.
+  const format = config.releaseStorage === 'latest' && !before ? ", storage_version 'latest'" : ''
+  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes${format})`)
+  const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
+  const {models, shared, same} = await buildModels(
+    db,
+    plan,
+    {...moment, timeZone, dayCutoff},
+    {
+      around: counted('models', plan.models.length),
+      carried: isCarried(source) ? files.carried : undefined,
+      before: before?.last.shared,
+    },
+  )
+  world.onStep('models built')
+  const outcomes = await runChecks(
+    db,
+    checks,
+    counted('checks', checks.length),
+    before && {
+      path: changedPathOf(plan.models),
+      failed: before.release.manifest.checks.results.map(({name}) => name),
+    },
+  )
+  onChecked(outcomes)
+  requirePassed(outcomes)
+  world.onStep('checks passed')
+  for (const name of dropped) await db.run(`drop table release.${name}`)
+  const orderOf = (table: string): TableOrder => {
+    const model = plan.models.find(({name}) => name === table)
+    const written = before?.release.manifest.tables.find(({name}) => name === table)
+    return {
+      order: model?.order ?? [],
+      isStored: !before || !model?.isPerDeal,
+      same:
+        before && written && same.has(table)
+          ? {path: join(before.release.dir, written.file), sha256: written.sha256}
+          : undefined,
+    }
+  }
+  const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
+  await db.run('use memory.main; checkpoint release; detach release; detach history')
+  const inputs = inputsOf(source)
+  const wholeAt = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
+  const next = {moment, history_id: source.historyId, inputs, shared, rebuilt, whole_at: wholeAt}
+  return {models, tables, outcomes, next: isCarried(source) ? next : null}
+}
+
+/**
+ * Attaches what changed since the last build.
+ *
+ * @returns deals built since all of them were, as a share of all
+ * @throws SharedModelChanged where every model must be built whole
+ */
+async function attachWhatChanged(
+  db: Database,
+  {moment, plan}: TableSource,
+  {last, release}: Before,
+): Promise<number> {
+  const {historyId} = await readHistoryId(db, last.moment.knownAt)
+  if (historyId !== last.history_id) throw new SharedModelChanged('history')
+  if (!(await doWalksFollow(db, last.moment, moment))) throw new SharedModelChanged('walks')
+  const changed = await attachChanged(db, plan.models, last.moment, moment)
+  const rebuilt = last.rebuilt + changed / Math.max(1, release.manifest.source.present.deals)
+  if (rebuilt > MOST_REBUILT) throw new SharedModelChanged('rebuilt')
+  return rebuilt
+}

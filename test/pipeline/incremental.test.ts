@@ -1,0 +1,171 @@
+import {chmodSync, existsSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {addDays} from '../../src/clock.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {exportRelease} from '../../src/pipeline/export.ts'
+import {verifyBuild} from '../../src/pipeline/verify-build.ts'
+import {readLastBuild} from '../../src/release/last-build.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {findJob, readJobs} from '../../src/schedule/job.ts'
+import {runJob} from '../../src/schedule/run-job.ts'
+import {advanceDay} from '../../src/service/advance-day.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import {aQuarantine, aVersion, aWalk, insertRows} from '../model/history.ts'
+import {createLab, type Lab} from '../support/lab.ts'
+
+const DAY = '2026-02-26'
+
+/** A lab whose builds go on from each other, after some nights; its share of changed deals stays small. */
+async function live(lab: Lab, nights: number, from = 0): Promise<void> {
+  for (let night = from; night < from + nights; night += 1) {
+    const day = addDays(DAY, night)
+    if (night === 0) seedPortfolio(lab.service.store, {deals: 300, seed: 'nights', today: day})
+    else advanceDay(lab.service.store, {seed: 'nights', day})
+    await lab.sync(`${addDays(day, 1)}T03:30:00Z`, {config: {build: 'incremental'}})
+  }
+}
+
+const worldAfter = (lab: Lab, nights: number) => lab.createWorld(`${addDays(DAY, nights)}T03:30:00Z`)
+
+test('a night builds the deals that changed, and its files are those of a whole build', async () => {
+  await using lab = await createLab()
+  const config = {...lab.config, build: 'incremental'} as const
+  await live(lab, 1)
+  expect(readLastBuild(lab.folder)).toMatchObject({rebuilt: 0, release_id: lab.currentReleaseId()})
+  await live(lab, 2, 1)
+  const last = readLastBuild(lab.folder)
+  expect(last).toMatchObject({release_id: lab.currentReleaseId()})
+  expect(last?.rebuilt).toBeGreaterThan(0)
+  expect(last?.rebuilt).toBeLessThanOrEqual(0.2)
+
+  const {release_id} = await verifyBuild(config, {}, worldAfter(lab, 3))
+  expect(release_id).toBe(last?.release_id)
+  const exportCsv = async () => {
+    const request = {profiles: ['csv'], options: {isSpreadsheetSafe: true}}
+    const [batch] = await exportRelease(config, request, worldAfter(lab, 3))
+    return ['core.deal', 'core.deal_history', 'accounting.journal_line'].map((table) =>
+      readFileSync(join(batch?.dir ?? '', `${table}.csv`), 'utf8'),
+    )
+  }
+  const once = await exportCsv()
+  for (const path of [lab.folder.exports, lab.folder.cache, lab.folder.current, lab.folder.releases])
+    rmSync(path, {recursive: true})
+  await buildRelease({...config, build: 'whole'}, {}, worldAfter(lab, 3))
+  expect(existsSync(join(lab.folder.cache, 'last-build.json'))).toBe(false)
+  expect(lab.currentReleaseId()).toBe(release_id)
+  expect(await exportCsv()).toEqual(once)
+})
+
+test('a table of which nothing changed is the file of the night before', async () => {
+  await using lab = await createLab()
+  await live(lab, 1)
+  const file = 'core.field_change.parquet'
+  const before = statSync(join(lab.folder.current, file))
+  const [deal] = await lab.query(`select deal_id from core.deal where status = 'draft'`)
+  lab.service.store.update(String(deal?.deal_id), {status: 'withdrawn'})
+  await lab.sync(`${addDays(DAY, 2)}T03:30:00Z`, {config: {build: 'incremental'}})
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+  expect(statSync(join(lab.folder.current, file)).ino).toBe(before.ino)
+})
+
+test('what a build went on from and was not what it should be is found, and named by table and row', async () => {
+  await using lab = await createLab()
+  const config = {...lab.config, build: 'incremental'} as const
+  await live(lab, 1)
+  const database = join(requireRelease(lab.folder).dir, 'portfolio.duckdb')
+  chmodSync(database, 0o600)
+  {
+    await using db = await openDatabase({attach: [{path: database, alias: 'release'}]})
+    await db.run(
+      `update release.core.deal_history set property_address = 'nobody lives here' where version = 1`,
+    )
+    await db.run('checkpoint release')
+  }
+  const {size, mtimeNs} = statSync(database, {bigint: true})
+  const list = join(lab.folder.cache, 'last-build.json')
+  const last = readLastBuild(lab.folder)
+  writeFileSync(list, JSON.stringify({...last, database: `${size} ${mtimeNs}`}))
+  await live(lab, 1, 1)
+  await expect(verifyBuild(config, {}, worldAfter(lab, 2))).rejects.toMatchObject({
+    code: 'BUILD_DIFFERS',
+    exitCode: 3,
+    message: expect.stringMatching(
+      /Table 'core\.deal_history' of release .* is not that of a whole build: it has the row \{"deal_id":.*nobody lives here.*, which a whole build has not\./,
+    ),
+  })
+  expect(readLastBuild(lab.folder)).toBeUndefined()
+})
+
+test('a spoilt cache or a release of another size is never gone on from', async () => {
+  await using lab = await createLab()
+  await live(lab, 1)
+  writeFileSync(join(lab.folder.cache, 'last-build.duckdb'), 'spoilt')
+  await live(lab, 1, 1)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
+  const database = join(requireRelease(lab.folder).dir, 'portfolio.duckdb')
+  utimesSync(database, new Date(0), new Date(0))
+  await live(lab, 1, 2)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
+  await live(lab, 1, 3)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+})
+
+test('a job compares a release with a whole build once a week', async () => {
+  await using lab = await createLab()
+  const config = {...lab.config, build: 'incremental'} as const
+  await live(lab, 2)
+  const nightly = findJob(await readJobs(config), 'nightly')
+  if (!nightly) throw new Error('there is no nightly job')
+  const job = {...nightly, steps: [{do: 'build'} as const]}
+  const wholeAt = () => readLastBuild(lab.folder)?.whole_at ?? ''
+  const first = wholeAt()
+  const runAt = (days: number) => {
+    const now = () => Date.parse(first) + days * 86_400_000
+    return runJob(config, {job}, {...worldAfter(lab, 2), realClock: {...lab.createWorld().realClock, now}})
+  }
+  await runAt(6.9)
+  expect(wholeAt()).toBe(first)
+  await runAt(7.1)
+  expect(Date.parse(wholeAt()) - Date.parse(first)).toBe(7.1 * 86_400_000)
+})
+
+test('a record that was in quarantine long before what followed moves what is known of a deal that did not change', async () => {
+  await using lab = await createLab()
+  await live(lab, 1)
+  const days = [1, 2, 3, 4, 5].map((night) => addDays(DAY, night))
+  const [first = '', , , fourth = '', fifth = ''] = days
+  const tell = async (rows: Record<string, Parameters<typeof insertRows>[2]>) => {
+    await using db = await openDatabase({attach: [{path: lab.folder.warehouse, alias: 'history'}]})
+    for (const [table, told] of Object.entries(rows)) await insertRows(db, table, told)
+  }
+  const [certificate] = await lab.queryHistory(`from raw.walk where stream = 'deal'`)
+  const walkOn = (day: string) => ({
+    ...(certificate as Parameters<typeof aWalk>[0]),
+    ...aWalk({day}),
+    present_deals: 301,
+    distinct_records: 301,
+  })
+  const seen = {deal_id: 'deal_late', loan_amount: '0.00', seq: 1_000_000}
+  await tell({
+    walk: days.slice(0, 4).map(walkOn),
+    deal_version: [
+      aVersion({...seen, day: first, status: 'approved'}),
+      aVersion({...seen, seq: 1_000_001, day: fourth, status: 'funded', observed_at: `${fourth} 02:05:00`}),
+    ],
+    settle: [{seq: 1_000_000, kind: 'walk', recorded_at: `${fourth} 02:30:00`, history_id: 'four'}],
+  })
+  const config = {...lab.config, build: 'incremental'} as const
+  await buildRelease(config, {}, worldAfter(lab, 7))
+  const fundedAfter = () => lab.query(`select funded_after from core.deal where deal_id = 'deal_late'`)
+  expect(await fundedAfter()).toEqual([{funded_after: days[2]}])
+  await tell({
+    walk: [walkOn(fifth)],
+    quarantine: [aQuarantine({day: days[1] ?? '', record_id: 'deal_late', recorded_at: `${fifth} 02:30:00`})],
+    settle: [{seq: 1_000_001, kind: 'walk', recorded_at: `${fifth} 02:30:00`, history_id: 'five'}],
+  })
+  await verifyBuild(config, {}, worldAfter(lab, 7))
+  expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+  expect(await fundedAfter()).toEqual([{funded_after: first}])
+})

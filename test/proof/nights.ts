@@ -1,0 +1,307 @@
+import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {addDays, realClock} from '../../src/clock.ts'
+import {parseConfig} from '../../src/config.ts'
+import {createSilentLog} from '../../src/log.ts'
+import {verifyBuild} from '../../src/pipeline/verify-build.ts'
+import {readLastBuild} from '../../src/release/last-build.ts'
+import type {Random} from '../../src/service/random.ts'
+import type {World} from '../../src/types.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type Database, openDatabase} from '../../src/warehouse/database.ts'
+import {migrate} from '../../src/warehouse/migrate.ts'
+import {
+  aBorrower,
+  aDocument,
+  aDrift,
+  aListing,
+  aQuarantine,
+  aRate,
+  aVersion,
+  aWalk,
+  insertRows,
+  type Row,
+} from '../model/history.ts'
+import {COMPILED} from '../support/data.ts'
+import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+
+/** Nights of one run. */
+export const NIGHTS_PER_RUN = 10
+
+const FIRST_DAY = '2026-01-20'
+const DEALS = 80
+
+/** What the rows were made from does not tie out to a certificate: this one check has nothing to say here. */
+const NO_BRIDGE = '-- Says nothing.\n-- severity: error\nselect walk_id from mart.run where false\n'
+
+const STATUSES = [
+  'draft',
+  'underwriting',
+  'approved',
+  'funded',
+  ' Funded',
+  'paid_off',
+  'withdrawn',
+  'odd',
+] as const
+const PROGRAMS = ['bridge', 'dscr', null, undefined] as const
+
+/** A history as it grows: rows by raw table. */
+interface Growing {
+  random: Random
+  seq: number
+  day: string
+  /** Of every observation so far: deal, day and instant. */
+  seen: {deal: string; day: string; at: string}[]
+}
+
+/** What one night stores. */
+type Night = Record<string, Row[]>
+
+/**
+ * Lets random histories grow night by night, and builds each night from the one before and from nothing: every published table must be
+ * the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine; lists of
+ * borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or spoilt.
+ *
+ * A run is one history of {@link NIGHTS_PER_RUN} nights.
+ */
+export async function proveNights(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  await runAll({name: 'nights'}, request, async (_run, random) => {
+    const root = mkdtempSync(join(tmpdir(), 'loantape-nights-'))
+    try {
+      await live(root, random, (name) => tally.add(name))
+    } finally {
+      rmSync(root, {recursive: true, force: true})
+    }
+  })
+  return tally
+}
+
+async function live(root: string, random: Random, note: (name: string) => void): Promise<void> {
+  const folder = dataFolderAt(join(root, 'data'))
+  const sqlDir = join(root, 'sql')
+  mkdirSync(folder.root)
+  mkdirSync(join(sqlDir, 'checks'), {recursive: true})
+  mkdirSync(join(sqlDir, 'seeds'))
+  writeFileSync(join(sqlDir, 'checks/certificate_bridge_holds.sql'), NO_BRIDGE)
+  writeFileSync(
+    join(sqlDir, 'seeds/funded_on.csv'),
+    'deal_id,funded_on:date\ndeal_3,2026-01-02\ndeal_4,2026-02-01\n',
+  )
+  const env = {
+    LOANTAPE_DATA_DIR: folder.root,
+    LOANTAPE_SQL_DIR: sqlDir,
+    LOANTAPE_BUILD: 'incremental',
+    LOANTAPE_RELEASES_KEPT: '2',
+  }
+  const config = parseConfig(env, {readFile: () => ''})
+  const growing: Growing = {random, seq: 0, day: FIRST_DAY, seen: []}
+  for (let night = 0; night < NIGHTS_PER_RUN; night += 1) {
+    if (night > 0) growing.day = addDays(growing.day, random.pick([0, 1, 1, 1, 2, 5, 12, 30]))
+    {
+      await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
+      await migrate(db, 'history')
+      await store(db, drawNight(growing, night), random)
+    }
+    if (night > 0 && random.chance(0.05)) note(spoilCache(folder.cache, random))
+    const before = readLastBuild(folder)
+    await verifyBuild(config, {}, createWorld(`${addDays(growing.day, 1)}T04:00:00Z`))
+    const last = readLastBuild(folder)
+    if (last?.release_id === before?.release_id) note('nights with nothing new')
+    else note(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')
+  }
+}
+
+function createWorld(now: string): World {
+  return {
+    clock: {now: () => Date.parse(now)},
+    realClock,
+    random: Math.random,
+    log: createSilentLog(),
+    signal: new AbortController().signal,
+    plans: COMPILED,
+    onProgress: () => undefined,
+    onStep: () => undefined,
+  }
+}
+
+async function store(db: Database, night: Night, random: Random): Promise<void> {
+  for (const [table, rows] of Object.entries(night)) await insertRows(db, table, rows)
+  // A history that was taken back and grew again is another, though all its rows were the same.
+  if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
+}
+
+function spoilCache(cache: string, random: Random): string {
+  const carried = join(cache, 'last-build.duckdb')
+  if (!existsSync(carried)) return 'caches not there'
+  if (random.chance(0.5)) {
+    rmSync(cache, {recursive: true})
+    return 'caches lost'
+  }
+  writeFileSync(carried, 'spoilt')
+  return 'caches spoilt'
+}
+
+/** One night: a walk, or what webhooks and replays brought between walks. */
+function drawNight(growing: Growing, night: number): Night {
+  const {random, day} = growing
+  const hour = random.integer(1, 4)
+  const stamp = (minute: number) => `${day} 0${hour}:${String(minute).padStart(2, '0')}:00`
+  const recordedAt = `${addDays(FIRST_DAY, night * 40)} 12:00:00`
+  const stored = {recorded_at: recordedAt, walk_id: `walk ${night}`}
+  const changed = night === 0 ? DEALS : random.pick([0, 1, 2, 3, 4, 6])
+  const tables: Night = {
+    settle: [{seq: night + 1, kind: 'walk', recorded_at: recordedAt, history_id: `h${night}`}],
+    deal_version: [],
+    quarantine: [],
+    deal_confirmation: [],
+    borrower_version: [],
+    document_version: [],
+    listing: [],
+    rate: [],
+    drift: [],
+    deal_extra: [],
+    mapped_field:
+      night === 0 ? [{name: 'note', path: '["note"]', type: 'VARCHAR', meaning: '', since: null}] : [],
+    walk: [],
+  }
+  const add = (table: string, row: Row) => {
+    growing.seq += 1
+    tables[table]?.push({seq: growing.seq, ...row})
+  }
+  for (let place = 0; place < changed; place += 1) {
+    const deal = `deal_${night === 0 ? place : random.integer(0, DEALS + 5)}`
+    const isReplay = night > 0 && random.chance(0.2)
+    const old = isReplay ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
+    const observation = {
+      deal_id: old?.deal ?? deal,
+      observed_at: old ? old.at.replace(/:00$/, `:${random.integer(10, 59)}`) : stamp(random.integer(0, 9)),
+      business_date: old?.day ?? day,
+    }
+    const kind = night === 0 ? 'seen' : random.pick(['seen', 'seen', 'seen', 'missing', 'vanished'])
+    const value = random.pick([undefined, null, '250000.00', '90000.00'])
+    const program = random.pick(PROGRAMS)
+    add('deal_version', {
+      ...aVersion({
+        status: random.pick(STATUSES),
+        loan_amount: `${random.integer(0, 900_000)}.${random.integer(10, 99)}`,
+        property_address: random.pick([
+          '1 Main St, Austin, TX 78701',
+          'nowhere',
+          '9  Ocean Ct, Stamford, CT',
+        ]),
+        ...(value !== undefined && {property_value: value}),
+        ...(program !== undefined && {loan_program: program}),
+      }),
+      ...observation,
+      ...stored,
+      kind,
+      source: isReplay ? 'replay' : 'list',
+    })
+    growing.seen.push({
+      deal: observation.deal_id,
+      day: observation.business_date,
+      at: observation.observed_at,
+    })
+  }
+  const some = (chance: number, work: (deal: string) => void) => {
+    while (random.chance(chance)) work(`deal_${random.integer(0, DEALS)}`)
+  }
+  some(0.5, (deal) => {
+    // Read before something else showed the deal, and stored after that.
+    const later = random.chance(0.6) ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
+    const readOn = later ? addDays(later.day, -random.integer(0, 30)) : day
+    tables.quarantine?.push({
+      ...aQuarantine({record_id: later?.deal ?? random.pick([deal, null])}),
+      quarantine_id: `q${night} ${tables.quarantine.length}`,
+      observed_at: later ? `${readOn} 00:59:00` : stamp(random.integer(0, 9)),
+      business_date: readOn,
+      recorded_at: random.pick([recordedAt, recordedAt, null]),
+    })
+  })
+  some(0.4, (deal) =>
+    add('deal_confirmation', {
+      deal_id: deal,
+      business_date: day,
+      recorded_at: recordedAt,
+      observed_at: stamp(9),
+    }),
+  )
+  for (const [stream, aRow] of [
+    ['borrower', aBorrower],
+    ['document', aDocument],
+  ] as const) {
+    some(0.4, (deal) => {
+      const child = random.pick(['one', 'two'])
+      add(`${stream}_version`, {
+        ...aRow({
+          deal_id: deal,
+          [`${stream}_id`]: child,
+          kind: random.pick(['seen', 'seen', 'missing', 'vanished']),
+        }),
+        observed_at: stamp(random.integer(20, 29)),
+        business_date: day,
+        ...stored,
+        ...(stream === 'document' && {category: random.pick(['appraisal', null, 'other'])}),
+      })
+    })
+    some(0.4, (deal) =>
+      tables.listing?.push({
+        ...aListing({
+          stream,
+          parent_id: deal,
+          records: random.integer(0, 3),
+          quarantined: random.integer(0, 1),
+        }),
+        walk_id: `walk ${night}`,
+        observed_at: stamp(25),
+      }),
+    )
+  }
+  some(0.3, (deal) =>
+    add('deal_extra', {
+      deal_id: deal,
+      name: 'note',
+      value: random.pick(['a', 'b', null]),
+      is_readable: true,
+      observed_at: stamp(random.integer(0, 9)),
+      business_date: day,
+      recorded_at: recordedAt,
+    }),
+  )
+  if (random.chance(0.3))
+    add('rate', {
+      ...aRate({rate_date: day}),
+      observed_at: stamp(1),
+      business_date: day,
+      recorded_at: recordedAt,
+    })
+  const isWalk = night === 0 || random.chance(0.8)
+  if (isWalk) {
+    const earlier = random.chance(0.08) ? growing.seen[random.integer(0, growing.seen.length - 1)] : undefined
+    if (random.chance(0.3)) tables.drift?.push({...aDrift(), walk_id: `walk ${night}`})
+    tables.walk?.push({
+      ...aWalk(),
+      ...stored,
+      business_date: day,
+      started_at: stamp(0),
+      // A clock that was set back ends a walk before what was seen already.
+      ended_at: earlier ? `${earlier.day} 00:30:00` : stamp(10),
+      is_complete: night === 0 || random.chance(0.9),
+      present_deals: DEALS,
+      present_amount: '1.00',
+      kept_quarantined_deals: 0,
+      kept_quarantined_amount: '0.00',
+      kept_missing_deals: 0,
+      kept_missing_amount: '0.00',
+      adjusted_deals: 0,
+      adjusted_amount: '0.00',
+      distinct_records: DEALS,
+      duplicates: 0,
+      amount_total: '1.00',
+    })
+  }
+  return tables
+}
