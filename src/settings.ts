@@ -106,7 +106,7 @@ export const SETTINGS = {
     .enum(['auto', 'incremental', 'whole'])
     .prefault('auto')
     .describe(
-      'How a release is built that follows another: `incremental` builds the deals that changed, `whole` all of them, `auto` those that changed once the history is large. The release is the same.',
+      'How a release is built that follows another: `incremental` builds the deals that changed, `whole` all of them, `auto` those that changed where that takes less time. The release is the same.',
     ),
   releaseStorage: z
     .enum(['compatible', 'latest'])

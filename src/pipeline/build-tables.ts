@@ -62,8 +62,8 @@ interface Before {
   release: Release
 }
 
-/** A file with more rows out of order, or room for rows that are gone, than this is made anew. */
-const MOST_REBUILT = 0.2
+/** Once so many of the deals were built since all were, their rows out of order and the room of those they replaced cost more than to build all. */
+const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 
 /** A smaller history is built whole in less time than it takes to go on from the last build. */
 const GO_ON_BYTES = 8_000_000
@@ -205,7 +205,7 @@ async function build(
  */
 async function attachWhatChanged(
   db: Database,
-  {moment, plan}: TableSource,
+  {config, moment, plan}: TableSource,
   {last, release}: Before,
 ): Promise<number> {
   const {historyId} = await readHistoryId(db, last.moment.knownAt)
@@ -213,6 +213,6 @@ async function attachWhatChanged(
   if (!(await doWalksFollow(db, last.moment, moment))) throw new SharedModelChanged('walks')
   const changed = await attachChanged(db, plan.models, last.moment, moment)
   const rebuilt = last.rebuilt + changed / Math.max(1, release.manifest.source.present.deals)
-  if (rebuilt > MOST_REBUILT) throw new SharedModelChanged('rebuilt')
+  if (rebuilt > MOST_REBUILT[config.build]) throw new SharedModelChanged('rebuilt')
   return rebuilt
 }

@@ -30,6 +30,7 @@ export async function play(story: Story, listener: Listener): Promise<void> {
     LOANTAPE_RATE_PER_SECOND: '5000',
     LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_RETRIES: '2',
+    LOANTAPE_BUILD: 'incremental',
     LOANTAPE_PAGE_SIZE: String(story.pageSize),
     LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
     LOANTAPE_SQL_DIR: join(root, 'sql'),
@@ -65,11 +66,21 @@ export async function play(story: Story, listener: Listener): Promise<void> {
         throw error
       }
     }
+    await requireWhole(stage)
     await requireTapes(stage)
     await requireRebuilt(stage)
   } finally {
     rmSync(root, {recursive: true, force: true})
   }
+}
+
+/** The last release, built from the one before it, is one that is built from nothing. */
+async function requireWhole(stage: Stage): Promise<void> {
+  const {code, stdout, stderr} = await command(stage, ['build', '--verify'], '2027-12-31T00:00:00Z')
+  if (stderr.includes('BUILD_DIFFERS'))
+    throw new Finding(`build --verify: expected no difference, seen ${stderr}`)
+  if (code === 0 && stdout.includes('Every table is that of a whole build'))
+    stage.listener.note('compared with a whole build')
 }
 
 /** Every tape is whole; a folder that was brought back from a backup lacks those from before. */
