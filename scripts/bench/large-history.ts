@@ -4,6 +4,42 @@ import {migrate} from '../../src/warehouse/migrate.ts'
 /** Versions that every deal has: four steps to funding and a change of its amount. */
 export const VERSIONS_PER_DEAL = 5
 
+/** A night on which one deal in so many has another amount. */
+export async function writeNight(file: string, oneIn: number): Promise<void> {
+  await using db = await openDatabase({attach: [{path: file, alias: 'history'}]})
+  await db.run(`
+    insert into history.raw.deal_version by name
+    select
+      * replace (
+        seq + (select max(seq) from history.raw.deal_version) as seq,
+        'walk after' as walk_id,
+        (select max(started_at) from history.raw.walk) + interval '1 day 5 minutes' as observed_at,
+        (select max(business_date) from history.raw.walk) + 1 as business_date,
+        (select max(recorded_at) from history.raw.walk) + interval 1 day as recorded_at,
+        loan_amount + 100 as loan_amount
+      )
+    from history.raw.deal_version
+    where seq % ${VERSIONS_PER_DEAL} = 0 and hash(deal_id) % ${oneIn} = 0`)
+  await db.run(`
+    insert into history.raw.walk by name
+    with present as (
+      select sum(loan_amount) as amount
+      from (from history.raw.deal_version qualify row_number() over (partition by deal_id order by observed_at desc) = 1)
+    )
+    select walk.* replace (
+      'walk after' as walk_id,
+      business_date + 1 as business_date,
+      started_at + interval 1 day as started_at,
+      ended_at + interval 1 day as ended_at,
+      recorded_at + interval 1 day as recorded_at,
+      present.amount as amount_total,
+      present.amount as present_amount
+    )
+    from history.raw.walk as walk, present
+    qualify walk.recorded_at = max(walk.recorded_at) over ()`)
+  await db.run('checkpoint history')
+}
+
 /** Nights the history covers; a deal begins on one of the first 80 and moves on every eight. */
 const NIGHTS = 113
 

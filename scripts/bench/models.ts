@@ -3,7 +3,7 @@ import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
-import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
+import {VERSIONS_PER_DEAL, writeLargeHistory, writeNight} from './large-history.ts'
 import {runScript} from './run-script.ts'
 import {publishSection} from './write-section.ts'
 
@@ -15,11 +15,19 @@ const buildRow = z.object({
   slowest: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   database_bytes: z.number(),
   parquet_bytes: z.number(),
+  cache_bytes: z.number(),
   plain_ms: z.number(),
   summary_ms: z.number(),
 })
 
-type Figures = z.output<typeof buildRow> & {deals: number}
+type Build = z.output<typeof buildRow>
+
+/** A build of the whole history, and one of the night after it, on which a hundredth of the deals changed. */
+interface Figures {
+  deals: number
+  whole: Build
+  night: Build
+}
 
 /** Builds releases of growing size and says what each cost; with `--write` also in `docs/benchmarks.md`. */
 export async function benchModels(): Promise<void> {
@@ -37,8 +45,11 @@ async function measure(deals: number): Promise<Figures> {
   mkdirSync(folder.root)
   try {
     await writeLargeHistory(folder.warehouse, deals)
-    const row = await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
-    return {deals, ...buildRow.parse(row)}
+    const build = async () =>
+      buildRow.parse(await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root}))
+    const whole = await build()
+    await writeNight(folder.warehouse, 100)
+    return {deals, whole, night: await build()}
   } finally {
     rmSync(root, {recursive: true, force: true})
   }
@@ -46,33 +57,55 @@ async function measure(deals: number): Promise<Figures> {
 
 const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
 const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`
-const totalMs = ({steps}: Figures) => between(steps, 'begun', 'ended')
-const between = (steps: Figures['steps'], from: string, to: string) => (steps[to] ?? 0) - (steps[from] ?? 0)
+const totalMs = ({steps}: Build) => between(steps, 'begun', 'ended')
+const between = (steps: Build['steps'], from: string, to: string) => (steps[to] ?? 0) - (steps[from] ?? 0)
 
-function renderRow(one: Figures): string {
-  const {deals, steps} = one
-  const cells = [
-    deals.toLocaleString('en'),
-    (deals * VERSIONS_PER_DEAL).toLocaleString('en'),
+/** Time of the build and of its parts, CPU and memory. */
+function renderTimes(one: Build): string[] {
+  return [
     seconds(totalMs(one)),
-    seconds(between(steps, 'models compiled', 'models built')),
-    seconds(between(steps, 'models built', 'checks passed')),
-    seconds(between(steps, 'checks passed', 'tables written')),
+    seconds(between(one.steps, 'models compiled', 'models built')),
+    seconds(between(one.steps, 'models built', 'checks passed')),
+    seconds(between(one.steps, 'checks passed', 'tables written')),
     seconds(one.built.cpu_ms),
     `${one.built.peak_rss_mb} MB`,
     megabytes(one.database_bytes),
-    megabytes(one.parquet_bytes),
-    `${one.plain_ms.toFixed(1)} ms`,
-    `${one.summary_ms.toFixed(1)} ms`,
-    (one.summary_ms / one.plain_ms).toFixed(1),
   ]
-  return `| ${cells.join(' | ')} |`
+}
+
+const renderSize = ({deals}: Figures) => [
+  deals.toLocaleString('en'),
+  (deals * VERSIONS_PER_DEAL).toLocaleString('en'),
+]
+
+const renderRow = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
+
+const renderWhole = (one: Figures) =>
+  renderRow([
+    ...renderSize(one),
+    ...renderTimes(one.whole),
+    megabytes(one.whole.parquet_bytes),
+    `${one.whole.plain_ms.toFixed(1)} ms`,
+    `${one.whole.summary_ms.toFixed(1)} ms`,
+    (one.whole.summary_ms / one.whole.plain_ms).toFixed(1),
+  ])
+
+const renderNight = (one: Figures) =>
+  renderRow([
+    ...renderSize(one),
+    ...renderTimes(one.night),
+    megabytes(one.night.cache_bytes),
+    (totalMs(one.night) / totalMs(one.whole)).toFixed(2),
+  ])
+
+function renderSlowest({slowest}: Build): string {
+  return slowest.map(({name, duration_ms}) => `\`${name}\` ${seconds(duration_ms)}`).join(', ')
 }
 
 function renderSection(figures: readonly Figures[]): string {
   const [small, large] = [figures[0], figures.at(-1)]
   if (!small || !large) return ''
-  const growth = totalMs(large) / totalMs(small)
+  const growth = totalMs(large.whole) / totalMs(small.whole)
   return `## A build
 
 Written by \`npm run bench models -- --write\` on a machine with ${availableParallelism()} cores. A history of so many deals with
@@ -82,9 +115,17 @@ loan-to-value; both warm, over the finished release.
 
 | deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | Parquet files | plain | summary | summary / plain |
 |---|---|---|---|---|---|---|---|---|---|---|---|---|
-${figures.map(renderRow).join('\n')}
+${figures.map(renderWhole).join('\n')}
 
 From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. The slowest models of the largest:
-${large.slowest.map(({name, duration_ms}) => `\`${name}\` ${seconds(duration_ms)}`).join(', ')}.
+${renderSlowest(large.whole)}.
+
+Then a night on which one deal in a hundred has another amount. *cache* is what waits for the next build; *night / whole* compares the two builds.
+
+| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | cache | night / whole |
+|---|---|---|---|---|---|---|---|---|---|---|
+${figures.map(renderNight).join('\n')}
+
+The slowest models of the largest: ${renderSlowest(large.night)}.
 `
 }
