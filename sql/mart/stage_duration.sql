@@ -12,25 +12,38 @@
 -- p90_days: the smallest number of days that nine in ten of them do not exceed; null when none is completed
 -- still_open: present deals now in it, missing ones included
 with
-completed as (
+-- Spells of one status that lasted as many days are one row: what is ranked is short.
+counted as (
   select
     from_status as status,
     days_in_previous as days,
-    row_number() over (partition by from_status order by days_in_previous) as place,
-    count(*) over (partition by from_status) as spells
+    count(*) as spells
   from core.status_change
   where days_in_previous is not null
+  group by
+    status,
+    days
+),
+
+ranked as (
+  select
+    status,
+    days,
+    sum(spells) over (partition by status order by days) as last_place,
+    last_place - spells as places_before,
+    sum(spells) over (partition by status) as completed
+  from counted
 ),
 
 -- Whole numbers all along: no sum or quantile of DOUBLE.
 durations as (
   select
     status,
-    any_value(spells) as completed,
-    sum(days) filter (where place in ((spells + 1) // 2, (spells + 2) // 2)) as middle_days,
-    count(*) filter (where place in ((spells + 1) // 2, (spells + 2) // 2)) as middle_spells,
-    max(days) filter (where place = (9 * spells + 9) // 10) as p90_days
-  from completed
+    any_value(completed) as completed,
+    max(days) filter (where places_before < (completed + 1) // 2) as lower_middle,
+    max(days) filter (where places_before < (completed + 2) // 2) as upper_middle,
+    max(days) filter (where places_before < (9 * completed + 9) // 10) as p90_days
+  from ranked
   group by status
 ),
 
@@ -49,8 +62,8 @@ open as (
 
 select
   statuses.status,
-  coalesce(durations.completed, 0) as completed,
-  cast(durations.middle_days / durations.middle_spells as double) as median_days,
+  cast(coalesce(durations.completed, 0) as bigint) as completed,
+  cast((durations.lower_middle + durations.upper_middle) / 2 as double) as median_days,
   durations.p90_days,
   coalesce(open.deals, 0) as still_open
 from statuses

@@ -40,8 +40,8 @@ export interface BuildOptions {
 /** Digests of the models that are not built per deal and read by some that are, by name. */
 export type Shared = Readonly<Record<string, string>>
 
-/** A model that deals share is not what it was in the build before: every model must be built whole. */
-export class SharedModelChanged extends Error {}
+/** A build cannot go on from the one before: every model must be built whole. The message names what has changed. */
+export class WholeBuildNeeded extends Error {}
 
 /** What is built. While it is compiled no columns are known: tables then have the types that their models have. */
 type Buildable = Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
@@ -74,7 +74,7 @@ const countRow = z.object({Count: z.coerce.number()})
  * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
  * deals had; all others are built whole.
  *
- * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; SharedModelChanged with `before` alone
+ * @throws CheckError `MODEL_BUILD` or `SEED_…`, with file and line; WholeBuildNeeded with `before` alone
  */
 export async function buildModels(
   db: Database,
@@ -142,7 +142,7 @@ async function buildEach(
     if (isSame) same.add(model.name)
     if (isShared(model) && !options.isDry) {
       const digest = await digestTable(lane, table)
-      if (options.before && options.before[model.name] !== digest) throw new SharedModelChanged(model.name)
+      if (options.before && options.before[model.name] !== digest) throw new WholeBuildNeeded(model.name)
       shared[model.name] = digest
     }
     // Before the next is waited for: of two that end together one alone is the last to read a table.

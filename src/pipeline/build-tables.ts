@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
 import type {Config} from '../config.ts'
 import {LoantapeError, messageOf} from '../errors.ts'
-import {type BuiltModel, buildModels, SharedModelChanged} from '../model/build-models.ts'
+import {type BuiltModel, buildModels, WholeBuildNeeded} from '../model/build-models.ts'
 import {attachChanged, changedPathOf, doWalksFollow} from '../model/changed-deals.ts'
 import {type TableOrder, writeParquetFiles} from '../release/build-folder.ts'
 import {copyLastBuild, type LastBuild, readLastBuild} from '../release/last-build.ts'
@@ -60,6 +60,8 @@ export interface BuiltTables {
 interface Before {
   last: LastBuild
   release: Release
+  /** Whether its files are copied, and are what they were. */
+  isCopied: Promise<boolean>
 }
 
 /** Once so many of the deals were built since all were, their rows out of order and the room of those they replaced cost more than to build all. */
@@ -81,7 +83,7 @@ export async function buildTables(
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void = () => undefined,
 ): Promise<BuiltTables> {
-  const before = await findBefore(folder, source)
+  const before = findBefore(folder, source, world)
   const built = before && (await goOn(source, before, world, onChecked))
   return built ?? (await build(source, undefined, world, onChecked))
 }
@@ -98,8 +100,8 @@ function isCarried({isPlain, config, dir}: TableSource): boolean {
   return isPlain && (isLarge || config.build === 'incremental')
 }
 
-/** Copies the last build where this one can go on from it. */
-async function findBefore(folder: DataFolder, source: TableSource): Promise<Before | undefined> {
+/** The last build, where this one can go on from it; its files are being copied. */
+function findBefore(folder: DataFolder, source: TableSource, world: World): Before | undefined {
   const {moment, dir} = source
   const last = isCarried(source) ? readLastBuild(folder) : undefined
   const isForward =
@@ -107,8 +109,12 @@ async function findBefore(folder: DataFolder, source: TableSource): Promise<Befo
     last.moment.asOf <= moment.asOf &&
     last.moment.knownAt <= moment.knownAt
   const release = isForward ? readRelease(join(folder.releases, last.release_id)) : undefined
-  if (!last || !release || !(await copyLastBuild(folder, last, filesOf(dir)))) return undefined
-  return {last, release}
+  if (!last || !release) return undefined
+  const isCopied = copyLastBuild(folder, last, filesOf(dir)).catch((error: unknown) => {
+    world.log.info({reason: messageOf(error)}, 'the last build could not be copied')
+    return false
+  })
+  return {last, release, isCopied}
 }
 
 /** What an unreadable file of the last build shows itself as, beside a model that is at fault with any. */
@@ -124,6 +130,7 @@ async function goOn(
   try {
     return await build(source, before, world, onChecked)
   } catch (error) {
+    await before.isCopied
     const isOther = error instanceof LoantapeError && !MAY_BE_THE_FILE.includes(error.code)
     if (isOther) throw error
     world.log.info({reason: messageOf(error)}, 'built whole: could not go on from the last build')
@@ -201,18 +208,19 @@ async function build(
  * Attaches what changed since the last build.
  *
  * @returns deals built since all of them were, as a share of all
- * @throws SharedModelChanged where every model must be built whole
+ * @throws WholeBuildNeeded where every model must be built whole
  */
 async function attachWhatChanged(
   db: Database,
   {config, moment, plan}: TableSource,
-  {last, release}: Before,
+  {last, release, isCopied}: Before,
 ): Promise<number> {
   const {historyId} = await readHistoryId(db, last.moment.knownAt)
-  if (historyId !== last.history_id) throw new SharedModelChanged('history')
-  if (!(await doWalksFollow(db, last.moment, moment))) throw new SharedModelChanged('walks')
+  if (historyId !== last.history_id) throw new WholeBuildNeeded('history')
+  if (!(await doWalksFollow(db, last.moment, moment))) throw new WholeBuildNeeded('walks')
   const changed = await attachChanged(db, plan.models, last.moment, moment)
   const rebuilt = last.rebuilt + changed / Math.max(1, release.manifest.source.present.deals)
-  if (rebuilt > MOST_REBUILT[config.build]) throw new SharedModelChanged('rebuilt')
+  if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
+  if (!(await isCopied)) throw new WholeBuildNeeded('files')
   return rebuilt
 }

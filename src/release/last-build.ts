@@ -1,14 +1,5 @@
-import {
-  chmodSync,
-  constants,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import {constants, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {chmod, copyFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseJson} from '../json.ts'
@@ -57,9 +48,9 @@ export async function copyLastBuild(
   const database = join(folder.releases, last.release_id, 'portfolio.duckdb')
   const carried = join(folder.cache, CARRIED)
   if (!existsSync(database) || !existsSync(carried) || stampOf(database) !== last.database) return false
-  copyFileSync(database, to.database, constants.COPYFILE_FICLONE)
-  chmodSync(to.database, 0o600)
-  copyFileSync(carried, to.carried, constants.COPYFILE_FICLONE)
+  await copyFile(database, to.database, constants.COPYFILE_FICLONE)
+  await chmod(to.database, 0o600)
+  await copyFile(carried, to.carried, constants.COPYFILE_FICLONE)
   return (await digestFile(to.carried)) === last.carried
 }
 
