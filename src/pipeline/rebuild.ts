@@ -4,6 +4,7 @@ import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
+import {forgetLastBuild} from '../release/last-build.ts'
 import {withRun} from '../state/runs.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
@@ -224,6 +225,8 @@ async function putInPlace(
   const now = world.realClock.now()
   const former = [folder.warehouse, `${folder.warehouse}.wal`].filter((file) => existsSync(file))
   const aside = former.map((file) => setAside(file, now))
+  // What mapped fields said is in no history_id: a rebuild may know more of it.
+  forgetLastBuild(folder)
   moveIntoPlace(temporary, folder.warehouse)
   return aside
 }

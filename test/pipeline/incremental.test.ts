@@ -112,6 +112,15 @@ test('a spoilt cache or a release of another size is never gone on from', async 
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
+test('what follows a rebuild is built from nothing', async () => {
+  await using lab = await createLab()
+  await live(lab, 1)
+  expect(await lab.run(['rebuild', '--apply'])).toMatchObject({code: 0})
+  expect(readLastBuild(lab.folder)).toBeUndefined()
+  await live(lab, 1, 1)
+  expect(readLastBuild(lab.folder)?.rebuilt).toBe(0)
+})
+
 test('a job compares a release with a whole build once a week', async () => {
   await using lab = await createLab()
   const config = {...lab.config, build: 'incremental'} as const
