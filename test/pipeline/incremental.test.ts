@@ -115,6 +115,7 @@ test('a spoilt cache or a release of another size is never gone on from', async 
 test('what follows a rebuild is built from nothing', async () => {
   await using lab = await createLab()
   await live(lab, 1)
+  rmSync(lab.folder.warehouse)
   expect(await lab.run(['rebuild', '--apply'])).toMatchObject({code: 0})
   expect(readLastBuild(lab.folder)).toBeUndefined()
   await live(lab, 1, 1)
