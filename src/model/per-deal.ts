@@ -2,6 +2,7 @@ import {DEAL_ID} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {BuildPlan, Model} from '../types.ts'
 import {createModelError} from './model-error.ts'
+import {conjunctsOf, type Node, nameOf, type Query, type Table, variableIn} from './select-tree.ts'
 import {findObjects, type ParsedSelect} from './table-references.ts'
 
 /** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
@@ -11,47 +12,6 @@ export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
   deal_extra: DEAL_ID,
   listing: 'parent_id',
   quarantine: 'record_id',
-}
-
-/** What a node of the parser's tree may hold. */
-interface Node {
-  class?: string
-  function_name?: string
-  type?: string
-  alias?: string
-  query_location?: number
-  column_names?: string[]
-  relation_name?: string
-  children?: Node[]
-  left?: Node
-  right?: Node
-  child?: Node
-}
-
-interface Query extends Node {
-  cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
-  modifiers?: {type: string}[]
-  select_list: Node[]
-  from_table: Table
-  where_clause?: Node | null
-  qualify?: Node | null
-  group_expressions: Node[]
-  group_sets: number[][]
-  aggregate_handling: string
-  left: Query
-  right: Query
-}
-
-interface Table extends Node {
-  schema_name: string
-  table_name: string
-  subquery: {node: Query}
-  condition?: Node | null
-  join_type: string
-  ref_type: string
-  using_columns: string[]
-  left: Table
-  right: Table
 }
 
 /**
@@ -90,10 +50,10 @@ export function requirePerDeal(
       `'${model.name}' says \`per: ${DEAL_ID}\`, but ${problem}: expected rows that depend on rows of their own deal alone,`,
     )
   }
-  requireCountedRows(select, refuse)
   const relation = statement && relationOf(statement.node, new Map(), {perDeal, refuse})
   if (relation?.on !== 'deal' || !relation.keys.has(DEAL_ID))
     refuse(`no column '${DEAL_ID}' of it names the deal`)
+  requireCountedRows(select, refuse)
 }
 
 /** What is known while a SELECT is looked at. */
@@ -102,29 +62,31 @@ interface Context {
   refuse: (problem: string, node?: Node) => never
 }
 
-/** The name in a call of `getvariable`. */
-function variableIn({function_name, children}: Node): string | undefined {
-  const [name] = function_name === 'getvariable' ? ((children ?? []) as {value?: {value?: unknown}}[]) : []
-  return typeof name?.value?.value === 'string' ? name.value.value : undefined
-}
-
 const COUNTED: Record<string, string> = {as_of: 'business_date', known_at: 'recorded_at'}
 
-/** Every use of `as_of` and `known_at` says of a raw table which of its rows count. */
+/** `as_of` and `known_at` say of each raw table, and of nothing else, which of its rows count; lists count with their walk. */
 function requireCountedRows(select: ParsedSelect, refuse: Context['refuse']): void {
-  const isMoment = (node: Node) => Object.keys(COUNTED).includes(variableIn(node) ?? '')
-  const all = findObjects(select.statements, (node: Node) => isMoment(node))
-  const allowed = findObjects(select.statements, (node: Query) => node.type === 'SELECT_NODE')
+  const moments = Object.keys(COUNTED)
+  const uses = findObjects(select.statements, (node: Node) => moments.includes(variableIn(node) ?? ''))
+  const selects = findObjects(select.statements, (node: Query) => node.type === 'SELECT_NODE')
+  const filters = selects
     .filter(({from_table}) => from_table.schema_name === 'raw')
-    .flatMap(({where_clause}) => conjunctsOf(where_clause))
-    .filter(({type, left}) => type === 'COMPARE_LESSTHANOREQUALTO' && left?.class === 'COLUMN_REF')
-    .flatMap(({left, right}) => {
-      const variable = right?.child ?? right ?? {}
-      const isOwn = left?.column_names?.at(-1) === COUNTED[variableIn(variable) ?? '']
-      return isOwn ? [variable] : []
-    })
-  const other = all.find((node) => !allowed.includes(node))
+    .map(({from_table, where_clause}) => ({from_table, uses: conjunctsOf(where_clause).flatMap(momentOf)}))
+  const allowed = filters.flatMap((filter) => filter.uses)
+  const other = uses.find((node) => !allowed.includes(node))
   if (other) refuse(`it uses ${variableIn(other)} for more than which raw rows count`, other)
+  const tables = findObjects(select.statements, (node: Table) => node.schema_name === 'raw')
+  const whole = tables
+    .filter(({table_name}) => table_name !== 'listing')
+    .find((table) => filters.find(({from_table}) => from_table === table)?.uses.length !== moments.length)
+  if (whole) refuse(`it does not say which rows of raw.${whole.table_name} count`, whole)
+}
+
+/** The variable that a condition compares with its own column, as in `business_date <= cast(getvariable('as_of') as date)`. */
+function momentOf({type, left, right}: Node): Node[] {
+  if (type !== 'COMPARE_LESSTHANOREQUALTO' || left?.class !== 'COLUMN_REF') return []
+  const variable = right?.child ?? right ?? {}
+  return left.column_names?.at(-1) === COUNTED[variableIn(variable) ?? ''] ? [variable] : []
 }
 
 function relationOf(query: Query, outer: Scope, context: Context): Relation {
@@ -162,10 +124,6 @@ function relationOf(query: Query, outer: Scope, context: Context): Relation {
   if (modifiers.includes('DISTINCT_MODIFIER') && only?.column_names && more.length === 0)
     return {on: 'values', keys: new Set([nameOf(only)])}
   return refuse('rows of several deals become one', only)
-}
-
-function nameOf({alias, column_names}: Node): string {
-  return alias || (column_names?.at(-1) ?? '')
 }
 
 /** The columns of a SELECT that are keys of what it selects from. */
@@ -269,10 +227,4 @@ function requireSubqueries(part: unknown, scope: Scope, named: Scope, context: C
     const isOwn = subquery_type === 'ANY' && isKeyIn(scope)(child) && relation.keys.has(nameOf(first ?? {}))
     if (relation.on !== 'nothing' && !isOwn) context.refuse('a subquery asks for rows of other deals', node)
   }
-}
-
-/** The parts of a condition that must all hold. */
-function conjunctsOf(condition: Node | null | undefined): Node[] {
-  if (!condition) return []
-  return condition.type === 'CONJUNCTION_AND' ? (condition.children ?? []).flatMap(conjunctsOf) : [condition]
 }

@@ -211,16 +211,32 @@ test.each([
   })
 })
 
+const COUNTED = `business_date <= cast(getvariable('as_of') as date) and recorded_at <= cast(getvariable('known_at') as timestamp)`
+
+test.each([
+  ['all rows', ''],
+  ['rows by their day alone', `where business_date <= cast(getvariable('as_of') as date)`],
+])('refuses of a model per deal %s, whenever they were stored', async (_, where) => {
+  const sql = `select deal_id, seq as x from raw.deal_version ${where}`
+  await expect(compile({'core/x.sql': `${PER_DEAL}${sql}`})).rejects.toMatchObject({
+    code: 'MODEL_PER_DEAL',
+    message: expect.stringContaining('it does not say which rows of raw.deal_version count'),
+  })
+})
+
 test('a model per deal may carry its own rows on, look up what is of no deal, and count by deal', async () => {
   const own = `with counted as (
       select deal_id, status, seq, lag(status) over (partition by deal_id order by seq) as before
       from raw.deal_version
-      where business_date <= cast(getvariable('as_of') as date)
+      where ${COUNTED}
+    ),
+    quarantined as (
+      select record_id as deal_id from raw.quarantine where ${COUNTED}
     )
     select counted.deal_id, count(*) as x
     from counted
     left join (values ('draft', 1)) as word(status, place) on word.status = counted.status
-    where counted.deal_id in (select record_id from raw.quarantine)
+    where counted.deal_id in (select deal_id from quarantined)
     group by counted.deal_id`
   expect(await compile({'core/x.sql': `${PER_DEAL}${own}`})).toEqual(['core.x'])
 })
