@@ -6,7 +6,7 @@ import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {buildModels, createCarriedTest, fingerprintModels, tableOf} from './build-models.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
-import {requirePerDeal} from './per-deal.ts'
+import {markChecks, markPerDeal, requirePerDeal} from './per-deal.ts'
 import {formatPlan, keepPlan, type ModelSource, type PlanCache, parsePlan, readPlan} from './plan-cache.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
@@ -60,7 +60,8 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
-  const {models, reads} = orderModels(source.models, selects, given)
+  const {models: ordered, reads} = orderModels(source.models, selects, given)
+  const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
   const isCarried = createCarriedTest({models, reads})
@@ -87,13 +88,13 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   }
   for (const check of source.checks) await bindCheck(db, check)
   const checkSelects = await parseSelects(db, source.checks)
-  for (const check of source.checks) {
-    const select = checkSelects.get(check.name)
-    if (select && check.line === null && check.changedSql) requirePerDeal(check, select, models)
-  }
   const checkReads = new Map(
     [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
   )
+  for (const check of markChecks(source.checks, {models, checkReads})) {
+    const select = checkSelects.get(check.name)
+    if (select && check.line === null && check.changedSql) requirePerDeal(check, select, models)
+  }
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }
 

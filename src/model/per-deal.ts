@@ -1,6 +1,6 @@
 import {DEAL_ID} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
-import type {BuildPlan, Model} from '../types.ts'
+import type {BuildPlan, Check, Model} from '../types.ts'
 import {createModelError} from './model-error.ts'
 import {conjunctsOf, type Node, nameOf, type Query, type Table, variableIn} from './select-tree.ts'
 import {findObjects, type ParsedSelect} from './table-references.ts'
@@ -27,6 +27,38 @@ const NOTHING: Relation = {on: 'nothing', keys: new Set()}
 
 /** The relations that a FROM names. */
 type Scope = ReadonlyMap<string, Relation>
+
+/**
+ * The models, of which those stay `per: deal_id` that read no table of deals that is built whole: somebody's own may have taken the
+ * place of one that was not.
+ *
+ * @param models each behind what it reads
+ */
+export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
+  const marked: Model[] = []
+  for (const model of models) {
+    const isPerDeal = model.isPerDeal && !readsWholeDeals(reads.get(model.name), marked)
+    marked.push({...model, isPerDeal})
+  }
+  return marked
+}
+
+/** The checks, of which those are run over the changed deals that read no table of deals that is built whole. */
+export function markChecks(
+  checks: readonly Check[],
+  {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
+): Check[] {
+  return checks.map((check) =>
+    readsWholeDeals(checkReads.get(check.name), models) ? {...check, changedSql: undefined} : check,
+  )
+}
+
+function readsWholeDeals(read: readonly string[] | undefined, models: readonly Model[]): boolean {
+  return models.some(
+    ({name, isPerDeal, columns}) =>
+      !isPerDeal && read?.includes(name) && columns.some((column) => column.name === DEAL_ID),
+  )
+}
 
 /**
  * Holds of a model or check with `-- per: deal_id` that each of its rows depends on rows of the same deal alone, as far as its

@@ -6,6 +6,7 @@ import {parseJson} from '../json.ts'
 import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {markPerDeal} from './per-deal.ts'
 
 /** Where plans are kept, and the engine that compiled them. */
 export interface PlanCache {
@@ -43,10 +44,11 @@ export function parsePlan(text: string, source: ModelSource): BuildPlan | undefi
   const plan = planFile.safeParse(parseJson(text)).data
   const models = plan?.models.flatMap((name) => source.models.find((model) => model.name === name) ?? [])
   if (!plan || models?.length !== source.models.length) return undefined
+  const reads = new Map(plan.reads)
   return {
-    models,
+    models: markPerDeal(models, reads),
     seeds: source.seeds,
-    reads: new Map(plan.reads),
+    reads,
     checkReads: new Map(plan.checkReads),
     columns: new Map(plan.columns),
   }

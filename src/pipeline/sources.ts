@@ -5,6 +5,7 @@ import type {Config} from '../config.ts'
 import type {KnownField} from '../contract/mapped-field.ts'
 import {newError} from '../errors.ts'
 import {createMappedModels} from '../model/mapped-models.ts'
+import {markChecks} from '../model/per-deal.ts'
 import {BUILT_IN_SQL, readModels} from '../model/read-models.ts'
 import {readSeeds} from '../model/seeds.ts'
 import {selectModels, withAncestors} from '../model/select-models.ts'
@@ -58,7 +59,7 @@ export function planSelection(
   checks: readonly Check[],
   selection: string | undefined,
 ): SelectionPlan {
-  if (selection === undefined) return {plan: whole, checks, dropped: []}
+  if (selection === undefined) return {plan: whole, checks: markChecks(checks, whole), dropped: []}
   const selected = selectModels(selection, whole.reads)
   const needed = withAncestors(selected, whole.reads)
   const isBuilt = (table: string) => needed.has(table) || !whole.reads.has(table)

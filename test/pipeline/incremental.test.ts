@@ -2,6 +2,7 @@ import {chmodSync, existsSync, readFileSync, rmSync, statSync, utimesSync, write
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/clock.ts'
+import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {verifyBuild} from '../../src/pipeline/verify-build.ts'
@@ -12,6 +13,7 @@ import {runJob} from '../../src/schedule/run-job.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
+import {writeSqlFolder} from '../model/folder.ts'
 import {aQuarantine, aVersion, aWalk, insertRows} from '../model/history.ts'
 import {createLab, type Lab} from '../support/lab.ts'
 
@@ -111,6 +113,28 @@ test('a spoilt cache or a release of another size is never gone on from', async 
   await live(lab, 1, 3)
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
+
+test.each(['core/deal_history', 'core/deal', 'work/deal_observation', 'work/status_spell'])(
+  'somebody whose own %s is not per deal has the same releases, and what reads it is built whole',
+  async (name) => {
+    await using lab = await createLab()
+    using own = writeSqlFolder({
+      [`${name}.sql`]: readFileSync(join(BUILT_IN_SQL, `${name}.sql`), 'utf8').replace(
+        '-- per: deal_id\n',
+        '',
+      ),
+    })
+    const config = {...lab.config, build: 'incremental', sqlDir: own.path} as const
+    for (const night of [0, 1]) {
+      const day = addDays(DAY, night)
+      if (night === 0) seedPortfolio(lab.service.store, {deals: 40, seed: 'own', today: day})
+      else advanceDay(lab.service.store, {seed: 'own', day})
+      await lab.walk(`${addDays(day, 1)}T03:30:00Z`)
+      await verifyBuild(config, {}, worldAfter(lab, night + 1))
+    }
+    expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
+  },
+)
 
 test('what follows a rebuild is built from nothing', async () => {
   await using lab = await createLab()
