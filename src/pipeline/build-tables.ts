@@ -149,13 +149,13 @@ async function build(
   const files = filesOf(dir)
   if (!before) for (const file of [files.database, files.carried]) rmSync(file, {force: true})
   await using db = await openHistoryCopy(files.history, {lanes: lanesOf(config)})
-  const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
   const limited = await limitBuild(
     db,
     config,
     {spillDir: files.spill, historyBytes: statSync(files.history).size},
     world,
   )
+  const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
   // What dies is thrown away: no log is needed to recover it.
   const format = config.releaseStorage === 'latest' && !before ? ", storage_version 'latest'" : ''
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes${format})`)
