@@ -1,14 +1,13 @@
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {dealStream} from '../../../src/contract/deal.ts'
-import {readFieldAs} from '../../support/schema.ts'
 import {openStateDb, writeMapping} from './books.ts'
+import {runMended} from './command.ts'
 import {Finding} from './finding.ts'
 import {recover, saveCopy} from './recover.ts'
 import {SHIPPED_STATUSES} from './reference.ts'
 import {currentDatabase, requireTables} from './release.ts'
-import {READABLE, startSource, UNREADABLE} from './source.ts'
+import {startSource} from './source.ts'
 import {ACCOUNTS, command, type Listener, type Stage} from './stage.ts'
 import {type Event, laterDate, localTime, type Story, type Sync} from './story.ts'
 import {listMonths, listTables} from './tables.ts'
@@ -151,11 +150,11 @@ async function requireRelease({truth, data, listener}: Stage): Promise<void> {
 
 /** The amounts of records in quarantine are read by a schema that knows what they mean. */
 async function replay(stage: Stage, {at}: Extract<Event, {do: 'replay'}>): Promise<void> {
-  const {truth, data, listener} = stage
+  const {truth, data, listener, env} = stage
   if (!existsSync(join(data, 'warehouse.duckdb')) || truth.hasUnread()) return
   stage.isOfTapes = false
-  using _mended = readFieldAs(dealStream, 'loan_amount', UNREADABLE, READABLE)
-  const {code, stderr} = await command(stage, ['quarantine', 'replay'], at)
+  listener.command(`LOANTAPE_NOW=${at} loantape quarantine replay`)
+  const {code, stderr} = await runMended(['quarantine', 'replay'], {env, at})
   if (code !== 0) throw new Finding(`replay: expected success, seen ${stderr}`)
   if (truth.replay() === 0) return
   listener.note('replayed')
