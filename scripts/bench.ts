@@ -1,12 +1,12 @@
-import {type ChildProcess, fork} from 'node:child_process'
-import {once} from 'node:events'
 import {mkdtempSync, rmSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
 import type {Cost} from './bench/cost.ts'
 import {benchModels} from './bench/models.ts'
+import {benchPeers} from './bench/peers.ts'
 import {runScript} from './bench/run-script.ts'
+import {startServer} from './bench/start-server.ts'
 import {publishSection} from './bench/write-section.ts'
 
 /** Deals and the server's delay per page, ms. */
@@ -36,14 +36,6 @@ interface Figures {
   first: z.output<typeof syncRow>
   again: z.output<typeof syncRow>
   changed: z.output<typeof syncRow>
-}
-
-const script = (name: string) => join(import.meta.dirname, 'bench', name)
-
-async function startServer(deals: number, delayMs: number): Promise<{server: ChildProcess; url: string}> {
-  const server = fork(script('page-server.ts'), [String(deals), String(delayMs)])
-  const [message] = await once(server, 'message')
-  return {server, url: z.object({url: z.string()}).parse(message).url}
 }
 
 async function measure([deals, delayMs]: Case): Promise<Figures> {
@@ -111,6 +103,10 @@ ${figures.map(renderRow).join('\n')}
 if (process.argv[2] === 'models') {
   await benchModels()
   process.exit(0)
+}
+if (process.argv[2] === 'peers') {
+  await benchPeers()
+  process.exit()
 }
 
 const cases = process.argv.includes('--full') ? FULL : QUICK

@@ -1,0 +1,70 @@
+import {mkdtempSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import type {Cost} from '../cost.ts'
+import {startServer} from '../start-server.ts'
+import {checkResult, expectResult, readAmounts} from './check-result.ts'
+import {measureProcess} from './run-process.ts'
+import type {Place, Tool} from './tools.ts'
+
+/** Deals, the server's delay per page in ms, and how often everything is done. */
+export interface Case {
+  deals: number
+  delayMs: number
+  rounds: number
+}
+
+/** What the three loads of a tool cost. */
+export interface Loads {
+  first: Cost
+  again: Cost
+  changed: Cost
+}
+
+/**
+ * Loads everything, once more with nothing new, and after a hundredth of the amounts moved.
+ *
+ * @param environment the tool's virtual environment; `''` without one
+ * @throws Error when a load fails, or its result is not what the server served
+ */
+export async function measureTool(tool: Tool, environment: string, {deals, delayMs}: Case): Promise<Loads> {
+  const {server, url} = await startServer(deals, delayMs)
+  const folder = mkdtempSync(join(tmpdir(), 'loantape-peers-'))
+  const place = {url, folder, database: join(folder, 'loads.duckdb'), environment}
+  try {
+    const before = await readAmounts(url)
+    const first = await load(tool, place)
+    await checkResult(tool, place, expectResult(before, before))
+    const again = await load(tool, place)
+    await checkResult(tool, place, expectResult(before, before))
+    await fetch(`${url}/change`)
+    const after = await readAmounts(url)
+    const changed = await load(tool, place)
+    await checkResult(tool, place, expectResult(before, after))
+    return {first, again, changed}
+  } finally {
+    server.kill()
+    rmSync(folder, {recursive: true, force: true})
+  }
+}
+
+/** Of several rounds the fastest of each load. */
+export function fastestOf(rounds: readonly Loads[]): Loads {
+  const fastest = (load: keyof Loads) =>
+    rounds.map((loads) => loads[load]).reduce((a, b) => (b.wall_ms < a.wall_ms ? b : a))
+  return {first: fastest('first'), again: fastest('again'), changed: fastest('changed')}
+}
+
+/** One load, in a process that has no settings but these and nobody's home; no tool reports home or asks a registry. */
+function load(tool: Tool, place: Place): Promise<Cost> {
+  const env = {
+    PATH: process.env.PATH ?? '',
+    HOME: place.folder,
+    NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'),
+    RUNTIME__DLTHUB_TELEMETRY: 'false',
+    AIRBYTE_OFFLINE_MODE: '1',
+    DO_NOT_TRACK: '1',
+    ...tool.settings?.(place),
+  }
+  return measureProcess(tool.command(place), {cwd: tool.cwd?.(place) ?? place.folder, env})
+}

@@ -1,0 +1,142 @@
+import {availableParallelism} from 'node:os'
+import {join} from 'node:path'
+import {AIRBYTE, BY_HAND, binaryOf, DLT, type Environment, MELTANO} from './environments.ts'
+
+/** What a tool is given for its loads. */
+export interface Place {
+  /** Of the server. */
+  url: string
+  /** A folder of its own, which its loads share. */
+  folder: string
+  /** The DuckDB file it writes. */
+  database: string
+  /** Its virtual environment; `''` without one. */
+  environment: string
+}
+
+/** Where a tool's result is: what a query names after `from`. */
+interface Result {
+  database?: (place: Place) => string
+  current: string
+  /** All versions, where it keeps a history. */
+  versions?: string
+}
+
+/** One way to load the deals. */
+export interface Tool {
+  name: string
+  /** In words: history or the latest state, and what else. */
+  keeps: string
+  environment?: Environment
+  command(place: Place): string[]
+  settings?: (place: Place) => Record<string, string>
+  cwd?: (place: Place) => string
+  /** Missing where nothing is kept. */
+  result?: Result
+}
+
+const python = (script: string, ...more: string[]) => ({
+  command: ({url, database, environment}: Place) => [
+    binaryOf(environment, 'python'),
+    join(import.meta.dirname, script),
+    url,
+    database,
+    ...more,
+  ],
+})
+
+const DLT_KEEPS =
+  'history; ends what is missing; schema evolution; a failed load goes on, a failed walk begins again'
+const DLT_RESULT: Result = {current: 'peers.deals where _dlt_valid_to is null', versions: 'peers.deals'}
+
+/** As its page on performance has it: larger buffers, more than one file, a worker a core; Parquet to load. */
+const DLT_TUNED = {
+  DATA_WRITER__BUFFER_MAX_ITEMS: '25000',
+  DATA_WRITER__FILE_MAX_ITEMS: '25000',
+  NORMALIZE__WORKERS: String(availableParallelism()),
+}
+
+const NODE = [process.execPath, '--max-semi-space-size=8']
+const ROOT = join(import.meta.dirname, '../../..')
+
+export const LOANTAPE: Tool = {
+  name: '`loantape sync`',
+  keeps:
+    'history; certificate of the walk; a stopped walk goes on; guarded deletions; models, checks, release',
+  command: () => [...NODE, join(ROOT, 'bin/loantape.js'), 'sync'],
+  settings: ({url, folder}) => ({
+    LOANTAPE_BASE_URL: `${url}/v1`,
+    LOANTAPE_API_KEY: 'sk_test_bench',
+    LOANTAPE_DATA_DIR: join(folder, 'data'),
+    LOANTAPE_RATE_PER_SECOND: '100000',
+    LOANTAPE_RATE_BURST: '10000',
+    LOANTAPE_DETAIL: 'off',
+  }),
+  result: {
+    database: ({folder}) => join(folder, 'data/current/portfolio.duckdb'),
+    current: 'core.deal',
+    versions: 'core.deal_history',
+  },
+}
+
+/** In the order of the table. */
+export const TOOLS: readonly Tool[] = [
+  {
+    name: 'bare loop',
+    keeps: 'nothing',
+    command: ({url}) => [...NODE, join(ROOT, 'scripts/bench/bare-loop.ts'), url],
+  },
+  {
+    name: 'script by hand',
+    keeps: 'history; ends what is missing',
+    environment: BY_HAND,
+    ...python('by_hand.py'),
+    result: {current: 'deals where valid_to is null', versions: 'deals'},
+  },
+  {
+    name: 'dlt `rest_api`',
+    keeps: DLT_KEEPS,
+    environment: DLT,
+    ...python('dlt_rest.py', 'default'),
+    result: DLT_RESULT,
+  },
+  {
+    name: 'dlt `rest_api`, tuned',
+    keeps: DLT_KEEPS,
+    environment: DLT,
+    ...python('dlt_rest.py', 'tuned'),
+    settings: () => DLT_TUNED,
+    result: DLT_RESULT,
+  },
+  {
+    name: 'dlt, Arrow tables',
+    keeps: DLT_KEEPS,
+    environment: DLT,
+    ...python('dlt_arrow.py'),
+    result: DLT_RESULT,
+  },
+  {
+    name: 'PyAirbyte',
+    keeps: 'latest; deals that are gone stay',
+    environment: AIRBYTE,
+    ...python('airbyte_cache.py'),
+    settings: ({folder}) => ({AIRBYTE_LOGGING_ROOT: folder}),
+    result: {current: 'peers.deals'},
+  },
+  {
+    name: 'Meltano',
+    keeps: 'latest; deals that are gone stay',
+    environment: MELTANO,
+    command: ({environment}) => [
+      binaryOf(environment, 'meltano'),
+      'run',
+      '--force',
+      'tap-rest-api-msdk',
+      'target-duckdb',
+    ],
+    settings: ({url, database}) => ({PEERS_URL: url, PEERS_DATABASE: database}),
+    cwd: ({environment}) => join(environment, 'project'),
+    result: {current: 'peers.deals'},
+  },
+  LOANTAPE,
+]
