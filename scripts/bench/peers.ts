@@ -10,7 +10,7 @@ const SIZES = [
   {deals: 10_000, delayMs: 20},
   {deals: 100_000, delayMs: 0},
 ]
-const ROUNDS = 3
+const ROUNDS = 2
 
 const whole = z.coerce.number().int()
 

@@ -67,7 +67,6 @@ function renderVersions(): string {
   const environments = new Set(
     TOOLS.flatMap(({environment}): Environment[] => (environment ? [environment] : [])),
   )
-  return [...environments]
-    .map(({requirements}) => requirements.map((one) => `\`${one}\``).join(', '))
-    .join('; ')
+  const listOf = (requirements: readonly string[]) => requirements.map((one) => `\`${one}\``).join(', ')
+  return [...environments].map(({name, requirements}) => `${name} (${listOf(requirements)})`).join(', ')
 }
