@@ -2,7 +2,7 @@ import {DEAL_ID} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {BuildPlan, Check, Model} from '../types.ts'
 import {createModelError} from './model-error.ts'
-import {conjunctsOf, type Node, nameOf, type Query, type Table, variableIn} from './select-tree.ts'
+import {columnOf, conjunctsOf, type Node, nameOf, type Query, type Table, variableIn} from './select-tree.ts'
 import {findObjects, type ParsedSelect} from './table-references.ts'
 
 /** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
@@ -118,12 +118,16 @@ function requireCountedRows(select: ParsedSelect, refuse: Context['refuse']): vo
 function momentOf({type, left, right}: Node): Node[] {
   if (type !== 'COMPARE_LESSTHANOREQUALTO' || left?.class !== 'COLUMN_REF') return []
   const variable = right?.child ?? right ?? {}
-  return left.column_names?.at(-1) === COUNTED[variableIn(variable) ?? ''] ? [variable] : []
+  return columnOf(left) === COUNTED[variableIn(variable) ?? ''] ? [variable] : []
 }
 
 function relationOf(query: Query, outer: Scope, context: Context): Relation {
   const {refuse} = context
   const named = new Map(outer)
+  const modifiers = query.modifiers ?? []
+  const picks = ({type, distinct_on_targets: targets = []}: (typeof modifiers)[number]) =>
+    type === 'LIMIT_MODIFIER' || targets.length > 0
+  if (modifiers.some(picks)) refuse('it takes some rows of all deals')
   for (const {key, value} of query.cte_map.map) named.set(key, relationOf(value.query.node, named, context))
   if (query.type === 'SET_OPERATION_NODE') {
     const [left, right] = [relationOf(query.left, named, context), relationOf(query.right, named, context)]
@@ -131,14 +135,13 @@ function relationOf(query: Query, outer: Scope, context: Context): Relation {
     return {on: left.on, keys: new Set([...left.keys].filter((key) => right.keys.has(key)))}
   }
   if (query.type !== 'SELECT_NODE') return refuse('it is more than SELECTs and their unions')
-  const modifiers = (query.modifiers ?? []).map(({type}) => type)
   const scope = scopeOf(query.from_table, named, context)
   const on = [...scope.values()].map((relation) => relation.on)
-  for (const part of [query.select_list, query.where_clause, query.qualify])
+  for (const part of [query.select_list, query.where_clause, query.having, query.qualify])
     requireSubqueries(part, scope, named, context)
   if (!on.includes('deal')) {
     const values = [...scope.values()].find((relation) => relation.on === 'values')
-    if (values) return {on: 'values', keys: outputKeys(query, scope)}
+    if (values) return {on: 'values', keys: outputKeys(query, scope, 'values')}
     return on.includes('walks') ? {on: 'walks', keys: new Set()} : NOTHING
   }
   const windows = findObjects([query.select_list, query.qualify], (node: Node) => node.class === 'WINDOW')
@@ -149,41 +152,40 @@ function relationOf(query: Query, outer: Scope, context: Context): Relation {
   const groups = query.group_expressions
   if (groups.length > 0 && !(query.group_sets.length === 1 && groups.some(isKeyIn(scope))))
     refuse('it groups rows of several deals', groups[0])
-  if (modifiers.includes('LIMIT_MODIFIER')) refuse('it takes the first rows of all deals')
   const keys = outputKeys(query, scope)
   if (keys.size > 0) return {on: 'deal', keys}
   const [only, ...more] = query.select_list
-  if (modifiers.includes('DISTINCT_MODIFIER') && only?.column_names && more.length === 0)
+  if (modifiers.some(({type}) => type === 'DISTINCT_MODIFIER') && only?.column_names && more.length === 0)
     return {on: 'values', keys: new Set([nameOf(only)])}
   return refuse('rows of several deals become one', only)
 }
 
-/** The columns of a SELECT that are keys of what it selects from. */
-function outputKeys({select_list}: Query, scope: Scope): Set<string> {
+/** The columns of a SELECT that are keys of what it selects from: of the deal, where there is one. */
+function outputKeys({select_list}: Query, scope: Scope, on: 'deal' | 'values' = 'deal'): Set<string> {
   const keys = new Set<string>()
   for (const item of select_list) {
-    if (item.class === 'STAR') {
+    if (item.class === 'STAR' && !item.columns) {
       for (const [name, relation] of scope)
-        if (relation.on !== 'nothing' && [undefined, '', name].includes(item.relation_name))
-          for (const key of relation.keys) keys.add(key)
-    } else if (isKeyIn(scope)(item)) keys.add(nameOf(item))
+        if ([undefined, '', name].includes(item.relation_name)) for (const key of relation.keys) keys.add(key)
+      for (const {key} of item.replace_list ?? []) keys.delete(key)
+    } else if (isKeyIn(scope, on)(item)) keys.add(nameOf(item))
   }
   return keys
 }
 
 /** Whether an expression is a key: the column itself, or a CASE that gives it or nothing. */
-function isKeyIn(scope: Scope): (node: Node | undefined) => boolean {
+function isKeyIn(scope: Scope, on: 'deal' | 'values' = 'deal'): (node: Node | undefined) => boolean {
   return (node) => {
     if (node?.class === 'CASE') {
       const {case_checks, else_expr} = node as {case_checks: {then_expr: Node}[]; else_expr: Node}
       const results = [...case_checks.map(({then_expr}) => then_expr), else_expr]
-      return results.every((result) => result.class === 'CONSTANT' || isKeyIn(scope)(result))
+      return results.every((result) => result.class === 'CONSTANT' || isKeyIn(scope, on)(result))
     }
     if (node?.class !== 'COLUMN_REF') return false
     const [column, table] = node.column_names?.toReversed() ?? []
     return [...scope].some(
-      ([name, {on, keys}]) =>
-        ['deal', 'values'].includes(on) && keys.has(column ?? '') && (table === undefined || table === name),
+      ([name, relation]) =>
+        relation.on === on && relation.keys.has(column ?? '') && (table === undefined || table === name),
     )
   }
 }
@@ -194,15 +196,18 @@ function scopeOf(table: Table, named: Scope, context: Context): Scope {
       return new Map([[table.alias || table.table_name, relationOfTable(table, named, context)]])
     case 'SUBQUERY':
       return new Map([[table.alias ?? '', relationOf(table.subquery.node, named, context)]])
-    case 'JOIN':
-      return joinScopes(
-        table,
-        scopeOf(table.left, named, context),
-        scopeOf(table.right, named, context),
-        context,
-      )
-    default:
+    case 'JOIN': {
+      const [left, right] = [scopeOf(table.left, named, context), scopeOf(table.right, named, context)]
+      const joined = joinScopes(table, left, right, context.refuse)
+      requireSubqueries(table.condition, joined, named, context)
+      return joined
+    }
+    case 'EMPTY':
+    case 'EXPRESSION_LIST':
+    case 'TABLE_FUNCTION':
       return new Map([[table.alias ?? '', NOTHING]])
+    default:
+      return context.refuse(`it reads from a ${table.type}`, table)
   }
 }
 
@@ -217,35 +222,44 @@ function relationOfTable(table: Table, named: Scope, {perDeal, refuse}: Context)
   return perDeal.has(`${schema}.${name}`) ? {on: 'deal', keys: new Set([DEAL_ID])} : NOTHING
 }
 
-/** Joins two sides; what the right one brings has to be of the deal of the left one, or of none. */
-function joinScopes(join: Table, left: Scope, right: Scope, {refuse}: Context): Scope {
-  const joined = new Map([...left, ...right])
-  const brought = (on: Relation['on'], scope: Scope) =>
-    [...scope.values()].some((relation) => relation.on === on)
+/** Joins two sides: what is of deals is joined to rows of the same deal, and to walks in a way that later walks do not change. */
+function joinScopes(join: Table, left: Scope, right: Scope, refuse: Context['refuse']): Scope {
+  const has = (scope: Scope, ...on: Relation['on'][]) =>
+    [...scope.values()].some((relation) => on.includes(relation.on))
   const isInner = ['INNER', 'CROSS'].includes(join.join_type) || join.ref_type === 'CROSS'
   if (!isInner && !['LEFT', 'SEMI', 'ANTI'].includes(join.join_type))
     refuse(`of a ${join.join_type} join`, join)
-  const equal = conjunctsOf(join.condition).filter(({type}) => type === 'COMPARE_EQUAL')
-  const holds = (matches: (one: Node, other: Node) => boolean) =>
-    equal.some(({left: a = {}, right: b = {}}) => matches(a, b) || matches(b, a))
-  const isSame = holds((one, other) => isKeyIn(left)(one) && isKeyIn(right)(other))
-  if (!brought('deal', left)) {
-    if ((brought('deal', right) || brought('values', right)) && !(isInner && !brought('values', left)))
-      refuse('it joins deals to what is of none', join)
-    return joined
+  const conditions = conjunctsOf(join.condition)
+  const isEqual = (matches: (one: Node, other: Node) => boolean) =>
+    conditions
+      .filter(({type}) => type === 'COMPARE_EQUAL')
+      .some(({left: a = {}, right: b = {}}) => matches(a, b) || matches(b, a))
+  const [isLeftOfDeals, isRightOfDeals] = [has(left, 'deal', 'values'), has(right, 'deal', 'values')]
+  if (isRightOfDeals && !isLeftOfDeals && !isInner) refuse('it joins deals to what is of none', join)
+  if (isRightOfDeals && isLeftOfDeals) {
+    const isSameDeal =
+      join.using_columns.includes(DEAL_ID) ||
+      isEqual((one, other) => isKeyIn(left)(one) && isKeyIn(right)(other))
+    const isSameValue = isEqual((_, other) => isKeyIn(right, 'values')(other))
+    if (!has(left, 'deal') || !(has(right, 'deal') ? isSameDeal : isSameValue))
+      refuse('it joins rows of different deals', join)
   }
-  if (brought('walks', left) && brought('walks', right)) return joined
-  if (brought('deal', right) && !isSame && !join.using_columns.includes(DEAL_ID))
-    refuse('it joins rows of different deals', join)
-  if (brought('values', right) && !holds((_, other) => isKeyIn(right)(other)))
-    refuse('it joins rows of different deals', join)
-  const isByWalk = holds((one, other) =>
-    [one, other].every(({column_names}) => column_names?.at(-1) === 'walk_id'),
-  )
-  if (brought('walks', right) && join.ref_type !== 'ASOF' && !isByWalk)
+  const isByWalk = isEqual((one, other) => [one, other].every((node) => columnOf(node) === 'walk_id'))
+  const isLastBefore =
+    join.ref_type === 'ASOF' &&
+    conditions.some(
+      (condition) =>
+        condition.type === 'COMPARE_GREATERTHAN' && WALK_TIMES.includes(columnOf(condition.right)),
+    )
+  const meetsWalks =
+    (isLeftOfDeals && has(right, 'walks')) || (!isLeftOfDeals && has(left, 'walks') && isRightOfDeals)
+  if (meetsWalks && !isByWalk && !(isLeftOfDeals && isLastBefore))
     refuse('it joins walks that may still come', join)
-  return joined
+  return new Map([...left, ...right])
 }
+
+/** The times of a walk: of one that comes later neither lies before what was known. */
+const WALK_TIMES: readonly (string | undefined)[] = ['ended_at', 'recorded_at']
 
 /** A subquery within an expression asks for the deal's own rows, or for none of deals. */
 function requireSubqueries(part: unknown, scope: Scope, named: Scope, context: Context): void {

@@ -7,6 +7,9 @@ export interface Node {
   query_location?: number
   column_names?: string[]
   relation_name?: string
+  /** Of a star: whether it is a pattern of names, and what stands in the place of a column. */
+  columns?: boolean
+  replace_list?: {key: string}[]
   children?: Node[]
   left?: Node
   right?: Node
@@ -16,14 +19,14 @@ export interface Node {
 /** A SELECT, or two that are put together. */
 export interface Query extends Node {
   cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
-  modifiers?: {type: string}[]
+  modifiers?: {type: string; distinct_on_targets?: Node[]}[]
   select_list: Node[]
   from_table: Table
   where_clause?: Node | null
+  having?: Node | null
   qualify?: Node | null
   group_expressions: Node[]
   group_sets: number[][]
-  aggregate_handling: string
   left: Query
   right: Query
 }
@@ -47,9 +50,14 @@ export function variableIn({function_name, children}: Node): string | undefined 
   return typeof name?.value?.value === 'string' ? name.value.value : undefined
 }
 
+/** The column that an expression is, without its table. */
+export function columnOf(node: Node | undefined): string | undefined {
+  return node?.column_names?.at(-1)
+}
+
 /** The name that an item of a SELECT gives its column. */
-export function nameOf({alias, column_names}: Node): string {
-  return alias || (column_names?.at(-1) ?? '')
+export function nameOf(item: Node): string {
+  return item.alias || (columnOf(item) ?? '')
 }
 
 /** The parts of a condition that must all hold. */

@@ -155,6 +155,12 @@ test.each([
     'it groups rows of several deals',
   ],
   [
+    'a window over deals that share a value',
+    `with numbered as (select deal_id, seq, status from raw.deal_version), word as (select distinct status from numbered)
+     select numbered.deal_id, count(*) over (partition by word.status) as x from numbered join word on word.status = numbered.status`,
+    'a window reaches over deals',
+  ],
+  [
     'a join of different deals',
     'select one.deal_id, other.status as x from raw.deal_version as one join raw.deal_version as other on other.seq = one.seq + 1',
     'it joins rows of different deals',
@@ -172,7 +178,7 @@ test.each([
   [
     'the first few deals',
     'select deal_id, seq as x from raw.deal_version order by seq limit 5',
-    'it takes the first rows of all deals',
+    'it takes some rows of all deals',
   ],
   [
     'an age that grows by itself',
@@ -193,6 +199,41 @@ test.each([
     'what is of no deal, kept where no deal is',
     'select version.deal_id, day.range as x from range(3) as day left join raw.deal_version as version on version.seq = day.range',
     'it joins deals to what is of none',
+  ],
+  [
+    'walks that may still come, named before the deals',
+    'select version.deal_id, walk.records as x from raw.walk as walk join raw.deal_version as version on walk.business_date = version.business_date',
+    'it joins walks that may still come',
+  ],
+  [
+    'the walk that follows',
+    'select version.deal_id, walk.records as x from raw.deal_version as version asof join raw.walk as walk on version.observed_at < walk.ended_at',
+    'it joins walks that may still come',
+  ],
+  [
+    'a walk by its day',
+    'select version.deal_id, walk.records as x from raw.deal_version as version asof join raw.walk as walk on version.business_date > walk.business_date',
+    'it joins walks that may still come',
+  ],
+  [
+    'one deal of each status',
+    'select distinct on (status) deal_id, seq as x from raw.deal_version order by status, seq',
+    'it takes some rows of all deals',
+  ],
+  [
+    'another column put in the place of the deal',
+    'select * replace (x as deal_id) from (select deal_id, status as x from raw.deal_version)',
+    'rows of several deals become one',
+  ],
+  [
+    'groups that other deals decide on',
+    'select deal_id, max(seq) as x from raw.deal_version group by deal_id having max(seq) > (select max(seq) from raw.borrower_version)',
+    'rows of several deals become one',
+  ],
+  [
+    'a join that other deals decide on',
+    'select one.deal_id, one.seq as x from raw.deal_version as one join raw.borrower_version as other on other.deal_id = one.deal_id and one.seq > (select max(seq) from raw.document_version)',
+    'rows of several deals become one',
   ],
   ['rates', `select rate as deal_id, value as x from raw.rate`, 'raw.rate is not of deals'],
   ['no deal', `select 'a' as deal_id, 'b' as x`, "no column 'deal_id' of it names the deal"],
