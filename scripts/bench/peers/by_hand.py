@@ -4,23 +4,11 @@ import sys
 
 import duckdb
 import pyarrow
-import requests
+from pages import walk
 
 url, database = sys.argv[1:]
 
-rows = []
-cursor = None
-with requests.Session() as session:
-    while True:
-        params = {"limit": 100} if cursor is None else {"limit": 100, "cursor": cursor}
-        response = session.get(f"{url}/v1/deals", params=params, timeout=30)
-        response.raise_for_status()
-        page = response.json()
-        rows += page["data"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            break
-
+rows = [row for page in walk(url) for row in page]
 loaded = pyarrow.Table.from_pylist(rows)
 columns = [name for name in loaded.column_names if name != "id"]
 is_same = " and ".join(f"old.{name} is not distinct from new.{name}" for name in columns)

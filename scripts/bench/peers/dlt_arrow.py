@@ -5,28 +5,13 @@ from pathlib import Path
 
 import dlt
 import pyarrow
-import requests
 from dlt.sources.helpers.transform import add_row_hash_to_table
+from pages import walk
 
 ROWS_PER_TABLE = 10_000
 ROW_HASH = "row_hash"
 
 url, database = sys.argv[1:]
-
-
-def walk():
-    """The rows of all pages, one after the other."""
-    cursor = None
-    with requests.Session() as session:
-        while True:
-            params = {"limit": 100} if cursor is None else {"limit": 100, "cursor": cursor}
-            response = session.get(f"{url}/v1/deals", params=params, timeout=30)
-            response.raise_for_status()
-            page = response.json()
-            yield page["data"]
-            cursor = page["next_cursor"]
-            if cursor is None:
-                return
 
 
 @dlt.resource(
@@ -40,7 +25,7 @@ def walk():
 def deals():
     """The deals as tables of some pages each."""
     rows = []
-    for page in walk():
+    for page in walk(url):
         rows += page
         if len(rows) >= ROWS_PER_TABLE:
             yield pyarrow.Table.from_pylist(rows)
