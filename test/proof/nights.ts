@@ -1,13 +1,11 @@
 import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {addDays, realClock} from '../../src/clock.ts'
+import {addDays} from '../../src/clock.ts'
 import {parseConfig} from '../../src/config.ts'
-import {createSilentLog} from '../../src/log.ts'
 import {verifyBuild} from '../../src/pipeline/verify-build.ts'
 import {readLastBuild} from '../../src/release/last-build.ts'
 import type {Random} from '../../src/service/random.ts'
-import type {World} from '../../src/types.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {type Database, openDatabase} from '../../src/warehouse/database.ts'
 import {migrate} from '../../src/warehouse/migrate.ts'
@@ -23,7 +21,7 @@ import {
   insertRows,
   type Row,
 } from '../model/history.ts'
-import {COMPILED} from '../support/data.ts'
+import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 
 /** Nights of one run. */
@@ -107,23 +105,10 @@ async function live(root: string, random: Random, note: (name: string) => void):
     }
     if (night > 0 && random.chance(0.05)) note(spoilCache(folder.cache, random))
     const before = readLastBuild(folder)
-    await verifyBuild(config, {}, createWorld(`${addDays(growing.day, 1)}T04:00:00Z`))
+    await verifyBuild(config, {}, createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`))
     const last = readLastBuild(folder)
     if (last?.release_id === before?.release_id) note('nights with nothing new')
     else note(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')
-  }
-}
-
-function createWorld(now: string): World {
-  return {
-    clock: {now: () => Date.parse(now)},
-    realClock,
-    random: Math.random,
-    log: createSilentLog(),
-    signal: new AbortController().signal,
-    plans: COMPILED,
-    onProgress: () => undefined,
-    onStep: () => undefined,
   }
 }
 
