@@ -38,6 +38,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
+    if (done.do === 'sync' || done.do === 'build') await verifyBuildWhereDue(config, world)
     if (done.do === 'close_period' && done.result.outcome === 'not_due') {
       return {job: job.name, outcome: 'not_due', steps}
     }
@@ -56,16 +57,10 @@ async function runStep(
 ) {
   const {job, slot = world.clock.now()} = request
   switch (step.do) {
-    case 'sync': {
-      const result = await syncDeals(config, {}, world)
-      await verifyBuildWhereDue(config, world)
-      return {do: step.do, result}
-    }
-    case 'build': {
-      const result = await buildRelease(config, {}, world)
-      await verifyBuildWhereDue(config, world)
-      return {do: step.do, result}
-    }
+    case 'sync':
+      return {do: step.do, result: await syncDeals(config, {}, world)}
+    case 'build':
+      return {do: step.do, result: await buildRelease(config, {}, world)}
     case 'ingest_rates':
       return {do: step.do, result: await ingestRates(config, world)}
     case 'close_period':
