@@ -22,6 +22,14 @@ export interface World {
   onStep: (step: RunStep) => void
 }
 
+/** What a release is made for: which part of the history counts. */
+export interface Moment {
+  /** `YYYY-MM-DD`; rows of business days up to it count. */
+  asOf: string
+  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC; of these, what was stored by then. */
+  knownAt: string
+}
+
 /** One JSON object as a source sent it. */
 export type WireRecord = Record<string, unknown>
 

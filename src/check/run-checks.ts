@@ -18,7 +18,7 @@ const countRow = z.object({rows: z.coerce.number()})
  * Runs every check on the tables just built. A check that finds rows is a result, not an error: see `requirePassed`.
  *
  * @param around runs each check, within its limits; what it throws of ours goes on as it is
- * @param changed where tables with the rows of changed deals alone are found, and the checks that failed before: all others held
+ * @param changed where tables with the rows of changed deals alone are found, where whole ones, and the checks that failed before: all others held
  * for every other row
  * @returns one result a check, in their order; samples are up to 5 rows such as `deal_7f3a (loan_amount=250000.00)`
  * @throws CheckError `CHECK_SQL` when the engine refuses a check
@@ -30,13 +30,13 @@ export function runChecks(
     _check,
     run,
   ) => run(),
-  changed?: {path: string; failed: readonly string[]},
+  changed?: {path: string; wholePath: string; failed: readonly string[]},
 ): Promise<CheckOutcome[]> {
   return inLanes(db, checks, async (check, lane) => {
     const changedSql = changed?.failed.includes(check.name) ? undefined : check.changedSql
     try {
       if (changed) {
-        const path = changedSql === undefined ? 'release.main,history.raw' : changed.path
+        const path = changedSql === undefined ? changed.wholePath : changed.path
         await lane.run(`set search_path = ${quoteLiteral(path)}`)
       }
       return await around(

@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import {LoantapeError} from '../errors.ts'
-import type {BuildPlan, Check, Model, Seed} from '../types.ts'
+import type {BuildPlan, Check, Model, Moment, Seed} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
 import type {TableColumn} from '../warehouse/table-columns.ts'
@@ -10,12 +10,8 @@ import {createSqlError} from './model-error.ts'
 import {WORK_SCHEMA} from './read-models.ts'
 import {loadSeed} from './seeds.ts'
 
-/** What models are built for: which part of the history counts, and how an instant becomes a day. */
-export interface Counted {
-  /** `YYYY-MM-DD` */
-  asOf: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
-  knownAt: string
+/** What models are built for, and how an instant becomes a day. */
+export interface Counted extends Moment {
   /** IANA name of the zone of business dates. */
   timeZone: string
   /** `HH:MM`, where a business day begins. */
@@ -68,7 +64,7 @@ const countRow = z.object({Count: z.coerce.number()})
 /**
  * Builds every model into the database attached as `release`, from the one attached as `history`. Tables are
  * written in their order, with comments on tables and columns. Models of the schema `work` live in memory, in no
- * order, as long as others are to read them. Afterwards the search path is `release.main,history.raw`. Not to be called within a
+ * order, as long as others are to read them. Afterwards the search path is {@link RELEASE_PATH}. Not to be called within a
  * transaction.
  *
  * With `before`, models `per: deal_id` are built for the deals in `changed` alone, and their rows take the place of what those
@@ -92,7 +88,7 @@ export async function buildModels(
     if (options.carried !== undefined) await db.run('checkpoint carried')
     return built
   } finally {
-    for (const lane of db.lanes) await lane.run(`set search_path = 'release.main,history.raw'`)
+    for (const lane of db.lanes) await lane.run(`set search_path = ${quoteLiteral(RELEASE_PATH)}`)
     await db.run('detach scratch; detach carried')
   }
 }
@@ -183,6 +179,9 @@ async function digestTable(db: Database, table: string): Promise<string> {
   )
   return digest
 }
+
+/** Where tables are found once all are built. */
+export const RELEASE_PATH = 'release.main,history.raw'
 
 /** Where the tables are that are not published. */
 const WORK_SCHEMAS = [`carried.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]

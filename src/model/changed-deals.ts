@@ -1,18 +1,10 @@
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
-import type {Model} from '../types.ts'
+import type {Model, Moment} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {DEAL_COLUMNS} from './per-deal.ts'
 
 const countRow = z.object({rows: z.coerce.number()})
-
-/** Which part of the history counts: rows of business days up to `asOf`, stored by `knownAt`. */
-export interface CountedMoment {
-  /** `YYYY-MM-DD` */
-  asOf: string
-  /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
-  knownAt: string
-}
 
 /** Where tables are found so that those of models `per: deal_id` are those of the changed deals, and others in these schemas. */
 export function changedPathOf(models: readonly Model[], others: readonly string[] = []): string {
@@ -25,12 +17,12 @@ function schemasOf(models: readonly Model[]): string[] {
 }
 
 /** SQL: whether a row of a table, or of an alias, counts at a moment. */
-function counts(row: string, {asOf, knownAt}: CountedMoment): string {
+function counts(row: string, {asOf, knownAt}: Moment): string {
   return `(${row}.business_date <= date ${quoteLiteral(asOf)} and ${row}.recorded_at <= timestamp ${quoteLiteral(knownAt)})`
 }
 
 /** SQL: whether it counts now and did not before; of moments that only go forward none does the reverse. */
-function countsNew(row: string, before: CountedMoment, now: CountedMoment): string {
+function countsNew(row: string, before: Moment, now: Moment): string {
   return `${counts(row, now)} and not coalesce(${counts(row, before)}, false)`
 }
 
@@ -38,11 +30,7 @@ function countsNew(row: string, before: CountedMoment, now: CountedMoment): stri
  * Whether what counts only since a moment lets every deal without a row of its own be as it was: every walk that was added ended,
  * and was stored, after all that counted before.
  */
-export async function doWalksFollow(
-  db: Database,
-  before: CountedMoment,
-  now: CountedMoment,
-): Promise<boolean> {
+export async function doWalksFollow(db: Database, before: Moment, now: Moment): Promise<boolean> {
   const {follow} = await db.one(
     z.object({follow: z.boolean()}),
     `with known as (
@@ -73,8 +61,8 @@ export async function doWalksFollow(
 export async function attachChanged(
   db: Database,
   models: readonly Model[],
-  before: CountedMoment,
-  now: CountedMoment,
+  before: Moment,
+  now: Moment,
 ): Promise<number> {
   const schemas = ['raw', ...schemasOf(models)]
   await db.run(`attach ':memory:' as changed`)

@@ -2,50 +2,21 @@ import {hash} from 'node:crypto'
 import {rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {requirePassed, runChecks} from '../check/run-checks.ts'
-import type {Config} from '../config.ts'
 import {LoantapeError, messageOf} from '../errors.ts'
-import {type BuiltModel, buildModels, WholeBuildNeeded} from '../model/build-models.ts'
+import {type BuiltModel, buildModels, RELEASE_PATH, WholeBuildNeeded} from '../model/build-models.ts'
 import {attachChanged, changedPathOf, doWalksFollow} from '../model/changed-deals.ts'
 import {type TableOrder, writeParquetFiles} from '../release/build-folder.ts'
 import {copyLastBuild, type LastBuild, readLastBuild} from '../release/last-build.ts'
 import {type Release, readRelease} from '../release/manifest.ts'
-import {type Moment, readHistoryId} from '../release/moment.ts'
+import {readHistoryId} from '../release/moment.ts'
 import type {CheckOutcome, ReleaseTable} from '../release-manifest.ts'
-import type {BuildPlan, Check, World} from '../types.ts'
+import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {openHistoryCopy} from '../warehouse/history.ts'
 import {countEach, lanesOf, limitBuild} from './limits.ts'
-
-/** The files of a build in its folder: what a release keeps, and what it does not. */
-export function filesOf(dir: string): Record<'database' | 'history' | 'carried' | 'spill', string> {
-  return {
-    database: join(dir, 'portfolio.duckdb'),
-    history: join(dir, 'history.duckdb'),
-    carried: join(dir, 'carried.duckdb'),
-    spill: join(dir, 'spill'),
-  }
-}
-
-/** What the tables of a release are built from. */
-export interface TableSource {
-  config: Config
-  moment: Moment
-  historyId: string
-  /** Digest of models, checks and seeds. */
-  fingerprint: string
-  /** As the manifest has it. */
-  engine: string
-  /** The folder it is built in, with a copy of the warehouse. */
-  dir: string
-  plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
-  checks: readonly Check[]
-  /** Tables that are built for others and not kept. */
-  dropped: readonly string[]
-  /** Whether the release is to become the current one: the next build goes on from it. */
-  isPlain: boolean
-}
+import {filesOf, isPlain, type PlannedBuild} from './prepare-build.ts'
 
 /** Tables that were built. */
 export interface BuiltTables {
@@ -79,7 +50,7 @@ const GO_ON_BYTES = 8_000_000
  */
 export async function buildTables(
   folder: DataFolder,
-  source: TableSource,
+  source: PlannedBuild,
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void = () => undefined,
 ): Promise<BuiltTables> {
@@ -89,19 +60,22 @@ export async function buildTables(
 }
 
 /** Digest of what a release depends on beside history and moment. */
-function inputsOf({config, fingerprint, engine}: TableSource): string {
+function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
   const {timeZone, dayCutoff, releaseStorage} = config
-  return hash('sha256', [fingerprint, engine, GENERATOR, timeZone, dayCutoff, releaseStorage].join('\n'))
+  return hash(
+    'sha256',
+    [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff, releaseStorage].join('\n'),
+  )
 }
 
 /** Whether the next build may go on from this one. */
-function isCarried({isPlain, config, dir}: TableSource): boolean {
+function isCarried({request, config, dir}: PlannedBuild): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
-  return isPlain && (isLarge || config.build === 'incremental')
+  return isPlain(request) && (isLarge || config.build === 'incremental')
 }
 
 /** The last build, where this one can go on from it; its files are being copied. */
-function findBefore(folder: DataFolder, source: TableSource, world: World): Before | undefined {
+function findBefore(folder: DataFolder, source: PlannedBuild, world: World): Before | undefined {
   const {moment, dir} = source
   const last = isCarried(source) ? readLastBuild(folder) : undefined
   const isForward =
@@ -122,7 +96,7 @@ const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 
 /** Undefined where all must be built anew: what all deals share has changed, or the last build cannot be read. */
 async function goOn(
-  source: TableSource,
+  source: PlannedBuild,
   before: Before,
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void,
@@ -139,7 +113,7 @@ async function goOn(
 }
 
 async function build(
-  source: TableSource,
+  source: PlannedBuild,
   before: Before | undefined,
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void,
@@ -177,6 +151,7 @@ async function build(
     counted('checks', checks.length),
     before && {
       path: changedPathOf(plan.models),
+      wholePath: RELEASE_PATH,
       failed: before.release.manifest.checks.results.map(({name}) => name),
     },
   )
@@ -200,7 +175,14 @@ async function build(
   await db.run('use memory.main; checkpoint release; detach release; detach history')
   const inputs = inputsOf(source)
   const wholeAt = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
-  const next = {moment, history_id: source.historyId, inputs, shared, rebuilt, whole_at: wholeAt}
+  const next = {
+    moment,
+    history_id: source.identity.history_id ?? '',
+    inputs,
+    shared,
+    rebuilt,
+    whole_at: wholeAt,
+  }
   return {models, tables, outcomes, next: isCarried(source) ? next : null}
 }
 
@@ -212,7 +194,7 @@ async function build(
  */
 async function attachWhatChanged(
   db: Database,
-  {config, moment, plan}: TableSource,
+  {config, moment, plan}: PlannedBuild,
   {last, release, isCopied}: Before,
 ): Promise<number> {
   const {historyId} = await readHistoryId(db, last.moment.knownAt)

@@ -13,17 +13,17 @@ import {
 } from '../release/build-folder.ts'
 import {keepLastBuild} from '../release/last-build.ts'
 import {findCurrentRelease, type Release, requireRelease} from '../release/manifest.ts'
-import {type Moment, resolveMoment} from '../release/moment.ts'
+import {resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse, pruneReleases} from '../release/surplus.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
 import {storeChecking} from '../state/checkings.ts'
 import {openStateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
+import type {Moment, World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {buildTables, filesOf} from './build-tables.ts'
-import {type Build, type BuildRequest, isPlain, planTables, prepareBuild} from './prepare-build.ts'
+import {buildTables} from './build-tables.ts'
+import {type Build, type BuildRequest, filesOf, isPlain, planBuild, prepareBuild} from './prepare-build.ts'
 
 /** What a build came to. */
 export interface BuildResult {
@@ -109,7 +109,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   try {
     world.onStep('history copied')
     world.onProgress({step: 'compiling'})
-    const source = await planTables(folder, build, world)
+    const source = await planBuild(folder, build, world)
     world.onStep('models compiled')
     const {models, tables, outcomes, next} = await buildTables(folder, source, world, (found) =>
       recordChecking(folder, build, found, world),

@@ -6,14 +6,13 @@ import {fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {createBuildFolder, discardBuild, releaseIdOf} from '../release/build-folder.ts'
 import {type Release, readRelease} from '../release/manifest.ts'
-import {type Moment, readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
+import {readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {World} from '../types.ts'
+import type {Moment, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {copyHistory, openHistory} from '../warehouse/history.ts'
-import {filesOf, type TableSource} from './build-tables.ts'
-import {planSelection, readSources, type Sources} from './sources.ts'
+import {planSelection, readSources, type SelectionPlan, type Sources} from './sources.ts'
 
 /** Which release to build. */
 export interface BuildRequest {
@@ -39,6 +38,16 @@ export interface Build {
   fingerprint: string
   /** The folder it is built in, with a copy of the warehouse: nobody waits while models run. */
   dir: string
+}
+
+/** The files of a build in its folder: what a release keeps, and what it does not. */
+export function filesOf(dir: string): Record<'database' | 'history' | 'carried' | 'spill', string> {
+  return {
+    database: join(dir, 'portfolio.duckdb'),
+    history: join(dir, 'history.duckdb'),
+    carried: join(dir, 'carried.duckdb'),
+    spill: join(dir, 'spill'),
+  }
 }
 
 /** Whether a release is to become the current one. */
@@ -94,20 +103,12 @@ export async function prepareBuild(
   }
 }
 
-/** What the tables of a build are made from, its models compiled. */
-export async function planTables(folder: DataFolder, build: Build, world: World): Promise<TableSource> {
-  const {config, request, sources, moment, identity, fingerprint, dir} = build
-  const {engine, history_id: historyId} = identity
-  const whole = await compileModels(sources, world, {dir: folder.cache, engine})
-  const planned = planSelection(whole, sources.checks, request.select)
-  return {
-    config,
-    moment,
-    historyId: historyId ?? '',
-    fingerprint,
-    engine,
-    dir,
-    ...planned,
-    isPlain: isPlain(request),
-  }
+/** A build whose models are compiled. */
+export type PlannedBuild = Build & SelectionPlan
+
+/** Compiles the models of a build, and selects those that were asked for. */
+export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
+  const {identity, sources, request} = build
+  const whole = await compileModels(sources, world, {dir: folder.cache, engine: identity.engine})
+  return {...build, ...planSelection(whole, sources.checks, request.select)}
 }

@@ -40,7 +40,7 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
 }
 
 /** What is built for a selection. */
-interface SelectionPlan {
+export interface SelectionPlan {
   plan: Pick<BuildPlan, 'models' | 'seeds' | 'reads' | 'columns'>
   /** The checks of the selected models that can be run on what is built. */
   checks: readonly Check[]

@@ -12,7 +12,7 @@ import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openDatabase, quoteLiteral} from '../warehouse/database.ts'
 import {type BuildResult, buildRelease} from './build.ts'
 import {buildTables} from './build-tables.ts'
-import {type BuildRequest, planTables, prepareBuild} from './prepare-build.ts'
+import {type BuildRequest, planBuild, prepareBuild} from './prepare-build.ts'
 
 /** A build that goes on from others is compared with a whole one after so many milliseconds: a week. */
 const WHOLE_AFTER_MS = 7 * 86_400_000
@@ -41,8 +41,7 @@ export async function verifyBuild(config: Config, request: BuildRequest, world: 
   const {build} = await prepareBuild(folder, config, moment, {today, isAgain: true})
   if (!build) throw new Error('nothing was prepared')
   try {
-    const source = await planTables(folder, build, world)
-    const {tables} = await buildTables(folder, {...source, isPlain: false}, world)
+    const {tables} = await buildTables(folder, await planBuild(folder, build, world), world)
     for (const table of tables) {
       const built = release.manifest.tables.find(({name}) => name === table.name)
       if (built?.sha256 === table.sha256) continue

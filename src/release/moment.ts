@@ -2,15 +2,8 @@ import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import {type SourceBridge, sourceBridgeSchema} from '../release-manifest.ts'
+import type {Moment} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
-
-/** What a release is made for. */
-export interface Moment {
-  /** `YYYY-MM-DD` */
-  asOf: string
-  /** `YYYY-MM-DD HH:MM:SS.ssssss`, UTC. */
-  knownAt: string
-}
 
 const rangeRow = z.object({first: z.string().nullable(), last: z.string().nullable()})
 const knownRow = z.object({known_at: z.string().nullable()})

@@ -17,6 +17,16 @@ async function compile(files: Record<string, string>, checks: Check[] = []): Pro
   return plan.models.map(({name}) => name)
 }
 
+/** A check as its file, `checks/typo.sql`, has it. */
+const aCheck = (sql: string): Check => ({
+  name: 'typo',
+  severity: 'error',
+  description: '',
+  file: 'checks/typo.sql',
+  line: null,
+  sql,
+})
+
 test('the built-in models compile', async () => {
   const {plan, checks} = await builtInPlan()
   expect(plan.models.map(({name}) => name)).toContain('mart.portfolio_summary')
@@ -283,14 +293,7 @@ test('a model per deal may carry its own rows on, look up what is of no deal, an
 })
 
 test('a check file that says it is per deal is held to it', async () => {
-  const check: Check = {
-    name: 'c',
-    severity: 'error',
-    description: '',
-    file: 'c.sql',
-    line: null,
-    sql: 'select max(deal_id) as deal_id from core.deal',
-  }
+  const check = aCheck('select max(deal_id) as deal_id from core.deal')
   await expect(
     compile({'core/deal.sql': DEAL.replace('-- deal_id', '-- per: deal_id\n-- deal_id')}, [
       {...check, changedSql: check.sql},
@@ -341,14 +344,7 @@ test.each(['raw', 'seed', 'release', 'history'])(
 )
 
 test('binds checks, at the line of the file or of the tag', async () => {
-  const check: Check = {
-    name: 'typo',
-    severity: 'error',
-    description: '',
-    file: 'checks/typo.sql',
-    line: null,
-    sql: '-- x\n-- severity: error\nselect nothing\nfrom core.deal',
-  }
+  const check = aCheck('-- x\n-- severity: error\nselect nothing\nfrom core.deal')
   await expect(compile({'core/deal.sql': DEAL}, [check])).rejects.toMatchObject({
     code: 'CHECK_SQL',
     message: expect.stringMatching(/"nothing" not found.*checks\/typo\.sql:3\./),
