@@ -1,4 +1,11 @@
-import {type DuckDBConnection, DuckDBInstance, type DuckDBValue, type Json} from '@duckdb/node-api'
+import {
+  type DuckDBConnection,
+  DuckDBInstance,
+  type DuckDBMaterializedResult,
+  type DuckDBValue,
+  type Json,
+  JsonDuckDBValueConverter,
+} from '@duckdb/node-api'
 import type {z} from 'zod'
 
 /** One database file to attach. */
@@ -88,11 +95,11 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
   // Closing under a running statement crashes the process: closing waits for it.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: DuckDBValue[]) => {
-    const work = connection.runAndReadAll(sql, params)
+    const work = connection.run(sql, params)
     underWay = Promise.allSettled([underWay, work])
     return work
   }
-  const read = async (sql: string, params?: DuckDBValue[]) => (await execute(sql, params)).getRowObjectsJson()
+  const read = async (sql: string, params?: DuckDBValue[]) => readRows(await execute(sql, params))
   return {
     connection,
     lanes,
@@ -119,6 +126,15 @@ function createLane(connection: DuckDBConnection, lanes: readonly Database[]): D
       connection.closeSync()
     },
   }
+}
+
+/** The rows of a result that is there whole: to fetch its chunks takes two turns of the thread pool for each query. */
+function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
+  const names = result.deduplicatedColumnNames()
+  const chunks = Array.from({length: result.chunkCount}, (_, index) => result.getChunk(index))
+  return chunks
+    .flatMap((chunk) => chunk.convertRows(JsonDuckDBValueConverter))
+    .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
 /** Runs `work` in one transaction: all of it is stored, or nothing. */
