@@ -22,7 +22,7 @@ const config: ViteUserConfig = defineConfig({
     // A seventh of the time went into loading the same modules and compiling the same models for each file; what the
     // modules keep between files are caches, by content.
     isolate: false,
-    maxWorkers: 3,
+    maxWorkers: 4,
     sequence: {sequencer: ProofsFirst},
     // Many start processes beside others: on a busy machine half a minute becomes two.
     testTimeout: 180_000,
