@@ -99,17 +99,32 @@ located as (
     end
 ),
 
--- In whole billionths, half up: a DOUBLE would move amounts across an edge.
-rated as (
+-- In whole billionths, half up: a DOUBLE would move amounts across an edge. One is at most one off, and to see whether it is
+-- costs an eighth of a division of so many digits.
+guessed as (
   select
     plain.*,
     coalesce(plain.plain_state, located.state, 'unknown') as state,
     coalesce(plain.plain_zip, located.zip) as zip,
-    cast(cast(loan_amount as decimal(28, 2)) * 100 as hugeint) as amount_cents,
-    cast(cast(case when property_value > 0 then property_value end as decimal(28, 2)) * 100 as hugeint) as value_cents,
-    (2 * amount_cents * 1000000000 + value_cents) // (2 * value_cents) as billionths
+    case when property_value > 0 then cast(property_value as decimal(27, 2)) end as value,
+    case
+      when loan_amount <= 10 * value
+        then cast(round(cast(loan_amount as double) / cast(value as double) * 1e9) as decimal(11, 0))
+    end as guess,
+    cast(cast(loan_amount as decimal(28, 2)) * 1000000000 - value * guess as decimal(20, 2)) as rest
   from plain
   left join located on located.deal_id = plain.deal_id
+),
+
+rated as (
+  select
+    *,
+    case
+      when 2 * rest < -value then guess - 1
+      when 2 * rest >= value then guess + 1
+      else guess
+    end as billionths
+  from guessed
 ),
 
 current_spell as (
@@ -125,10 +140,7 @@ select
   deal.zip,
   deal.loan_amount,
   deal.property_value,
-  case
-    when deal.amount_cents <= 10 * deal.value_cents
-      then cast(cast(deal.billionths as decimal(28, 0)) * 0.000000001 as decimal(19, 9))
-  end as ltv,
+  cast(cast(deal.billionths as decimal(18, 0)) * 0.000000001 as decimal(19, 9)) as ltv,
   deal.loan_program,
   deal.status,
   life.status_text,

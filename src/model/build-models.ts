@@ -123,12 +123,14 @@ async function buildEach(
     !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
   const changedPath = changedPathOf(models, WORK_SCHEMAS)
   const unbuilt = new Set(models)
+  const paths = new Map<Database, string>()
   const shared: Record<string, string> = {}
   const same = new Set<string>()
   const build = async (model: Model, lane: Database) => {
     const table = tableOf(model, isCarried(model))
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
-    await lane.run(`set search_path = ${quoteLiteral(path)}`)
+    if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
+    paths.set(lane, path)
     const {isSame, ...built} = await buildModel(
       lane,
       {model, table, columns: columns.get(model.name)},
