@@ -1,0 +1,123 @@
+import {mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs'
+import {availableParallelism, tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {runProcess} from './peers/run-process.ts'
+import {startServer} from './start-server.ts'
+import {publishSection} from './write-section.ts'
+
+const DEALS = 100_000
+const ROUNDS = 5
+const MAIN = join(import.meta.dirname, '../../bin/loantape.js')
+
+/** Days whose nights are stored: the first shows every deal, the second that a hundredth of them changed. */
+const NIGHTS = ['2026-03-02T23:00:00Z', '2026-03-03T23:00:00Z']
+
+/** Command lines. */
+const COMMANDS: string[][] = [
+  ['--help'],
+  ['query', 'select 1'],
+  ['query', "select sum(open_amount) from mart.portfolio_breakdown where dimension = 'state'"],
+  ['status'],
+  ['verify'],
+  ['rebuild'],
+]
+
+/** What a tape holds beside what came over the wire, and what it costs to compute everything anew from it. */
+interface Figures {
+  node: number
+  nights: number[]
+  commands: {words: string; ms: number}[]
+  wireBytes: number
+  tapeBytes: number
+}
+
+/** Runs commands over two nights of a large portfolio and says how long each took; with `--write` also in `docs/benchmarks.md`. */
+export async function benchCommands(): Promise<void> {
+  const {server, url} = await startServer(DEALS, 0)
+  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
+  const data = join(root, 'data')
+  const around = {
+    env: {
+      PATH: process.env.PATH ?? '',
+      HOME: root,
+      NODE_COMPILE_CACHE: join(tmpdir(), 'node-compile-cache'),
+      LOANTAPE_BASE_URL: `${url}/v1`,
+      LOANTAPE_API_KEY: 'sk_test_bench',
+      LOANTAPE_DATA_DIR: data,
+      LOANTAPE_RATE_PER_SECOND: '100000',
+      LOANTAPE_RATE_BURST: '10000',
+      LOANTAPE_DETAIL: 'off',
+    },
+  }
+  const run = async (args: string[], env: Record<string, string> = {}): Promise<number> => {
+    const startedAt = performance.now()
+    await runProcess([process.execPath, ...args], {env: {...around.env, ...env}})
+    return performance.now() - startedAt
+  }
+  try {
+    const nights: number[] = []
+    let wireBytes = 0
+    for (const now of NIGHTS) {
+      wireBytes += await countBytes(url)
+      nights.push(await run([MAIN, 'sync'], {LOANTAPE_NOW: now}))
+      await fetch(`${url}/change`)
+    }
+    const commands = []
+    for (const args of COMMANDS) {
+      process.stderr.write(`${args.join(' ')} …\n`)
+      commands.push({words: args.join(' '), ms: await middleOf(() => run([MAIN, ...args]))})
+    }
+    const node = await middleOf(() => run(['-e', '0']))
+    publishSection(renderSection({node, nights, commands, wireBytes, tapeBytes: sizeOf(join(data, 'tape'))}))
+  } finally {
+    server.kill()
+    rmSync(root, {recursive: true, force: true})
+  }
+}
+
+/** The middle of several runs. */
+async function middleOf(run: () => Promise<number>): Promise<number> {
+  const times: number[] = []
+  for (let round = 0; round < ROUNDS; round += 1) times.push(await run())
+  return times.sort((a, b) => a - b)[Math.floor(ROUNDS / 2)] ?? 0
+}
+
+/** Bytes of every page's body. */
+async function countBytes(url: string): Promise<number> {
+  let bytes = 0
+  for (let cursor: string | null = 'c0'; cursor; ) {
+    const text: string = await (await fetch(`${url}/v1/deals?cursor=${cursor}`)).text()
+    bytes += Buffer.byteLength(text)
+    cursor = JSON.parse(text).next_cursor
+  }
+  return bytes
+}
+
+function sizeOf(folder: string): number {
+  const files = readdirSync(folder, {recursive: true, withFileTypes: true}).filter((file) => file.isFile())
+  return files.reduce((sum, {parentPath, name}) => sum + statSync(join(parentPath, name)).size, 0)
+}
+
+const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
+const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`
+
+function renderSection({node, nights, commands, wireBytes, tapeBytes}: Figures): string {
+  const [first = 0, second = 0] = nights
+  const rows = [{words: '(node itself)', ms: node}, ...commands].map(
+    ({words, ms}) => `| \`${words}\` | ${seconds(ms)} | ${(ms / node).toFixed(1)} |`,
+  )
+  const rebuild = commands.find(({words}) => words === 'rebuild')?.ms ?? 0
+  return `## Commands, tape and rebuild
+
+Written by \`npm run bench commands -- --write\` on a machine with ${availableParallelism()} cores, over ${DEALS.toLocaleString('en')} deals and two nights, on
+the second of which a hundredth of the amounts moved. Each is the middle of ${ROUNDS} runs of a process of its own.
+
+| command | time | / node |
+|---|---|---|
+${rows.join('\n')}
+
+The two nights took ${seconds(first)} and ${seconds(second)}; \`rebuild\`, which computes the warehouse anew from their tapes and compares it, ${(rebuild / (first + second)).toFixed(2)} of that.
+The tapes hold ${megabytes(wireBytes)} of answers in ${megabytes(tapeBytes)}: ${((100 * tapeBytes) / wireBytes).toFixed(1)} %.
+
+`
+}
