@@ -216,6 +216,17 @@ test.each([
   ['vintage_rises', 'mart.vintage_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
   ['vintage_rises', 'mart.vintage_curve set age_months = age_months + 1', '2026-03 age 1'],
   ['stages_hold_all_deals', 'mart.stage_duration set still_open = still_open + 1', 'mart.stage_duration'],
+  [
+    'transitions_hold_all_deals',
+    `mart.status_transition set from_status = 'draft' where from_status = '(new)'`,
+    '2026-03 draft',
+  ],
+  [
+    'transitions_hold_all_deals',
+    `mart.status_transition set deals = 9 where month = '2026-04'`,
+    '2026-04 funded',
+  ],
+  ['transitions_hold_all_deals', 'mart.status_transition set amount = amount + 0.01', '2026-04 funded'],
   ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
   ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
   [

@@ -34,7 +34,7 @@ beforeAll(async () => {
   lab = await createLab()
   const {store} = lab.service
   const firstDay = '2026-03-02'
-  seedPortfolio(store, {deals: 300, seed: SEED, today: firstDay})
+  seedPortfolio(store, {deals: 900, seed: SEED, today: firstDay})
   for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
     if (day !== firstDay) advanceDay(store, {seed: SEED, day})
     const now = `${day}T23:30:00-04:00`

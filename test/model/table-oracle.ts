@@ -310,6 +310,67 @@ function stageDurations(steps: readonly Step[], asOf: number, {quarantined}: Tol
   })
 }
 
+/** How long each deal of the pipeline has been in its status. */
+function aging(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const usual = new Map(stageDurations(steps, asOf, told).map(([status, ...cells]) => [status, cells]))
+  const bands: [number, string][] = [
+    [7, '≤7'],
+    [14, '8–14'],
+    [30, '15–30'],
+    [60, '31–60'],
+    [90, '61–90'],
+  ]
+  return positionsOn(steps, asOf)
+    .filter(({status}) => classOf(status) === 'pipeline')
+    .map(({deal, status, amount}) => {
+      const starts = steps.filter(({before, after}) => after.deal === deal && before?.status !== after.status)
+      const isUnchanged = status === 'draft' && starts.length === 1
+      const since = isUnchanged ? createdOn(deal) : dateOf(starts.at(-1)?.day ?? 0)
+      const days = (Date.parse(dateOf(asOf)) - Date.parse(since)) / 86_400_000
+      const [completed, , p90] = usual.get(status) ?? []
+      const usualDays = Number(completed) >= 20 ? p90 : null
+      return [
+        `deal_${deal}`,
+        status,
+        money(amount),
+        since,
+        String(days),
+        bands.find(([most]) => days <= most)?.[1] ?? '>90',
+        usualDays ?? null,
+        usualDays === null ? null : days > Number(usualDays),
+      ]
+    })
+}
+
+/** Where each deal of a month stood before it and after it, told from the positions of every day. */
+function transitions(steps: readonly Step[], asOf: number): Cell[][] {
+  const positions = Array.from(
+    {length: asOf + 1},
+    (_, day) => new Map(positionsOn(steps, day).map((position) => [position.deal, position])),
+  )
+  return monthsUntil(asOf).flatMap((month) => {
+    const days = [...positions.keys()].filter((day) => monthOf(day) === month)
+    const start = Math.max((days[0] ?? 0) - 1, 0)
+    const known = new Map([start, ...days].flatMap((day) => [...(positions[day] ?? [])]))
+    const ways = [...known.values()].map(({deal, amount}) => ({
+      from: positions[start]?.get(deal)?.status ?? '(new)',
+      to: positions[days.at(-1) ?? 0]?.get(deal)?.status ?? '(gone)',
+      amount,
+    }))
+    return groupBy(ways, ({from, to}) => JSON.stringify([from, to])).map(([, same]) => {
+      const [{from = '', to = ''} = {}] = same
+      return [
+        month,
+        from,
+        to,
+        String(same.length),
+        money(sum(same.map(({amount}) => amount))),
+        from === '(new)' ? null : percent(same.length, ways.filter((way) => way.from === from).length),
+      ]
+    })
+  })
+}
+
 /** The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding. */
 function fundingDates(steps: readonly Step[], asOf: number, {given}: Told): Cell[][] {
   return positionsOn(steps, asOf)
@@ -348,5 +409,7 @@ export const tableOracles: Record<string, TableOracle> = {
   'mart.pull_through': pullThrough,
   'mart.vintage_curve': vintages,
   'mart.stage_duration': stageDurations,
+  'mart.pipeline_aging': aging,
+  'mart.status_transition': transitions,
   '(select deal_id, funded_on from accounting.loan_register)': fundingDates,
 }

@@ -1,0 +1,69 @@
+-- mart.status_transition begins each month with the deals that mart.position_daily has at the end of the month before, and ends
+-- it with those it has then, to the cent.
+-- severity: error
+with
+began as (
+  select
+    month,
+    from_status as status,
+    sum(deals) as deals
+  from mart.status_transition
+  where from_status <> '(new)'
+  group by
+    month,
+    from_status
+),
+
+ended as (
+  select
+    month,
+    to_status as status,
+    sum(deals) as deals,
+    sum(amount) as amount
+  from mart.status_transition
+  where to_status <> '(gone)'
+  group by
+    month,
+    to_status
+),
+
+days as (
+  select
+    strftime(day, '%Y-%m') as month,
+    lag(max(day)) over (order by month) as day_before,
+    min(day) as first_day,
+    max(day) as last_day
+  from mart.position_daily
+  group by month
+),
+
+expected as (
+  select
+    days.month,
+    position.status,
+    any_value(position.deals) filter (where position.day = coalesce(days.day_before, days.first_day)) as began_deals,
+    any_value(position.deals) filter (where position.day = days.last_day) as ended_deals,
+    any_value(position.amount) filter (where position.day = days.last_day) as ended_amount
+  from days
+  inner join mart.position_daily as position
+    on position.day in (coalesce(days.day_before, days.first_day), days.last_day)
+  group by
+    days.month,
+    position.status
+)
+
+select
+  expected.month || ' ' || expected.status as place,
+  coalesce(began.deals, 0) as began_deals,
+  expected.began_deals as expected_began,
+  coalesce(ended.deals, 0) as ended_deals,
+  expected.ended_deals as expected_ended,
+  coalesce(ended.amount, 0) as ended_amount,
+  expected.ended_amount as expected_amount
+from expected
+left join began on began.month = expected.month and began.status = expected.status
+left join ended on ended.month = expected.month and ended.status = expected.status
+where
+  coalesce(began.deals, 0) <> expected.began_deals
+  or coalesce(ended.deals, 0) <> expected.ended_deals
+  or coalesce(ended.amount, 0) <> expected.ended_amount

@@ -1,0 +1,86 @@
+-- What became of the deals of each status from month to month. Every deal that stood in the portfolio at the end of any day of a
+-- month is in exactly one of its rows.
+-- grain: month, from_status, to_status
+-- check: unique(month, from_status, to_status)
+-- check: not_null(month, from_status, to_status, deals, amount)
+-- check: between(roll_rate_pct, 0, 100)
+--
+-- month: YYYY-MM; every month from the first walk to as_of
+-- from_status: status at the end of the month before, in the first month at the end of the first walk's day; `(new)` for a
+--   deal that was not in the portfolio then: first seen in the month, or back after it had vanished
+-- to_status: status at the end of the month, in the last one at as_of; `(gone)` for a deal that has vanished
+-- deals: deals that went this way, or stayed
+-- amount: their loan_amount at the end, of those gone the last known, USD
+-- roll_rate_pct: share of the deals that began the month in from_status, in percent; null for `(new)`
+with
+began as (
+  select
+    month.month,
+    position.status,
+    position.deals,
+    position.amount
+  from work.month as month
+  inner join work.first_walk as first_walk on true
+  inner join mart.position_daily as position
+    on position.day = greatest(cast(date_trunc('month', month.from_day) as date) - 1, first_walk.first_on)
+),
+
+-- Deals that nothing happened to are what is left of those that began the month.
+ways as (
+  select
+    month,
+    status as from_status,
+    status as to_status,
+    deals,
+    amount
+  from began
+  union all
+  select
+    month,
+    from_status,
+    from_status as to_status,
+    -count(*) as deals,
+    -sum(from_amount) as amount
+  from work.month_move
+  where from_status is not null
+  group by
+    month,
+    from_status
+  union all
+  select
+    month,
+    coalesce(from_status, '(new)') as from_status,
+    coalesce(to_status, '(gone)') as to_status,
+    count(*) as deals,
+    sum(amount) as amount
+  from work.month_move
+  group by
+    month,
+    from_status,
+    to_status
+),
+
+summed as (
+  select
+    month,
+    from_status,
+    to_status,
+    sum(deals) as deals,
+    sum(amount) as amount
+  from ways
+  group by
+    month,
+    from_status,
+    to_status
+)
+
+select
+  summed.month,
+  summed.from_status,
+  summed.to_status,
+  cast(summed.deals as bigint) as deals,
+  cast(summed.amount as decimal(38, 2)) as amount,
+  round(summed.deals / began.deals * 100, 6) as roll_rate_pct
+from summed
+left join began on began.month = summed.month and began.status = summed.from_status
+where summed.deals > 0
