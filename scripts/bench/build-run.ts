@@ -1,4 +1,4 @@
-import {existsSync, readdirSync, statSync} from 'node:fs'
+import {readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {realClock} from '../../src/clock.ts'
@@ -60,11 +60,9 @@ reportCost({
   built,
   steps,
   slowest: result.models.toSorted((a, b) => b.duration_ms - a.duration_ms).slice(0, 8),
-  database_bytes: bytesOf('.duckdb'),
+  database_bytes: bytesOf('portfolio.duckdb'),
+  work_bytes: bytesOf('work.duckdb'),
   parquet_bytes: bytesOf('.parquet'),
-  cache_bytes: existsSync(folder.cache)
-    ? readdirSync(folder.cache).reduce((sum, name) => sum + statSync(join(folder.cache, name)).size, 0)
-    : 0,
   plain_ms: await timeQuery(PLAIN),
   summary_ms: await timeQuery(summary?.sql ?? ''),
 })

@@ -15,7 +15,7 @@ const buildRow = z.object({
   slowest: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   database_bytes: z.number(),
   parquet_bytes: z.number(),
-  cache_bytes: z.number(),
+  work_bytes: z.number(),
   plain_ms: z.number(),
   summary_ms: z.number(),
 })
@@ -94,7 +94,7 @@ const renderNight = (one: Figures) =>
   renderRow([
     ...renderSize(one),
     ...renderTimes(one.night),
-    megabytes(one.night.cache_bytes),
+    megabytes(one.night.work_bytes),
     (totalMs(one.night) / totalMs(one.whole)).toFixed(2),
   ])
 
@@ -120,9 +120,9 @@ ${figures.map(renderWhole).join('\n')}
 From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. The slowest models of the largest:
 ${renderSlowest(large.whole)}.
 
-Then a night on which one deal in a hundred has another amount. *cache* is what waits for the next build; *night / whole* compares the two builds.
+Then a night on which one deal in a hundred has another amount. *work file* holds the work tables that pages and the next build need; *night / whole* compares the two builds.
 
-| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | cache | night / whole |
+| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | work file | night / whole |
 |---|---|---|---|---|---|---|---|---|---|---|
 ${figures.map(renderNight).join('\n')}
 

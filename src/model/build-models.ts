@@ -24,10 +24,10 @@ export interface BuildOptions {
   around?: (model: Model, build: () => Promise<void>, lane: Database) => Promise<void>
   /** Bind every model, but run none: tables stay empty and say nothing of themselves. */
   isDry?: boolean
-  /** The file of the `work` tables that the next build goes on from; without it they live in memory. */
-  carried?: string | undefined
+  /** The file for the `work` tables that are kept; without it they live in memory. */
+  work?: string | undefined
   /**
-   * Go on from the build before: `release` and `carried` hold its tables, the database attached as `changed` what
+   * Go on from the build before: `release` and `kept` hold its tables, the database attached as `changed` what
    * `attachChanged` put there, and this what {@link buildModels} found of the models that deals share.
    */
   before?: Shared | undefined
@@ -78,30 +78,30 @@ export async function buildModels(
   counted: Counted,
   options: BuildOptions = {},
 ): Promise<BuiltModels> {
-  const file = options.carried === undefined ? `':memory:'` : quoteLiteral(options.carried)
-  await db.run(`attach ${file} as carried${options.carried === undefined ? '' : CARRIED_FORMAT}`)
+  const file = quoteLiteral(options.work ?? ':memory:')
+  await db.run(`attach ${file} as kept${options.work === undefined ? '' : KEPT_FORMAT}`)
   await db.run(`attach ':memory:' as scratch; create schema scratch.${WORK_SCHEMA}`)
   try {
     if (!options.before) await createSchemas(db, plan)
     for (const lane of db.lanes) await setCounted(lane, counted)
     const built = await buildEach(db, plan, options)
-    if (options.carried !== undefined) await db.run('checkpoint carried')
+    if (options.work !== undefined) await db.run('checkpoint kept')
     return built
   } finally {
     for (const lane of db.lanes) await lane.run(`set search_path = ${quoteLiteral(RELEASE_PATH)}`)
-    await db.run('detach scratch; detach carried')
+    await db.run('detach scratch; detach kept')
   }
 }
 
-/** No log is needed to recover it: the digest of a file that was cut short is not the one that is expected. */
-const CARRIED_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
+/** What dies is thrown away: no log is needed to recover it. */
+const KEPT_FORMAT = ` (recovery_mode no_wal_writes, storage_version 'latest')`
 
 async function createSchemas(db: Database, {models, seeds}: Buildable): Promise<void> {
   await db.run('create schema release.seed')
   for (const seed of seeds) await loadSeed(db, seed)
   const schemas = new Set(models.filter((model) => model.isPublished).map((model) => model.schema))
   for (const schema of schemas) await db.run(`create schema release.${quoteName(schema)}`)
-  await db.run(`create schema carried.${WORK_SCHEMA}`)
+  await db.run(`create schema kept.${WORK_SCHEMA}`)
 }
 
 async function setCounted(db: Database, {asOf, knownAt, timeZone, dayCutoff}: Counted): Promise<void> {
@@ -118,7 +118,7 @@ async function buildEach(
   options: BuildOptions,
 ): Promise<BuiltModels> {
   const readBy = (model: Model) => models.filter(({name}) => reads.get(model.name)?.includes(name))
-  const isCarried = createCarriedTest({models, reads})
+  const isKept = createKeptTest({models, reads})
   const isShared = (model: Model) =>
     !model.isPerDeal && models.some((other) => other.isPerDeal && readBy(other).includes(model))
   const changedPath = changedPathOf(models, WORK_SCHEMAS)
@@ -127,7 +127,7 @@ async function buildEach(
   const shared: Record<string, string> = {}
   const same = new Set<string>()
   const build = async (model: Model, lane: Database) => {
-    const table = tableOf(model, isCarried(model))
+    const table = tableOf(model, isKept(model))
     const path = options.before && model.isPerDeal ? changedPath : WHOLE_PATH
     if (paths.get(lane) !== path) await lane.run(`set search_path = ${quoteLiteral(path)}`)
     paths.set(lane, path)
@@ -146,7 +146,7 @@ async function buildEach(
     // Before the next is waited for: of two that end together one alone is the last to read a table.
     const served = readBy(model).filter(
       (read) =>
-        !read.isPublished && !isCarried(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
+        !read.isPublished && !isKept(read) && ![...unbuilt].some((later) => readBy(later).includes(read)),
     )
     for (const work of served) await lane.run(`drop table if exists ${tableOf(work, false)}`)
     return built
@@ -155,8 +155,8 @@ async function buildEach(
   return {models: built.filter((_, index) => models[index]?.isPublished), shared, same}
 }
 
-/** Whether a `work` model is kept for the next build: it is built per deal, and read by one that is not. */
-export function createCarriedTest({
+/** Whether a `work` model is kept with the release: it is built per deal, and read by one that is not. */
+export function createKeptTest({
   models,
   reads,
 }: Pick<BuildPlan, 'models' | 'reads'>): (model: Model) => boolean {
@@ -165,8 +165,8 @@ export function createCarriedTest({
 }
 
 /** The fully qualified table that a model becomes during a build. */
-export function tableOf(model: Model, isCarried: boolean): string {
-  const catalog = isCarried ? 'carried' : 'scratch'
+export function tableOf(model: Model, isKept: boolean): string {
+  const catalog = isKept ? 'kept' : 'scratch'
   return qualify(model.isPublished ? 'release' : catalog, model)
 }
 
@@ -186,7 +186,7 @@ async function digestTable(db: Database, table: string): Promise<string> {
 export const RELEASE_PATH = 'release.main,history.raw'
 
 /** Where the tables are that are not published. */
-const WORK_SCHEMAS = [`carried.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
+const WORK_SCHEMAS = [`kept.${WORK_SCHEMA}`, `scratch.${WORK_SCHEMA}`]
 
 /** Where the tables that a model names are looked for. */
 const WHOLE_PATH = ['release.main', ...WORK_SCHEMAS, 'history.raw'].join(',')

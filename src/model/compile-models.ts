@@ -3,7 +3,7 @@ import type {BuildPlan, Check, Model, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
-import {buildModels, createCarriedTest, fingerprintModels, tableOf} from './build-models.ts'
+import {buildModels, createKeptTest, fingerprintModels, tableOf} from './build-models.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {markChecks, markPerDeal, requirePerDeal} from './per-deal.ts'
@@ -64,13 +64,13 @@ async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
   const changing = await listChangingFunctions(db)
-  const isCarried = createCarriedTest({models, reads})
+  const isKept = createKeptTest({models, reads})
   const counted = {asOf: '2000-01-01', knownAt: '2000-01-01 00:00:00', timeZone: 'UTC', dayCutoff: '00:00'}
   await buildModels(db, {models, reads, seeds: source.seeds, columns}, counted, {
     isDry: true,
     async around(model, build) {
       await build()
-      const table = tableOf(model, isCarried(model))
+      const table = tableOf(model, isKept(model))
       if (model.isPublished) await widenDecimals(db, table)
       const described = await readColumns(db, table)
       requireDescribedColumns(model, described)

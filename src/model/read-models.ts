@@ -23,7 +23,7 @@ const RESERVED_SCHEMAS = new Set([
   'history',
   'release',
   'scratch',
-  'carried',
+  'kept',
   'changed',
   'memory',
   'system',

@@ -24,7 +24,7 @@ export interface BuiltTables {
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
   /** What the next build goes on from, but for the digests of its files; null where it cannot. */
-  next: Omit<LastBuild, 'release_id' | 'database' | 'carried'> | null
+  next: Omit<LastBuild, 'release_id' | 'files'> | null
 }
 
 /** The build before, and its release. */
@@ -69,7 +69,7 @@ function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
 }
 
 /** Whether the next build may go on from this one. */
-function isCarried({request, config, dir}: PlannedBuild): boolean {
+function isBase({request, config, dir}: PlannedBuild): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
   return isPlain(request) && (isLarge || config.build === 'incremental')
 }
@@ -77,7 +77,7 @@ function isCarried({request, config, dir}: PlannedBuild): boolean {
 /** The last build, where this one can go on from it; its files are being copied. */
 function findBefore(folder: DataFolder, source: PlannedBuild, world: World): Before | undefined {
   const {moment, dir} = source
-  const last = isCarried(source) ? readLastBuild(folder) : undefined
+  const last = isBase(source) ? readLastBuild(folder) : undefined
   const isForward =
     last?.inputs === inputsOf(source) &&
     last.moment.asOf <= moment.asOf &&
@@ -121,7 +121,7 @@ async function build(
   const {config, moment, plan, checks, dir, dropped} = source
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)
-  if (!before) for (const file of [files.database, files.carried]) rmSync(file, {force: true})
+  if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
   await using db = await openHistoryCopy(files.history, {lanes: lanesOf(config)})
   const limited = await limitBuild(
     db,
@@ -140,7 +140,7 @@ async function build(
     {...moment, timeZone, dayCutoff},
     {
       around: counted('models', plan.models.length),
-      carried: isCarried(source) ? files.carried : undefined,
+      work: files.work,
       before: before?.last.shared,
     },
   )
@@ -183,7 +183,7 @@ async function build(
     rebuilt,
     whole_at: wholeAt,
   }
-  return {models, tables, outcomes, next: isCarried(source) ? next : null}
+  return {models, tables, outcomes, next: isBase(source) ? next : null}
 }
 
 /**

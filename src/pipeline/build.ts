@@ -1,5 +1,4 @@
 import {copyFileSync, rmSync} from 'node:fs'
-import {join} from 'node:path'
 import {listNeededReleases} from '../accounting/periods.ts'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -11,8 +10,9 @@ import {
   publishScratch,
   shareFiles,
 } from '../release/build-folder.ts'
-import {keepLastBuild} from '../release/last-build.ts'
-import {findCurrentRelease, type Release, requireRelease} from '../release/manifest.ts'
+import {noteLastBuild} from '../release/last-build.ts'
+import {databasesOf, findCurrentRelease, type Release, requireRelease} from '../release/manifest.ts'
+import {writeModels} from '../release/models-file.ts'
 import {resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse, pruneReleases} from '../release/surplus.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
@@ -114,9 +114,10 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const {models, tables, outcomes, next} = await buildTables(folder, source, world, (found) =>
       recordChecking(folder, build, found, world),
     )
+    await writeModels(buildDir, source.plan)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
-    if (next) await keepLastBuild(folder, {...next, release_id: identity.release_id}, files)
+    if (next) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
     for (const path of [files.spill, files.history, `${files.history}.wal`])
       rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
@@ -130,7 +131,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     const publish = request.select === undefined ? publishRelease : publishScratch
     const dir = await publish(folder, buildDir, manifest)
     world.onStep('release published')
-    return {dir, database: join(dir, 'portfolio.duckdb'), manifest}
+    return {dir, ...databasesOf(dir), manifest}
   } catch (error) {
     discardBuild(buildDir)
     throw error

@@ -5,7 +5,7 @@ import {listKnownFields} from '../load/mapped-fields.ts'
 import {fingerprintModels} from '../model/build-models.ts'
 import {compileModels} from '../model/compile-models.ts'
 import {createBuildFolder, discardBuild, releaseIdOf} from '../release/build-folder.ts'
-import {type Release, readRelease} from '../release/manifest.ts'
+import {databasesOf, type Release, type ReleaseDatabases, readRelease} from '../release/manifest.ts'
 import {readHistoryId, readSourceBridge, resolveMoment} from '../release/moment.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Moment, World} from '../types.ts'
@@ -41,13 +41,8 @@ export interface Build {
 }
 
 /** The files of a build in its folder: what a release keeps, and what it does not. */
-export function filesOf(dir: string): Record<'database' | 'history' | 'carried' | 'spill', string> {
-  return {
-    database: join(dir, 'portfolio.duckdb'),
-    history: join(dir, 'history.duckdb'),
-    carried: join(dir, 'carried.duckdb'),
-    spill: join(dir, 'spill'),
-  }
+export function filesOf(dir: string): ReleaseDatabases & {history: string; spill: string} {
+  return {...databasesOf(dir), history: join(dir, 'history.duckdb'), spill: join(dir, 'spill')}
 }
 
 /** Whether a release is to become the current one. */

@@ -1,10 +1,11 @@
-import {constants, existsSync, mkdirSync, readFileSync, renameSync, rmSync, statSync} from 'node:fs'
+import {constants, existsSync, mkdirSync, readFileSync, rmSync, statSync} from 'node:fs'
 import {chmod, copyFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseJson} from '../json.ts'
-import {digestFile, writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {databasesOf, type ReleaseDatabases} from './manifest.ts'
 
 /** The build that the next one can go on from. */
 export type LastBuild = z.output<typeof lastBuildSchema>
@@ -20,14 +21,11 @@ const lastBuildSchema = z.object({
   rebuilt: z.number(),
   /** When a build last was whole or was compared with one, ISO 8601. */
   whole_at: z.string(),
-  /** Size and time of the release's database, which has checksums of its own. */
-  database: z.string(),
-  /** Sha256 of the `work` tables beside this. */
-  carried: z.string(),
+  /** Size and time of the release's databases, which have checksums of their own. */
+  files: z.string(),
 })
 
 const LIST = 'last-build.json'
-const CARRIED = 'last-build.duckdb'
 
 /** Undefined where there is none: the folder of caches can be removed at any time. */
 export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
@@ -43,32 +41,32 @@ export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
 export async function copyLastBuild(
   folder: DataFolder,
   last: LastBuild,
-  to: {database: string; carried: string},
+  to: ReleaseDatabases,
 ): Promise<boolean> {
-  const database = join(folder.releases, last.release_id, 'portfolio.duckdb')
-  const carried = join(folder.cache, CARRIED)
-  if (!existsSync(database) || !existsSync(carried) || stampOf(database) !== last.database) return false
-  await copyFile(database, to.database, constants.COPYFILE_FICLONE)
-  await chmod(to.database, 0o600)
-  await copyFile(carried, to.carried, constants.COPYFILE_FICLONE)
-  return (await digestFile(to.carried)) === last.carried
+  const from = databasesOf(join(folder.releases, last.release_id))
+  if (!existsSync(from.database) || !existsSync(from.work) || stampOf(from) !== last.files) return false
+  for (const name of ['database', 'work'] as const) {
+    await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
+    await chmod(to[name], 0o600)
+  }
+  return true
 }
 
-function stampOf(file: string): string {
-  const {size, mtimeNs} = statSync(file, {bigint: true})
-  return `${size} ${mtimeNs}`
+function stampOf({database, work}: ReleaseDatabases): string {
+  return [database, work]
+    .map((file) => statSync(file, {bigint: true}))
+    .map(({size, mtimeNs}) => `${size} ${mtimeNs}`)
+    .join(', ')
 }
 
-/** Keeps a build for the next; the file of its `work` tables is moved. */
-export async function keepLastBuild(
+/** Notes a build that the next can go on from. */
+export function noteLastBuild(
   {cache}: DataFolder,
-  last: Omit<LastBuild, 'database' | 'carried'>,
-  files: {database: string; carried: string},
-): Promise<void> {
-  const [database, carried] = [stampOf(files.database), await digestFile(files.carried)]
+  last: Omit<LastBuild, 'files'>,
+  files: ReleaseDatabases,
+): void {
   mkdirSync(cache, {recursive: true, mode: 0o700})
-  renameSync(files.carried, join(cache, CARRIED))
-  writeFileAtomically(join(cache, LIST), JSON.stringify({...last, database, carried}))
+  writeFileAtomically(join(cache, LIST), JSON.stringify({...last, files: stampOf(files)}))
 }
 
 /** Notes that a build was compared with a whole one, and is the same. */
@@ -80,5 +78,5 @@ export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void
 
 /** The next build is whole. */
 export function forgetLastBuild({cache}: DataFolder): void {
-  for (const file of [LIST, CARRIED]) rmSync(join(cache, file), {force: true})
+  rmSync(join(cache, LIST), {force: true})
 }

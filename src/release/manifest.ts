@@ -6,11 +6,22 @@ import {parseJson} from '../json.ts'
 import {type ReleaseManifest, releaseManifestSchema} from '../release-manifest.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
-/** A release on disk. */
-export interface Release {
-  dir: string
-  /** The DuckDB file. */
+/** The DuckDB files of a release. */
+export interface ReleaseDatabases {
+  /** Its published tables. */
   database: string
+  /** The `work` tables that its pages and the next build go on from. */
+  work: string
+}
+
+/** Where the databases of a release lie in its folder. */
+export function databasesOf(dir: string): ReleaseDatabases {
+  return {database: join(dir, 'portfolio.duckdb'), work: join(dir, 'work.duckdb')}
+}
+
+/** A release on disk. */
+export interface Release extends ReleaseDatabases {
+  dir: string
   manifest: ReleaseManifest
 }
 
@@ -19,7 +30,7 @@ export function readRelease(dir: string): Release | undefined {
   const path = join(dir, 'manifest.json')
   if (!existsSync(path)) return undefined
   const parsed = releaseManifestSchema.safeParse(parseJson(readFileSync(path, 'utf8')))
-  if (parsed.success) return {dir, database: join(dir, 'portfolio.duckdb'), manifest: parsed.data}
+  if (parsed.success) return {dir, ...databasesOf(dir), manifest: parsed.data}
   throw newError('RELEASE_MANIFEST', `Manifest '${path}': ${z.prettifyError(parsed.error)}.`)
 }
 

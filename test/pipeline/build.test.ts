@@ -261,7 +261,13 @@ test('a sort larger than the memory it may have spills into the build folder, wh
   const own = withSql('spilling', {'mart/wide.sql': text})
   const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.wide'})
   expect(result.models).toMatchObject([{name: 'mart.wide', rows: 1_320_000}])
-  expect(readdirSync(result.dir).sort()).toEqual(['manifest.json', 'mart.wide.parquet', 'portfolio.duckdb'])
+  expect(readdirSync(result.dir).sort()).toEqual([
+    'manifest.json',
+    'mart.wide.parquet',
+    'models.json',
+    'portfolio.duckdb',
+    'work.duckdb',
+  ])
 })
 
 test('a build that is asked to stop ends at once and says how to go on', async () => {

@@ -1,12 +1,13 @@
-import {existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
+import {chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {addDays} from '../../src/clock.ts'
 import {parseConfig} from '../../src/config.ts'
 import {verifyBuild} from '../../src/pipeline/verify-build.ts'
 import {readLastBuild} from '../../src/release/last-build.ts'
+import {readRelease} from '../../src/release/manifest.ts'
 import type {Random} from '../../src/service/random.ts'
-import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {type Database, openDatabase} from '../../src/warehouse/database.ts'
 import {migrate} from '../../src/warehouse/migrate.ts'
 import {
@@ -103,7 +104,7 @@ async function live(root: string, random: Random, note: (name: string) => void):
       await migrate(db, 'history')
       await store(db, drawNight(growing, night), random)
     }
-    if (night > 0 && random.chance(0.05)) note(spoilCache(folder.cache, random))
+    if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))
     const before = readLastBuild(folder)
     await verifyBuild(config, {}, createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`))
     const last = readLastBuild(folder)
@@ -118,15 +119,17 @@ async function store(db: Database, night: Night, random: Random): Promise<void> 
   if (random.chance(0.03)) await db.run(`update history.raw.settle set history_id = history_id || 'x'`)
 }
 
-function spoilCache(cache: string, random: Random): string {
-  const carried = join(cache, 'last-build.duckdb')
-  if (!existsSync(carried)) return 'caches not there'
+function spoilLastBuild(folder: DataFolder, random: Random): string {
+  const last = readLastBuild(folder)
+  const release = last && readRelease(join(folder.releases, last.release_id))
+  if (!release) return 'caches not there'
   if (random.chance(0.5)) {
-    rmSync(cache, {recursive: true})
+    rmSync(folder.cache, {recursive: true})
     return 'caches lost'
   }
-  writeFileSync(carried, 'spoilt')
-  return 'caches spoilt'
+  chmodSync(release.work, 0o600)
+  writeFileSync(release.work, 'spoilt')
+  return 'work tables spoilt'
 }
 
 /** One night: a walk, or what webhooks and replays brought between walks. */
