@@ -135,7 +135,7 @@ export const SETTINGS = {
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webToken: secret(16).meta({
     description:
-      'Token that dashboard and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
+      'Token that the workbench and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
     isSecret: true,
   }),
   webhookSecret: webhookSecret().meta({

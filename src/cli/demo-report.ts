@@ -99,9 +99,10 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
     `Release:  ${shorten(result.release_dir)}/portfolio.duckdb, and each table as Parquet beside it`,
     ...result.export_dirs.map((dir) => `Exported: ${shorten(dir)}`),
     '',
-    'Two things to try next:',
+    'Three things to try next:',
     `  ${query} "select bucket, open_deals, open_amount, funded_amount from mart.portfolio_breakdown where dimension = 'state' order by open_amount desc limit 10"`,
     `  ${query} "select deal_id, loan_amount from mart.document_coverage where status = 'underwriting' and not has_appraisal"`,
+    `  npx loantape serve --data ${quoted}    which shows it all at http://127.0.0.1:8321`,
   )
   return lines.join('\n')
 }

@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
 import {messageOf, newError} from '../errors.ts'
 import {openRelease} from '../release/open-release.ts'
-import type {Database} from '../warehouse/database.ts'
+import {type Database, requireOneStatement} from '../warehouse/database.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'
 import {fitTable} from './table.ts'
@@ -26,7 +26,7 @@ export default function addQuery(command: CliCommand): void {
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
     .does(async (call: Call<QueryOptions>, sql: string) => {
       const {cli, config, options} = call
-      await using db = await openRelease(await requireAskedRelease(call), config.memoryMb)
+      await using db = await openRelease(await requireAskedRelease(call), {memoryMb: config.memoryMb})
       const result = await runQuery(db.connection, sql)
       cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
     })
@@ -71,12 +71,6 @@ function hintQuotes(sql: string, error: unknown): string {
 /** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
 function closeWords(words: string): string {
   return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
-}
-
-async function requireOneStatement(connection: Connection, sql: string): Promise<void> {
-  // The engine does not count to zero: one statement is added.
-  const {count} = await connection.extractStatements(`${sql}\n;select 1`)
-  if (count !== 2) throw new Error(`${count - 1} statements: expected one.`)
 }
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/

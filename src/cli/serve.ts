@@ -8,7 +8,7 @@ import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
 import {adoptRun} from '../state/job-runs.ts'
 import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt, isDemoFolder, requireWritable} from '../warehouse/data-folder.ts'
 import type {Call, CliCommand} from './command.ts'
 
 const TICK_MS = 1000
@@ -22,8 +22,9 @@ export default function addServe(command: CliCommand): void {
     .example('serve')
     .option('--no-web', 'the scheduler alone')
     .does(async ({config, options, world}: Call<{web: boolean}>) => {
-      const jobs = (await readJobs(config)).filter(isEnabled)
       const folder = dataFolderAt(config.dataDir)
+      if (isDemoFolder(folder)) return await showDemo(config, folder, world)
+      const jobs = (await readJobs(config)).filter(isEnabled)
       requireWritable(folder)
       using stateDb = openStateDb(folder.stateDb)
       const scheduler = createScheduler(
@@ -49,6 +50,16 @@ export default function addServe(command: CliCommand): void {
       await scheduler.idle()
       world.log.info('stopped')
     })
+}
+
+/** What a demo made is there to be looked at: nothing is due, and nothing comes in. */
+async function showDemo(config: Config, folder: DataFolder, world: World): Promise<void> {
+  using stateDb = openStateDb(folder.stateDb)
+  const {startWeb} = await import('../web/web-server.ts')
+  const deaf = {...config, webhookSecret: undefined, webhookSecretPrevious: undefined}
+  await using web = await startWeb(deaf, {stateDb, folder, jobs: []}, world)
+  world.log.info({url: web.url}, 'web side listens')
+  while (!world.signal.aborted) await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
 }
 
 async function tickUntilStopped(

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {centsOf, formatCents} from '../money.ts'
-import {bar, type Column, count, dollars, percent, ratio, table, words} from './figures.ts'
+import {bar, type Column, count, dollars, linked, percent, ratio, table, words} from './figures.ts'
 import {type Html, html} from './html.ts'
 
 const wholeNumber = z.coerce.number()
@@ -43,17 +43,19 @@ export const bucketRow = z.object({
 export interface Portfolio {
   summary: Summary
   buckets: readonly Bucket[]
+  /** The page of the deals of a bucket, or of a class of statuses. */
+  linkOf?: ((dimension: string, bucket: string) => string | undefined) | undefined
 }
 
 /** Buckets a breakdown shows by itself; the rest is one row. */
 const SHOWN = 15
 
 /** All deals, the ended ones among them: a status is wholly the one or the other. */
-export function renderStatuses({buckets, summary}: Portfolio): Html {
+export function renderStatuses({buckets, summary, linkOf}: Portfolio): Html {
   const rows = buckets.filter(({dimension}) => dimension === 'status')
   const total: Bucket = {...summary, ...ALL, share_pct: Number(summary.amount) === 0 ? null : 100}
   const columns: Column<Bucket>[] = [
-    {title: 'Status', cell: ({bucket}) => words(bucket)},
+    {title: 'Status', cell: nameOf(linkOf)},
     barOf(rows, ({share_pct}) => share_pct),
     {title: 'Share', kind: 'number', cell: ({share_pct}) => percent(share_pct)},
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
@@ -62,6 +64,10 @@ export function renderStatuses({buckets, summary}: Portfolio): Html {
   ]
   return html`<div class="breakdown">${table(columns, rows, total)}</div>`
 }
+
+/** The name of a bucket; totals and the rest have no page. */
+const nameOf = (linkOf: Portfolio['linkOf']) => (row: Bucket) =>
+  linked(words(row.bucket), row.dimension === '' ? undefined : linkOf?.(row.dimension, row.bucket))
 
 /** What a row of totals has for its bucket's own columns. */
 const ALL = {dimension: '', bucket: 'All', funded_share_pct: null}
@@ -80,7 +86,8 @@ function barOf(rows: readonly Bucket[], shareOf: (row: Bucket) => number | null)
 const BY_AMOUNT = ['loan_program', 'state']
 
 /** The buckets that hold open deals. */
-export function renderBreakdown({buckets, summary}: Portfolio, dimension: string, title: string): Html {
+export function renderBreakdown(portfolio: Portfolio, dimension: string, title: string): Html {
+  const {buckets, summary, linkOf} = portfolio
   const rows = buckets.filter((bucket) => bucket.dimension === dimension && bucket.open_deals > 0)
   const ordered = BY_AMOUNT.includes(dimension) ? rows.toSorted(byAmount) : rows
   const rest = ordered.slice(SHOWN)
@@ -95,7 +102,7 @@ export function renderBreakdown({buckets, summary}: Portfolio, dimension: string
     funded_share_pct: Number(summary.funded_amount) === 0 ? null : 100,
   }
   const columns: Column<Bucket>[] = [
-    {title, cell: ({bucket}) => words(bucket)},
+    {title, cell: nameOf(linkOf)},
     barOf(shown, shareOf),
     {title: 'Share', kind: 'number', cell: (row) => percent(shareOf(row))},
     {title: 'Open amount', kind: 'number', cell: ({open_amount}) => dollars(open_amount)},

@@ -54,18 +54,33 @@ export function bar(share: number | null): Html {
   return html`<svg viewBox="0 0 100 8" preserveAspectRatio="none" aria-hidden="true"><rect width="${width}" height="8" rx="0.6"/></svg>`
 }
 
+/** A figure at the top of a page. */
+export interface Figure {
+  name: string
+  value: string
+  note: Html | string
+  /** The page of what it is made of. */
+  href?: string | undefined
+}
+
 /** The figures at the top of a page, each with a note. */
-export function figures(all: readonly (readonly [name: string, value: string, note: string])[]): Html {
+export function figures(all: readonly Figure[]): Html {
   return html`<div class="figures">${all.map(
-    ([name, value, note]) =>
-      html`<div class="figure"><div class="name">${name}</div><div class="value">${value}</div><div class="note">${note}</div></div>`,
+    ({name, value, note, href}) =>
+      html`<div class="figure"><div class="name">${name}</div><div class="value">${linked(value, href)}</div><div class="note">${note}</div></div>`,
   )}</div>`
+}
+
+/** A value as a link to what it is made of, where there is such a page. */
+export function linked(value: Html | string, href: string | undefined): Html {
+  return href === undefined ? html`${value}` : html`<a href="${href}">${value}</a>`
 }
 
 /** One column of a table; cells are made from a row. */
 export interface Column<Row> {
-  title: string
-  kind?: 'number' | 'bar'
+  /** Empty where the column is drawn. */
+  title: Html | string
+  kind?: 'number' | 'bar' | undefined
   cell: (row: Row) => Html | string | false
 }
 
@@ -73,8 +88,8 @@ export interface Column<Row> {
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
     columns.map(({kind, cell}) => html`<td${kind && html` class="${kind}"`}>${cell(row)}</td>`)
-  return html`<div class="scroll"><table>
-<thead><tr>${columns.map(({title, kind}) => html`<th${kind === 'number' && html` class="number"`}>${title}</th>`)}</tr></thead>
+  return html`<div class="scroll" tabindex="0"><table>
+<thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
 <tbody>
 ${rows.map((row) => html`<tr>${cells(row)}</tr>\n`)}</tbody>
 ${total !== undefined && html`<tfoot><tr>${cells(total)}</tr></tfoot>\n`}</table></div>`

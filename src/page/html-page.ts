@@ -7,10 +7,11 @@ const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname
 /**
  * One self-contained page: styles and script stand in it, nothing is loaded from anywhere.
  *
+ * @param styles file beside this one with further styles
  * @param script file beside this one whose text runs at the end of the page
  */
-export function renderPage(page: {title: string; body: Html; script?: string}): string {
-  const {title, body, script} = page
+export function renderPage(page: {title: string; body: Html; styles?: string; script?: string}): string {
+  const {title, body, styles, script} = page
   const document = html`<!doctype html>
 <html lang="en">
 <head>
@@ -20,7 +21,7 @@ export function renderPage(page: {title: string; body: Html; script?: string}): 
 <title>${title}</title>
 <link rel="icon" href="data:,">
 <style>
-${readAsset('page.css')}</style>
+${readAsset('page.css')}${styles !== undefined && readAsset(styles)}</style>
 </head>
 <body>
 ${body}

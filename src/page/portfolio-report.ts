@@ -1,6 +1,6 @@
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {renderAreaChart, renderLegend, type Series} from './area-chart.ts'
-import {type Portfolio, renderBreakdown, renderStatuses, type Summary} from './breakdown.ts'
+import {type Portfolio, renderBreakdown, renderStatuses} from './breakdown.ts'
 import {
   type Column,
   count,
@@ -8,6 +8,7 @@ import {
   dollarsAtAGlance,
   figures,
   instant,
+  linked,
   percent,
   ratio,
   table,
@@ -29,6 +30,8 @@ export interface PortfolioReport extends Portfolio, ReleaseManifest {
   rollforward: readonly Cells[] | null
   concentration: readonly Cells[] | null
   exposures: readonly Cells[] | null
+  /** The page of a deal. */
+  dealLink?: ((dealId: string) => string) | undefined
 }
 
 /** The portfolio report as one self-contained page. */
@@ -42,8 +45,17 @@ export function renderPortfolioReport(report: PortfolioReport): string {
 <li><b>${count(report.checks.passed)}</b> checks passed${report.checks.warned > 0 && html`, <b class="warned">${report.checks.warned} warned</b>`}</li>
 <li>all amounts in USD</li>
 </ul>
-${report.observed_until < report.as_of && html`<p class="notice">There was no walk on ${report.as_of}: the figures are those of ${report.observed_until}.</p>`}
-${renderFigures(report.summary)}
+${renderPortfolio(report)}
+${renderQuality(report)}
+<footer>Written by <code>loantape report</code>, ${report.generator}, from release <span class="mono">${report.release_id}</span>, which holds everything known at ${instant(report.known_at)}.</footer>
+</main>`
+  return renderPage({title: `Portfolio report as of ${report.as_of}`, body})
+}
+
+/** Figures, breakdowns, positions, roll-forward and concentration of some deals. */
+export function renderPortfolio(report: PortfolioReport): Html {
+  return html`${report.observed_until < report.as_of && html`<p class="notice">There was no walk on ${report.as_of}: the figures are those of ${report.observed_until}.</p>`}
+${renderFigures(report)}
 <h2>By status</h2>
 ${renderStatuses(report)}
 <h2>Open deals by loan program</h2>
@@ -57,32 +69,40 @@ ${renderBreakdown(report, 'size_band', 'Loan amount, $')}
 ${renderBreakdown(report, 'state', 'State')}
 ${renderPositions(report)}
 ${renderRollforward(report.rollforward)}
-${renderConcentration(report.concentration, report.exposures)}
-${renderQuality(report)}
-<footer>Written by <code>loantape report</code>, ${report.generator}, from release <span class="mono">${report.release_id}</span>, which holds everything known at ${instant(report.known_at)}.</footer>
-</main>`
-  return renderPage({title: `Portfolio report as of ${report.as_of}`, body})
+${renderConcentration(report)}`
 }
 
-function renderFigures(summary: Summary): Html {
+function renderFigures({summary, linkOf}: PortfolioReport): Html {
   return figures([
-    ['Open', dollarsAtAGlance(summary.open_amount), exactly(summary.open_deals, summary.open_amount)],
-    ['Funded', dollarsAtAGlance(summary.funded_amount), exactly(summary.funded_deals, summary.funded_amount)],
-    [
-      'Pipeline',
-      dollarsAtAGlance(summary.pipeline_amount),
-      exactly(summary.pipeline_deals, summary.pipeline_amount),
-    ],
-    [
-      'Weighted loan-to-value',
-      ratio(summary.open_wa_ltv),
-      `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Known for ${percent(summary.ltv_coverage_pct)} of all amounts`,
-    ],
-    [
-      'Ended',
-      dollarsAtAGlance(summary.ended_amount),
-      `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
-    ],
+    {
+      name: 'Open',
+      value: dollarsAtAGlance(summary.open_amount),
+      note: exactly(summary.open_deals, summary.open_amount),
+      href: linkOf?.('part', 'open'),
+    },
+    {
+      name: 'Funded',
+      value: dollarsAtAGlance(summary.funded_amount),
+      note: exactly(summary.funded_deals, summary.funded_amount),
+      href: linkOf?.('part', 'funded'),
+    },
+    {
+      name: 'Pipeline',
+      value: dollarsAtAGlance(summary.pipeline_amount),
+      note: exactly(summary.pipeline_deals, summary.pipeline_amount),
+      href: linkOf?.('part', 'pipeline'),
+    },
+    {
+      name: 'Weighted loan-to-value',
+      value: ratio(summary.open_wa_ltv),
+      note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Known for ${percent(summary.ltv_coverage_pct)} of all amounts`,
+    },
+    {
+      name: 'Ended',
+      value: dollarsAtAGlance(summary.ended_amount),
+      note: `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
+      href: linkOf?.('part', 'ended'),
+    },
   ])
 }
 
@@ -129,10 +149,7 @@ function renderRollforward(rows: PortfolioReport['rollforward']): Html | false {
 ${table(columns, rows.slice(-12))}`
 }
 
-function renderConcentration(
-  rows: PortfolioReport['concentration'],
-  exposures: PortfolioReport['exposures'],
-): Html | false {
+function renderConcentration({concentration: rows, exposures, dealLink}: PortfolioReport): Html | false {
   if (rows === null) return false
   const deals = (exposures ?? []).filter(({dimension}) => dimension !== 'borrower')
   const columns: Column<Cells>[] = [
@@ -145,15 +162,15 @@ function renderConcentration(
   return html`<h2>Concentration</h2>
 <p class="muted small">Share of the funded amount in the largest buckets; the Herfindahl-Hirschman index runs from 0 (spread) to 10,000 (all in one).</p>
 ${table(columns, rows)}
-${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(EXPOSURE_COLUMNS, deals.slice(0, 10))}`}`
+${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(listExposureColumns(dealLink), deals.slice(0, 10))}`}`
 }
 
 const hhi = (value: string | null | undefined) =>
   value === null || value === undefined ? '–' : count(Math.round(Number(value)))
 
-const EXPOSURE_COLUMNS: Column<Cells>[] = [
+const listExposureColumns = (dealLink: PortfolioReport['dealLink']): Column<Cells>[] => [
   {title: '#', kind: 'number', cell: (row) => row.rank ?? ''},
-  {title: 'Deal', cell: (row) => html`<code>${row.deal_id}</code>`},
+  {title: 'Deal', cell: (row) => linked(html`<code>${row.deal_id}</code>`, dealLink?.(row.deal_id ?? ''))},
   {title: 'Property', cell: (row) => row.property_address ?? '–'},
   {title: 'Program', cell: (row) => words(row.loan_program).replaceAll(' ', '\u00a0')},
   money('Amount', 'loan_amount'),

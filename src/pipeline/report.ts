@@ -2,10 +2,11 @@ import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {Series} from '../page/area-chart.ts'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
-import {type Cells, type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
+import {type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
-import type {Database} from '../warehouse/database.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
+import type {Database, Queries} from '../warehouse/database.ts'
 
 const count = z.coerce.number()
 
@@ -60,25 +61,36 @@ export async function reportPortfolio(release: Release): Promise<string> {
   requireTables(release)
   await using db = await openRelease(release)
   await requireOpenAmount(db, release)
-  const report: PortfolioReport = {
-    ...release.manifest,
-    summary: await db.one(summaryRow, 'from mart.portfolio_summary'),
-    buckets: await db.all(bucketRow, 'from mart.portfolio_breakdown order by dimension, sort_order, bucket'),
-    ...(await readPositions(db)),
-    quality: await db.all(
+  return renderPortfolioReport(await readPortfolio(db, release.manifest))
+}
+
+/** What there is to say of the deals whose tables these are. */
+export async function readPortfolio(tables: Queries, manifest: ReleaseManifest): Promise<PortfolioReport> {
+  const readIfThere = async (table: string, order: string) =>
+    manifest.tables.some(({name}) => name === table)
+      ? await tables.all(cellsRow, `from ${table} order by ${order}`)
+      : null
+  return {
+    ...manifest,
+    summary: await tables.one(summaryRow, 'from mart.portfolio_summary'),
+    buckets: await tables.all(
+      bucketRow,
+      'from mart.portfolio_breakdown order by dimension, sort_order, bucket',
+    ),
+    ...(await readPositions(tables)),
+    quality: await tables.all(
       qualityRow,
       `select concat_ws(' ', nullif(scope, 'deals'), metric, field, found) as measure, value, deals
        from mart.data_quality order by all`,
     ),
-    rollforward: await readIfThere(db, 'mart.funded_rollforward', 'month'),
-    concentration: await readIfThere(db, 'mart.concentration', 'dimension'),
-    exposures: await readIfThere(db, 'mart.top_exposure', 'rank'),
+    rollforward: await readIfThere('mart.funded_rollforward', 'month'),
+    concentration: await readIfThere('mart.concentration', 'dimension'),
+    exposures: await readIfThere('mart.top_exposure', 'rank'),
   }
-  return renderPortfolioReport(report)
 }
 
 /** The amount of each open status on each day, in the order of `seed.status`; statuses never held are left out. */
-async function readPositions(db: Database): Promise<{days: string[]; positions: Series[]}> {
+async function readPositions(db: Queries): Promise<{days: string[]; positions: Series[]}> {
   const rows = await db.all(
     positionRow,
     `select position.day, position.status, cast(position.amount as double) as amount
@@ -93,15 +105,4 @@ async function readPositions(db: Database): Promise<{days: string[]; positions: 
     .map(([name, entries]) => ({name, values: entries.map(({amount}) => amount)}))
     .filter(({values}) => values.some((value) => value > 0))
   return {days, positions}
-}
-
-/** A table's rows; null where the release has no such table. */
-async function readIfThere(db: Database, table: string, order: string): Promise<Cells[] | null> {
-  const there = await db.first(
-    z.object({name: z.string()}),
-    `select table_name as name from duckdb_tables()
-     where database_name = 'release' and schema_name || '.' || table_name = $1`,
-    [table],
-  )
-  return there ? await db.all(cellsRow, `from ${table} order by ${order}`) : null
 }

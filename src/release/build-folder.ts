@@ -115,8 +115,11 @@ export async function shareFiles(
   for (const {file, sha256} of tables) {
     const isSame = before?.manifest.tables.some((table) => table.file === file && table.sha256 === sha256)
     const link = join(dir, `${file}.link`)
-    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link)))
+    if (before && isSame && (await linkWhole(join(before.dir, file), sha256, link))) {
       renameSync(link, join(dir, file))
+      // Of two names of one file none is renamed.
+      rmSync(link, {force: true})
+    }
   }
 }
 

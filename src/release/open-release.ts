@@ -1,18 +1,48 @@
-import {type Database, openDatabase} from '../warehouse/database.ts'
+import {existsSync} from 'node:fs'
+import {join} from 'node:path'
+import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
 import type {Release} from './manifest.ts'
+
+/** What queries may spill to the disk. */
+const MOST_SPILLED = '4GB'
+
+/** How a release is opened. */
+export interface OpenOptions {
+  /** What the engine may hold; 80 % of the memory by default. */
+  memoryMb?: number | undefined
+  /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
+  withWork?: boolean
+  /** The only folder that statements may read and write, and spill to; by default there is none. */
+  filesDir?: string
+}
 
 /**
  * Opens a release read-only, attached as `release`, its tables named `core.deal`, `mart.portfolio_summary`, … .
  * Nothing outside it can be read or written, and no statement can change that.
- *
- * @param memoryMb what the engine may hold; 80 % of the memory by default
  */
-export async function openRelease(release: Release, memoryMb?: number): Promise<Database> {
+export async function openRelease(release: Release, options: OpenOptions = {}): Promise<Database> {
+  const {memoryMb, withWork, filesDir} = options
+  const {database, work, manifest} = release
   const db = await openDatabase({
-    attach: [{path: release.database, alias: 'release', readOnly: true}],
+    attach: [
+      {path: database, alias: 'release', readOnly: true},
+      ...(withWork && existsSync(work) ? [{path: work, alias: 'kept', readOnly: true}] : []),
+    ],
     searchPath: 'release.main',
   })
+  if (withWork) {
+    await db.run(
+      `set variable as_of = date ${quoteLiteral(manifest.as_of)};
+       set variable time_zone = ${quoteLiteral(manifest.time_zone)}`,
+    )
+  }
   if (memoryMb !== undefined) await db.run(`set memory_limit = '${memoryMb}MB'`)
+  if (filesDir !== undefined) {
+    await db.run(
+      `set allowed_directories = [${quoteLiteral(filesDir)}];
+       set temp_directory = ${quoteLiteral(join(filesDir, 'spill'))}; set max_temp_directory_size = '${MOST_SPILLED}'`,
+    )
+  }
   await db.run('set enable_external_access = false; set lock_configuration = true')
   return db
 }

@@ -67,6 +67,9 @@ export function dataFolderAt(dataDir: string): DataFolder {
 /** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
 export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 
+/** Whether a demo made this folder. */
+export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
+
 /**
  * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only
  * where no demo made it.
@@ -76,7 +79,7 @@ export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 export function requireWritable(folder: DataFolder): void {
   createDataFolder(folder)
   const {root, demoMark} = folder
-  if (!existsSync(demoMark) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
+  if (!isDemoFolder(folder) || readFileSync(demoMark, 'utf8').includes(DEMO_PROCESS)) return
   throw newError('DEMO_FOLDER', `Data folder '${root}' is a demo's: expected one of your own.`)
 }
 

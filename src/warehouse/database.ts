@@ -25,23 +25,27 @@ export interface DatabaseOptions {
   lanes?: number
 }
 
-/** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
-export interface Database extends AsyncDisposable {
-  readonly connection: DuckDBConnection
-  /** Every connection, this one first: statements run side by side on them. */
-  readonly lanes: readonly Database[]
-  /** Runs one or more statements; the last may have parameters. */
-  run(sql: string, params?: DuckDBValue[]): Promise<void>
-  /**
-   * Runs a query and parses each row: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`,
-   * TIMESTAMP as `YYYY-MM-DD HH:MM:SS[.ssssss]`.
-   */
+/**
+ * Reads rows: BIGINT, HUGEINT and DECIMAL arrive as exact decimal text, DATE as `YYYY-MM-DD`, TIMESTAMP as
+ * `YYYY-MM-DD HH:MM:SS[.ssssss]`.
+ */
+export interface Queries {
+  /** Runs a query and parses each row. */
   all<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T[]>
   /** The first row, parsed; undefined when there is none. */
   first<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T | undefined>
   /** The row of a query that always has one. */
   one<T>(row: z.ZodType<T>, sql: string, params?: DuckDBValue[]): Promise<T>
-  /** The rows of a query, some thousand at a time and never all in memory; values as {@link Database.all} has them. */
+}
+
+/** An in-memory DuckDB with files attached, and a connection to it; closing it detaches and closes everything. */
+export interface Database extends Queries, AsyncDisposable {
+  readonly connection: DuckDBConnection
+  /** Every connection, this one first: statements run side by side on them. */
+  readonly lanes: readonly Database[]
+  /** Runs one or more statements; the last may have parameters. */
+  run(sql: string, params?: DuckDBValue[]): Promise<void>
+  /** The rows of a query, some thousand at a time and never all in memory; values as {@link Queries} has them. */
   stream(sql: string): AsyncGenerator<Json[][]>
 }
 
@@ -135,6 +139,13 @@ function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
   return chunks
     .flatMap((chunk) => chunk.convertRows(JsonDuckDBValueConverter))
     .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
+}
+
+/** Requires that a text is one statement that can be prepared. @throws Error in the engine's words */
+export async function requireOneStatement(connection: DuckDBConnection, sql: string): Promise<void> {
+  // The engine does not count to zero: one statement is added.
+  const {count} = await connection.extractStatements(`${sql}\n;select 1`)
+  if (count !== 2) throw new Error(`${count - 1} statements: expected one.`)
 }
 
 /** Runs `work` in one transaction: all of it is stored, or nothing. */

@@ -7,10 +7,10 @@ import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
 import type {World} from '../types.ts'
 import {guardAccess, requireSafeAddress} from './access.ts'
-import {renderDashboard} from './dashboard.ts'
 import {createMetrics} from './metrics.ts'
-import {readOverview, type WebTools} from './overview.ts'
+import type {WebTools} from './overview.ts'
 import {addWebhooks} from './webhooks.ts'
+import {addWorkbench} from './workbench.ts'
 
 /** A web side that listens; disposing it closes it. */
 export interface WebSide extends AsyncDisposable {
@@ -21,7 +21,7 @@ export interface WebSide extends AsyncDisposable {
 const BODY_LIMIT = 64 * 1024
 
 /**
- * Serves dashboard, probes, metrics and the receiver of webhooks.
+ * Serves the workbench, probes, metrics and the receiver of webhooks.
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`; UnexpectedError `WEB_ADDRESS`
  */
@@ -65,9 +65,8 @@ export async function startWeb(
   server.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.render()),
   )
-  server.get('/', async (_request, reply) =>
-    reply.type('text/html; charset=utf-8').send(renderDashboard(readOverview(tools, world))),
-  )
+  using workbench = new DisposableStack()
+  workbench.use(addWorkbench(server, config, tools, world))
   addWebhooks(server, config, tools.stateDb, world)
 
   await server.listen({host: config.webHost, port: config.webPort}).catch((error: unknown) => {
@@ -79,10 +78,12 @@ export async function startWeb(
   })
   const {port} = server.server.address() as AddressInfo
   const host = config.webHost.includes(':') ? `[${config.webHost}]` : config.webHost
+  const listening = workbench.move()
   return {
     url: `http://${host}:${port}`,
     async [Symbol.asyncDispose]() {
       await server.close()
+      listening.dispose()
     },
   }
 }

@@ -161,7 +161,6 @@ test.concurrent("no other command puts data into a demo's folder", async () => {
     'sync',
     'sync --accept source --accept shrink',
     'run nightly',
-    'serve',
     'events apply',
     'restore somewhere',
     'quarantine replay',
@@ -174,6 +173,24 @@ test.concurrent("no other command puts data into a demo's folder", async () => {
     expect(failure.message).toMatch(/is a demo's.*Nothing was changed\. Name another with --data/)
   }
   expect(existsSync(join(dataDir, 'warehouse.duckdb'))).toBe(false)
+})
+
+test.concurrent("a demo's folder is served to be looked at: nothing is due there, and no webhook is taken", async () => {
+  const dataDir = join(root, 'served')
+  await demo(dataDir)
+  const env = {
+    LOANTAPE_WEB_PORT: '0',
+    LOANTAPE_API_KEY: 'sk_test_x',
+    LOANTAPE_BASE_URL: 'http://127.0.0.1:9',
+    LOANTAPE_WEBHOOK_SECRET: 'whsec_MDAwMDAwMDAwMDAwMDAwMDAwMDAwMDAw',
+  }
+  using serve = startProcess([process.execPath, MAIN, 'serve', '--data', dataDir], env, root)
+  const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
+  await vi.waitFor(() => expect(findUrl()).toBeDefined(), {timeout: 30_000})
+  expect(await (await fetch(`${findUrl()}/portfolio`)).text()).toContain('Open deals by loan program')
+  expect((await fetch(`${findUrl()}/webhooks/deals`, {method: 'POST', body: '{}'})).status).toBe(404)
+  serve.process.kill('SIGTERM')
+  expect((await serve.ended).code).toBe(0)
 })
 
 test.concurrent('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {

@@ -193,7 +193,10 @@ test('the report of an empty portfolio has shares of nothing', async () => {
 })
 
 test('a report of a release without the later tables leaves their sections out', async () => {
-  const release = requireRelease(lab.copyFolder('older'))
+  const built = requireRelease(lab.copyFolder('older'))
+  const later = ['mart.funded_rollforward', 'mart.concentration']
+  const tables = built.manifest.tables.filter(({name}) => !later.includes(name))
+  const release = {...built, manifest: {...built.manifest, tables}}
   chmodSync(release.database, 0o644)
   {
     await using db = await openDatabase({attach: [{path: release.database, alias: 'older'}]})

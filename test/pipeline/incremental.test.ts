@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, readFileSync, rmSync, statSync, utimesSync} from 'node:fs'
+import {chmodSync, existsSync, readdirSync, readFileSync, rmSync, statSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {addDays} from '../../src/clock.ts'
@@ -70,6 +70,9 @@ test('a table of which nothing changed is the file of the night before', async (
   await lab.sync(`${addDays(DAY, 2)}T03:30:00Z`, {config: {build: 'incremental'}})
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
   expect(statSync(join(lab.folder.current, file)).ino).toBe(before.ino)
+  const {dir, manifest} = requireRelease(lab.folder)
+  const others = ['manifest.json', 'models.json', 'portfolio.duckdb', 'work.duckdb']
+  expect(readdirSync(dir).sort()).toEqual([...manifest.tables.map((table) => table.file), ...others].sort())
 })
 
 test('what a build went on from and was not what it should be is found, and named by table and row', async () => {

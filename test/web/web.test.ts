@@ -90,9 +90,9 @@ test('a release that is damaged under the server is not ready, and is again once
   expect(await ready()).toEqual([200, 'ready\n'])
 })
 
-test('dashboard and metrics ask for the token, as Bearer or as a password', async () => {
+test('the workbench and metrics ask for the token, as Bearer or as a password', async () => {
   const basic = (password: string) => `Basic ${Buffer.from(`me:${password}`).toString('base64')}`
-  for (const path of ['/', '/metrics']) {
+  for (const path of ['/', '/deals', '/data/core.deal.csv', '/sql', '/metrics']) {
     expect(await statusOf(path)).toBe(401)
     expect(await statusOf(path, {authorization: `Bearer ${TOKEN}x`})).toBe(401)
     expect(await statusOf(path, {authorization: `Bearer ${TOKEN}`})).toBe(200)
@@ -116,13 +116,13 @@ test('every answer has the security headers, and no file is served', async () =>
   }
 })
 
-test('the dashboard escapes what runs say, and loads nothing', async () => {
+test('the page of runs escapes what they say, and loads nothing', async () => {
   const run = beginRun(stateDb, 'nightly', Date.now())
   const error = '<script>alert(1)</script>'
   endRun(stateDb, run, {exitCode: 1, errorCode: 'X', error, summary: null, retryAt: null}, Date.now())
-  const page = await (await fetch(open.url)).text()
+  const page = await (await fetch(`${open.url}/runs`)).text()
   expect(page).toContain('&lt;script&gt;alert(1)')
-  expect(page).not.toMatch(/<script|src=|href="(?!data:)/)
+  expect(page).not.toMatch(/<script|src=|href="(?!data:|[/#])/)
 })
 
 test('metrics tell of the last walk, the release, and answers', async () => {
@@ -161,9 +161,9 @@ test('what webhooks missed is shown once a walk was compared, and never where no
   noteWalkBegun(stateDb, 'w_1', Date.now())
   settleWalkCoverage(stateDb, 'w_1', {changes: 5, missed: 2}, Date.now())
   expect(await read(open, '/metrics')).toContain('\nloantape_webhook_missed_changes 2\n')
-  expect(await read(open, '/')).toContain('no webhook told of 2')
+  expect(await read(open, '/runs')).toContain('no webhook told of 2')
   expect(await read(deaf, '/metrics')).not.toMatch(VALUE)
-  expect(await read(deaf, '/')).not.toContain('no webhook')
+  expect(await read(deaf, '/runs')).not.toContain('no webhook')
 })
 
 test('what is not known yet has no value among the metrics', async () => {

@@ -1,17 +1,14 @@
 import {count, figures, instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import {renderPage} from '../page/html-page.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {JobRun} from '../state/job-runs.ts'
 import type {Overview} from './overview.ts'
 
-/** The state of a data folder as one self-contained page: alarms, release, next slots, last runs, checks. */
-export function renderDashboard(overview: Overview): string {
+/** The state of a data folder: alarms, release, next slots, last runs, checks. */
+export function renderRuns(overview: Overview): Html {
   const {now, alarms, holder, queued, jobRuns, release} = overview
-  const body = html`<main class="sheet">
-<h1>loantape</h1>
-<ul class="facts">
+  return html`<ul class="facts">
 <li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${alarms.length} ${alarms.length === 1 ? 'alarm' : 'alarms'}</b>`}</li>
 <li>${holder ? html`running: <b>${holder.command}</b>, ${holder.progress}` : html`<b>idle</b>`}</li>
 <li><b>${queued.length}</b> queued</li>
@@ -21,11 +18,9 @@ ${alarms.map(({name, state, since}) => html`<p class="notice"><b class="failed">
 ${renderFigures(overview)}
 <h2>Next slots</h2>
 ${renderNext(overview)}
-<h2>Last runs</h2>
-${jobRuns.length === 0 ? html`<p class="muted">No job has run here yet.</p>` : renderRuns(jobRuns)}
-${release && renderRelease(release)}
-</main>`
-  return renderPage({title: alarms.length === 0 ? 'loantape' : `loantape (${alarms.length})`, body})
+<h2>Last runs of jobs</h2>
+${jobRuns.length === 0 ? html`<p class="muted">No job has run here yet; what was started by hand shows above.</p>` : renderJobRuns(jobRuns)}
+${release && renderRelease(release)}`
 }
 
 function renderFigures({now, lastSync, coverage, release}: Overview): Html {
@@ -34,28 +29,32 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
   )
   const kinds = moved.map(([kind, deals]) => `${count(deals)} ${kind}`).join(', ')
   return figures([
-    lastSync
-      ? [
-          'Last sync',
-          `${span(now - lastSync.endedAt)} ago`,
-          `for ${lastSync.walk.business_date}, took ${span(lastSync.duration_ms)}, waited ${span(lastSync.waited_ms)}`,
-        ]
-      : ['Last sync', 'none yet', 'nothing has been walked here'],
-    lastSync
-      ? [
-          'Walk',
-          `${count(lastSync.walk.records)} records`,
-          `${count(lastSync.walk.pages)} pages, ${count(lastSync.walk.quarantined)} quarantined`,
-        ]
-      : ['Walk', '–', ''],
-    [
-      'Changes',
-      count(moved.reduce((sum, [, deals]) => sum + deals, 0)),
-      `${kinds || 'nothing new'}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
-    ],
-    release
-      ? ['Release', release.as_of, `${release.checks.passed} checks passed, ${release.checks.warned} warned`]
-      : ['Release', 'none yet', 'the first sync makes one'],
+    {
+      name: 'Last sync',
+      value: lastSync ? `${span(now - lastSync.endedAt)} ago` : 'none yet',
+      note: lastSync
+        ? `for ${lastSync.walk.business_date}, took ${span(lastSync.duration_ms)}, waited ${span(lastSync.waited_ms)}`
+        : 'nothing has been walked here',
+    },
+    {
+      name: 'Walk',
+      value: lastSync ? `${count(lastSync.walk.records)} records` : '–',
+      note: lastSync
+        ? `${count(lastSync.walk.pages)} pages, ${count(lastSync.walk.quarantined)} quarantined`
+        : '',
+    },
+    {
+      name: 'Changes',
+      value: count(moved.reduce((sum, [, deals]) => sum + deals, 0)),
+      note: `${kinds || 'nothing new'}${coverage ? `; no webhook told of ${count(coverage.missed)}` : ''}`,
+    },
+    {
+      name: 'Release',
+      value: release ? release.as_of : 'none yet',
+      note: release
+        ? `${release.checks.passed} checks passed, ${release.checks.warned} warned`
+        : 'the first sync makes one',
+    },
   ])
 }
 
@@ -74,7 +73,7 @@ function renderNext({now, next}: Overview): Html {
 
 const CLASSES = {done: 'passed', failed: 'failed', skipped: 'warned', queued: 'unknown', running: 'unknown'}
 
-function renderRuns(runs: readonly JobRun[]): Html {
+function renderJobRuns(runs: readonly JobRun[]): Html {
   return renderTable(
     ['Job', 'State', 'Slot', 'Started', 'Took', 'What became of it'],
     runs.map((run) => [

@@ -1,0 +1,70 @@
+import {hash} from 'node:crypto'
+import {createReadStream, rmSync, statSync} from 'node:fs'
+import {join} from 'node:path'
+import type {FastifyReply, FastifyRequest} from 'fastify'
+import {addressOf} from './filter.ts'
+import {FORMATS, hasTable, orderOf} from './tables.ts'
+import type {View} from './view.ts'
+
+type Format = (typeof FORMATS)[number]
+
+const TYPES: Record<Format, string> = {
+  csv: 'text/csv; charset=utf-8',
+  json: 'application/json',
+  parquet: 'application/vnd.apache.parquet',
+}
+
+const COPIES: Record<Format, string> = {
+  csv: 'format csv, header',
+  json: 'format json, array true',
+  parquet: 'format parquet, compression zstd',
+}
+
+let files = 0
+
+/**
+ * `/data/<table>.<format>`: a table of the deals that the filter means, whole and in order; `/data/query.<format>?q=…` the rows of
+ * a SELECT. The ETag changes with the release and with what is asked.
+ */
+export async function sendData(
+  view: View,
+  name: string,
+  request: FastifyRequest,
+  reply: FastifyReply,
+): Promise<FastifyReply> {
+  const {reader, release, filter, query} = view
+  const [, table = '', format = ''] = /^(.+)\.(\w+)$/.exec(name) ?? []
+  const known = FORMATS.find((one) => one === format)
+  const asked = table === 'query' ? query.get('q') : null
+  if (!known || (asked === null && !hasTable(view, table)))
+    return reply
+      .code(404)
+      .type('text/plain')
+      .send(`No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.\n`)
+  const etag = `"${hash('sha256', [release.manifest.release_id, name, asked, addressOf('', filter)].join('\n')).slice(0, 32)}"`
+  reply.header('etag', etag).header('cache-control', 'private, no-cache')
+  if (request.headers['if-none-match'] === etag) return reply.code(304).send()
+  reply
+    .type(TYPES[known])
+    .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
+  const whole = release.manifest.tables.find((entry) => entry.name === table)
+  if (whole && known === 'parquet' && filter.condition === undefined)
+    return reply.send(createReadStream(join(release.dir, whole.file)))
+  files += 1
+  const file = `${files}.${known}`
+  const path = join(reader.filesDir, file)
+  try {
+    await reader.ask({
+      sql: asked ?? `from ${table} ${orderOf(view, table)}`,
+      condition: filter.condition,
+      file: {name: file, format: COPIES[known]},
+    })
+    const {size} = statSync(path)
+    // The file goes at once; what is read of it stays until it is read.
+    const stream = createReadStream(path)
+    await new Promise((resolve, reject) => stream.once('open', resolve).once('error', reject))
+    return reply.header('content-length', size).send(stream)
+  } finally {
+    rmSync(path, {force: true})
+  }
+}

@@ -1,0 +1,66 @@
+import {type Html, html} from '../page/html.ts'
+import {quoteLiteral} from '../warehouse/database.ts'
+
+/** What an address keeps from page to page: which release, and by what deals are filtered, with the bucket of a deal in SQL. */
+const DIMENSIONS: Record<string, {title: string; bucket?: string}> = {
+  as_of: {title: 'As of'},
+  known_at: {title: 'Known at'},
+  part: {title: 'Part'},
+  status: {title: 'Status', bucket: 'deal.status'},
+  loan_program: {title: 'Loan program', bucket: `coalesce(deal.loan_program, 'unknown')`},
+  state: {title: 'State', bucket: 'deal.state'},
+  created_month: {title: 'Created in', bucket: `strftime(deal.created_on, '%Y-%m')`},
+}
+
+/** The parts of a portfolio; what has not ended is open. */
+const PARTS: Record<string, string> = {
+  open: `deal.status_class not in ('ended_funded', 'ended_unfunded')`,
+  ended: `deal.status_class in ('ended_funded', 'ended_unfunded')`,
+  pipeline: `deal.status_class = 'pipeline'`,
+  funded: `deal.status_class = 'funded'`,
+}
+
+/** What a page is about. */
+export interface Filter {
+  /** Values as the address has them: of each dimension any, and of all dimensions. */
+  values: ReadonlyMap<string, readonly string[]>
+  /** SQL over `core.deal as deal`; undefined where every deal is meant. */
+  condition: string | undefined
+}
+
+/** Reads a filter from an address; other parameters are a page's own. */
+export function parseFilter(query: URLSearchParams): Filter {
+  const entries = Object.keys(DIMENSIONS).map((name): [string, string[]] => [
+    name,
+    [...new Set(query.getAll(name))].filter((value) => value !== ''),
+  ])
+  const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
+  const conditions = [...values].flatMap(([name, buckets]) => {
+    const bucket = DIMENSIONS[name]?.bucket
+    if (name === 'part') return `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
+    return bucket === undefined ? [] : `${bucket} in (${buckets.map(quoteLiteral).join(', ')})`
+  })
+  return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
+}
+
+/** The address of a page about the same deals, with these values of dimensions and parameters; an empty list leaves one out. */
+export function addressOf(
+  path: string,
+  {values}: Filter,
+  changes: Readonly<Record<string, readonly string[]>> = {},
+): string {
+  const query = new URLSearchParams()
+  const all = new Map([...values, ...Object.entries(changes)])
+  for (const [name, entries] of all) for (const entry of entries) query.append(name, entry)
+  return query.size === 0 ? path : `${path}?${query}`
+}
+
+/** Whether deals can be filtered by this. */
+export const isDimension = (name: string) => Object.hasOwn(DIMENSIONS, name)
+
+/** A dimension as people call it. */
+export const titleOf = (name: string) => DIMENSIONS[name]?.title ?? name
+
+/** The filter as hidden fields of a form. */
+export const hiddenFields = ({values}: Filter): Html =>
+  html`${[...values].flatMap(([name, entries]) => entries.map((value) => html`<input type="hidden" name="${name}" value="${value}">`))}`

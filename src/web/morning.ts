@@ -1,0 +1,247 @@
+import {z} from 'zod'
+import {addDays} from '../clock.ts'
+import {centsOf, formatCents} from '../money.ts'
+import {summaryRow} from '../page/breakdown.ts'
+import {
+  type Column,
+  count,
+  dollars,
+  dollarsAtAGlance,
+  figures,
+  instant,
+  linked,
+  ratio,
+  table,
+  words,
+} from '../page/figures.ts'
+import {type Html, html} from '../page/html.ts'
+import {addressOf} from './filter.ts'
+import type {Overview} from './overview.ts'
+import {addressOfDeal} from './portfolio.ts'
+import {hasTable} from './tables.ts'
+import type {Page, View} from './view.ts'
+
+/** Deals that moved a total and are named; the others are counted. */
+const NAMED = 12
+
+const PARTS = ['open', 'funded', 'pipeline'] as const
+const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
+
+/** A deal as it stood at the ends of two days; what it adds to a part is its amount, where its status is of it. */
+const MOVED = `
+with side as (
+  select
+    position.deal_id,
+    position.status,
+    position.loan_amount,
+    coalesce(status.class, 'unclassified') as class,
+    position.from_day <= $1 and coalesce(position.to_day > $1, true) as is_before,
+    position.to_day is null as is_after
+  from work.position_span as position
+  left join seed.status as status on status.status = position.status
+  where (position.from_day <= $1 and coalesce(position.to_day > $1, true)) or position.to_day is null
+),
+moved as (
+  select
+    deal_id,
+    any_value(status) filter (where is_before) as status_before,
+    any_value(status) filter (where is_after) as status_after,
+    any_value(loan_amount) filter (where is_before) as amount_before,
+    any_value(loan_amount) filter (where is_after) as amount_after,
+    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where not starts_with(class, 'ended')), 0)
+    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where not starts_with(class, 'ended')), 0) as open,
+    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where class = 'funded'), 0)
+    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where class = 'funded'), 0) as funded,
+    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where class = 'pipeline'), 0)
+    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where class = 'pipeline'), 0) as pipeline
+  from side
+  group by deal_id
+)`
+
+const movedRow = z.object({
+  deal_id: z.string(),
+  status_before: z.string().nullable(),
+  status_after: z.string().nullable(),
+  amount_before: z.string().nullable(),
+  amount_after: z.string().nullable(),
+  open: z.string(),
+  funded: z.string(),
+  pipeline: z.string(),
+})
+type Moved = z.output<typeof movedRow>
+
+const totalsRow = z.object({
+  deals: z.coerce.number(),
+  open: z.string(),
+  funded: z.string(),
+  pipeline: z.string(),
+})
+
+/** `/`: what there is, what moved it since another day, and what needs a person. */
+export async function viewMorning(view: View, overview: Overview): Promise<Page> {
+  const {tables, release, filter, query} = view
+  const {as_of: asOf, checks} = release.manifest
+  const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')
+  const {first} = await tables.one(
+    z.object({first: z.string().nullable()}),
+    'select min(day) as first from mart.position_daily',
+  )
+  const asked = /^\d{4}-\d\d-\d\d$/.test(query.get('against') ?? '')
+    ? String(query.get('against'))
+    : addDays(asOf, -1)
+  const against = first === null || asked < first || asked >= asOf ? undefined : asked
+  const totals =
+    against === undefined
+      ? undefined
+      : await tables.one(
+          totalsRow,
+          `${MOVED}
+           select count(*) filter (where open <> 0 or funded <> 0 or pipeline <> 0) as deals,
+             ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
+          [against],
+        )
+  const moved =
+    against === undefined
+      ? []
+      : await tables.all(
+          movedRow,
+          `${MOVED}
+           select * from moved where open <> 0 or funded <> 0 or pipeline <> 0
+           order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
+          [against],
+        )
+  const figureOf = (part: (typeof PARTS)[number], deals: number, amount: string) => ({
+    name: TITLES[part],
+    value: dollarsAtAGlance(amount),
+    note: html`${count(deals)} deals, ${dollars(amount)}${totals && html`<br>${signed(totals[part])} since ${against}`}`,
+    href: addressOf('/deals', filter, {part: [part]}),
+  })
+  const body = html`${figures([
+    figureOf('open', summary.open_deals, summary.open_amount),
+    figureOf('funded', summary.funded_deals, summary.funded_amount),
+    figureOf('pipeline', summary.pipeline_deals, summary.pipeline_amount),
+    {
+      name: 'Weighted loan-to-value',
+      value: ratio(summary.open_wa_ltv),
+      note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}`,
+      href: addressOf('/portfolio', filter),
+    },
+  ])}
+${renderMoves({asOf, against, first, moved, totals}, view)}
+<h2>What needs a person</h2>
+${await renderNeeds(view, overview)}
+<h2>How fresh it is</h2>
+<ul class="facts">
+<li>last walk of <b>${release.manifest.observed_until}</b></li>
+<li>all known at <b>${instant(release.manifest.known_at)}</b></li>
+<li><a href="/tables">${checks.passed} checks passed${checks.warned > 0 && `, ${checks.warned} warned`}</a></li>
+${overview.next[0] && html`<li>next: <b>${overview.next[0].job.name}</b> at ${instant(overview.next[0].slot)}</li>`}
+${overview.holder && html`<li>running: <b>${overview.holder.command}</b>, ${overview.holder.progress}</li>`}
+</ul>`
+  return {title: 'Morning', body}
+}
+
+interface Moves {
+  asOf: string
+  /** The day it is compared with; undefined where nothing is known of it. */
+  against: string | undefined
+  first: string | null
+  moved: readonly Moved[]
+  totals: z.output<typeof totalsRow> | undefined
+}
+
+function renderMoves({asOf, against, first, moved, totals}: Moves, {filter}: View): Html {
+  const monthEnd = addDays(`${asOf.slice(0, 7)}-01`, -1)
+  const days = [addDays(asOf, -1), addDays(asOf, -7), monthEnd].filter(
+    (day) => first !== null && day >= first,
+  )
+  const choices = html`<p class="choices">Against ${[...new Set(days)].map((day) => linked(html`<span${day === against && html` aria-current="true"`}>${day}</span> `, addressOf('/', filter, {against: [day]})))}</p>`
+  if (totals === undefined)
+    return html`<h2>What moved it</h2><p class="muted">There is no earlier day to compare ${asOf} with.</p>`
+  const rest = totals.deals - moved.length
+  const restOf = (part: (typeof PARTS)[number]) =>
+    formatCents(centsOf(totals[part]) - moved.reduce((sum, deal) => sum + centsOf(deal[part]), 0n))
+  const others: Moved = {
+    deal_id: '',
+    status_before: null,
+    status_after: null,
+    amount_before: null,
+    amount_after: null,
+    open: restOf('open'),
+    funded: restOf('funded'),
+    pipeline: restOf('pipeline'),
+  }
+  const total: Moved = {...others, deal_id: 'all', ...totals}
+  const columns: Column<Moved>[] = [
+    {
+      title: 'Deal',
+      cell: ({deal_id}) =>
+        deal_id === 'all'
+          ? 'All'
+          : deal_id === ''
+            ? `${count(rest)} others`
+            : linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
+    },
+    {title: 'What happened', cell: describeMove},
+    ...PARTS.map(
+      (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
+    ),
+  ]
+  return html`<h2>What moved it since ${against}</h2>
+${choices}
+${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
+}
+
+function describeMove({status_before, status_after, amount_before, amount_after}: Moved): string {
+  if (status_before === null && status_after === null) return ''
+  if (status_before === null) return `came, ${words(status_after)}`
+  if (status_after === null) return `is gone, was ${words(status_before)}`
+  const parts = [
+    status_before === status_after ? '' : `${words(status_before)} → ${words(status_after)}`,
+    amount_before === amount_after ? '' : `${dollars(amount_before)} → ${dollars(amount_after)}`,
+  ]
+  return parts.filter(Boolean).join(', ')
+}
+
+/** A movement; one of nothing is a dash. */
+function signed(amount: string): string {
+  const cents = centsOf(amount)
+  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
+}
+
+const needRow = z.object({deals: z.coerce.number(), amount: z.string()})
+
+async function renderNeeds(view: View, {alarms, lastSync}: Overview): Promise<Html> {
+  const {tables, release, filter} = view
+  const read = async (name: string, where: string) =>
+    hasTable(view, name)
+      ? await tables.one(
+          needRow,
+          `select count(*) as deals, cast(coalesce(sum(loan_amount), 0) as decimal(38, 2)) as amount from ${name} where ${where}`,
+        )
+      : undefined
+  const stuck = await read('mart.pipeline_aging', 'is_stuck')
+  const bare = await read('mart.document_coverage', `status = 'underwriting' and not has_appraisal`)
+  const quarantined = lastSync?.walk.quarantined ?? 0
+  const needs = [
+    ...alarms.map(
+      ({name, state, since}) =>
+        html`<b class="failed">${name}: ${state}</b> since ${instant(since)}; see <a href="/runs">runs</a>`,
+    ),
+    stuck &&
+      stuck.deals > 0 &&
+      html`<a href="${addressOf('/tables/mart.pipeline_aging', filter)}">${count(stuck.deals)} deals</a> of ${dollars(stuck.amount)} are in their status for longer than nine in ten were`,
+    bare &&
+      bare.deals > 0 &&
+      html`<a href="${addressOf('/tables/mart.document_coverage', filter)}">${count(bare.deals)} deals</a> of ${dollars(bare.amount)} are in underwriting without an appraisal`,
+    quarantined > 0 &&
+      html`${count(quarantined)} records of the last walk are in quarantine: <code>loantape quarantine</code> lists them`,
+    ...release.manifest.checks.results.map(
+      ({name, failures, samples}) =>
+        html`<b class="warned">${words(name)}</b>: ${count(failures)} ${failures === 1 ? 'row' : 'rows'}, such as ${samples.slice(0, 2).join('; ')}`,
+    ),
+  ].filter((need) => need !== false && need !== undefined)
+  return needs.length === 0
+    ? html`<p class="passed">Nothing.</p>`
+    : html`<ul class="needs">${needs.map((need) => html`<li>${need}</li>`)}</ul>`
+}

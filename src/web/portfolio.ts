@@ -1,0 +1,27 @@
+import {html} from '../page/html.ts'
+import {renderPortfolio} from '../page/portfolio-report.ts'
+import {readPortfolio} from '../pipeline/report.ts'
+import {addressOf, isDimension} from './filter.ts'
+import type {Page, View} from './view.ts'
+
+/** `/portfolio`: what the report says, of the deals that were filtered; a bucket leads to itself. */
+export async function viewPortfolio({tables, release, filter}: View): Promise<Page> {
+  const portfolio = await readPortfolio(tables, release.manifest)
+  if (portfolio.summary.deals === 0)
+    return {
+      title: 'Portfolio',
+      body: html`<p class="empty">No deal is like that. <a href="/portfolio">All deals</a></p>`,
+    }
+  const body = renderPortfolio({
+    ...portfolio,
+    linkOf: (dimension, bucket) =>
+      isDimension(dimension)
+        ? addressOf(dimension === 'part' ? '/deals' : '/portfolio', filter, {[dimension]: [bucket]})
+        : undefined,
+    dealLink: addressOfDeal,
+  })
+  return {title: 'Portfolio', body}
+}
+
+/** The page of a deal. */
+export const addressOfDeal = (dealId: string) => `/deals/${encodeURIComponent(dealId)}`

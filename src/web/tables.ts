@@ -1,0 +1,142 @@
+import {z} from 'zod'
+import {type Column, count, table} from '../page/figures.ts'
+import {type Html, html, prose} from '../page/html.ts'
+import {type ReleaseModel, readReleaseModels} from '../release/models-file.ts'
+import {quoteName} from '../warehouse/database.ts'
+import {addressOf} from './filter.ts'
+import type {Rows} from './reader.ts'
+import type {Page, View} from './view.ts'
+
+/** Rows that a table's page shows. */
+const SAMPLE = 20
+
+/** Formats that a table can be had in. */
+export const FORMATS = ['csv', 'json', 'parquet'] as const
+
+/** The published tables of a release by schema, the ones that analysts read first. */
+function listTables({release}: View): ReleaseModel[] {
+  const schemas = ['core', 'mart', 'accounting']
+  const place = ({name}: ReleaseModel) =>
+    (schemas.indexOf(name.split('.')[0] ?? '') + schemas.length + 1) % (schemas.length + 1)
+  return (readReleaseModels(release.dir) ?? [])
+    .filter(({is_published}) => is_published)
+    .sort((a, b) => place(a) - place(b) || (a.name < b.name ? -1 : 1))
+}
+
+/** `/tables`: every table of the release. */
+export function viewTables(view: View): Page {
+  const rows = new Map(view.release.manifest.tables.map(({name, rows}) => [name, rows]))
+  const columns: Column<ReleaseModel>[] = [
+    {
+      title: 'Table',
+      cell: ({name}) => html`<a href="${addressOf(`/tables/${name}`, view.filter)}"><code>${name}</code></a>`,
+    },
+    {title: 'What it is', cell: ({description}) => prose(description)},
+    {title: 'Rows', kind: 'number', cell: ({name}) => count(rows.get(name) ?? null)},
+  ]
+  return {title: 'Tables', body: table(columns, listTables(view))}
+}
+
+const profileRow = z.object({
+  least: z.string().nullable(),
+  most: z.string().nullable(),
+  different: z.coerce.number(),
+  nulls: z.coerce.number(),
+})
+
+/** What each column of a table holds, in one pass. */
+async function readProfile(
+  {tables}: View,
+  {name, columns}: ReleaseModel,
+): Promise<Map<string, z.output<typeof profileRow>>> {
+  const parts = columns.map(({name: column}) => {
+    const quoted = quoteName(column)
+    return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
+      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted})) as ${quoted}`
+  })
+  return new Map(
+    Object.entries(
+      await tables.one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`),
+    ),
+  )
+}
+
+/** `/tables/<name>`: what a table means, how it is computed, its first rows and what its columns hold; undefined of no table. */
+export async function viewTable(view: View, name: string): Promise<Page | undefined> {
+  const {reader, filter, release} = view
+  const models = readReleaseModels(release.dir) ?? []
+  const model = models.find((one) => one.name === name && one.is_published)
+  if (!model) return undefined
+  const sample = await reader.ask({sql: `from ${name}`, condition: filter.condition, most: SAMPLE})
+  const profileOf = await readProfile(view, model)
+  const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
+  const columns: Column<ReleaseModel['columns'][number]>[] = [
+    {title: 'Column', cell: (column) => html`<code>${column.name}</code>`},
+    {title: 'Type', cell: ({type}) => html`<span class="muted small">${type}</span>`},
+    {title: 'Meaning', cell: ({meaning}) => prose(meaning)},
+    {title: 'Least', cell: (column) => shorten(profileOf.get(column.name)?.least)},
+    {title: 'Most', cell: (column) => shorten(profileOf.get(column.name)?.most)},
+    {title: 'Different', kind: 'number', cell: (column) => about(profileOf.get(column.name)?.different)},
+    {
+      title: 'Null',
+      kind: 'number',
+      cell: (column) => about(profileOf.get(column.name)?.nulls),
+    },
+  ]
+  const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
+  const body = html`<p class="lead">${prose(model.description)}</p>
+<ul class="facts">
+<li>one row per <b>${model.grain.join(', ')}</b></li>
+${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, models)}</li>`}
+${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
+</ul>
+<p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}" download>${format.toUpperCase()}</a> `)}</p>
+${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: ${count(failures)} rows are not as they should be.</p>`)}
+<h2>Columns</h2>
+${table(columns, model.columns)}
+<h2>First rows</h2>
+${renderRows(sample)}
+<details><summary>How it is computed</summary><pre tabindex="0">${model.sql}</pre></details>`
+  return {title: name, body}
+}
+
+const shorten = (text: string | null | undefined) =>
+  text === null || text === undefined ? '' : text.length > 24 ? `${text.slice(0, 23)}…` : text
+const about = (unique: number | undefined) => (unique === undefined ? '' : count(unique))
+
+function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
+  const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)
+  return html`${names.map((name, index) => html`${index > 0 && ', '}${isShown(name) ? html`<a href="/tables/${name}"><code>${name}</code></a>` : html`<code>${name}</code>`}`)}`
+}
+
+const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
+
+/** Rows as they are, numbers to the right. */
+export function renderRows({columns, rows}: Rows): Html {
+  if (rows.length === 0) return html`<p class="empty">No rows.</p>`
+  const cells = table(
+    columns.map(
+      ({name, type}, index): Column<Rows['rows'][number]> => ({
+        title: html`<code>${name}</code>`,
+        kind: numeric.test(type) ? 'number' : undefined,
+        cell: (row) => {
+          const value = row[index]
+          if (value === null || value === undefined) return html`<span class="muted">–</span>`
+          return typeof value === 'object' ? JSON.stringify(value) : String(value)
+        },
+      }),
+    ),
+    rows,
+  )
+  return html`<div class="rows">${cells}</div>`
+}
+
+/** Whether a release has a table of this name; only such a name may stand in SQL. */
+export const hasTable = ({release}: View, name: string) =>
+  release.manifest.tables.some((entry) => entry.name === name)
+
+/** The columns that order a table, as SQL. */
+export function orderOf({release}: View, name: string): string {
+  const order = release.manifest.tables.find((entry) => entry.name === name)?.order ?? []
+  return order.length === 0 ? '' : `order by ${order.map(quoteName).join(', ')}`
+}

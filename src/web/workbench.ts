@@ -1,0 +1,231 @@
+import type {FastifyInstance, FastifyRequest} from 'fastify'
+import type {Config} from '../config.ts'
+import {explainError} from '../errors.ts'
+import {instant} from '../page/figures.ts'
+import {type Html, html} from '../page/html.ts'
+import {renderWorkbench} from '../page/workbench-page.ts'
+import {traceDeal} from '../pipeline/trace.ts'
+import type {Release} from '../release/manifest.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
+import type {World} from '../types.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {sendData} from './data-api.ts'
+import {renderReceived, viewDeal} from './deal.ts'
+import {viewDeals} from './deals.ts'
+import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
+import {findRelease, listReleases} from './find-release.ts'
+import {viewMorning} from './morning.ts'
+import {type Overview, readOverview, type WebTools} from './overview.ts'
+import {viewPortfolio} from './portfolio.ts'
+import {createReader, type Reader} from './reader.ts'
+import {renderRuns} from './runs.ts'
+import {viewSql} from './sql.ts'
+import {viewTable, viewTables} from './tables.ts'
+import type {Page, View} from './view.ts'
+
+/** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
+const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000}
+const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000}
+
+const PLACES = [
+  ['Morning', '/'],
+  ['Portfolio', '/portfolio'],
+  ['Deals', '/deals'],
+  ['Tables', '/tables'],
+  ['SQL', '/sql'],
+  ['Runs', '/runs'],
+] as const
+
+/** The two readers of a release. */
+interface Readers extends Disposable {
+  release: Release
+  pages: Reader
+  people: Reader
+}
+
+/** Releases that are read at once: the current one, and those that somebody looks back at. */
+const OPEN_RELEASES = 3
+
+/** Adds the pages and the data API; disposing what is returned ends the processes that read. */
+export function addWorkbench(
+  server: FastifyInstance,
+  config: Config,
+  tools: WebTools,
+  world: World,
+): Disposable {
+  const opened = new Map<string, Readers>()
+
+  /** Those of the release that an address asks for; what was not asked for longest is closed. */
+  function findReaders(filter: Filter): Readers | undefined {
+    const release = findRelease(tools.folder, filter)
+    if (!release) return undefined
+    const id = release.manifest.release_id
+    const readers = opened.get(id) ?? openReaders(release, config)
+    opened.delete(id)
+    opened.set(id, readers)
+    for (const [oldest, old] of [...opened].slice(0, -OPEN_RELEASES)) {
+      old[Symbol.dispose]()
+      opened.delete(oldest)
+    }
+    return readers
+  }
+
+  const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
+    const {alarms} = overview
+    const release = findRelease(tools.folder, filter)?.manifest
+    const chips = [...filter.values].flatMap(([name, values]) =>
+      values.map((value) => ({
+        text: `${titleOf(name)}: ${value}`,
+        without: addressOf(path, filter, {[name]: values.filter((other) => other !== value)}),
+      })),
+    )
+    return renderWorkbench({
+      ...page,
+      path,
+      places: PLACES.map(([title, href]) => ({
+        title,
+        href: href === '/runs' ? href : addressOf(href, filter),
+      })),
+      facts: release
+        ? [
+            html`as of <b>${release.as_of}</b>`,
+            html`known at <b>${instant(release.known_at)}</b>`,
+            html`<span class="mono">${release.release_id}</span>`,
+            renderClocks(path, filter, release),
+          ]
+        : [],
+      chips,
+      alarms: alarms.length,
+    })
+  }
+
+  /** A page of the release; one without a release says how to get one. */
+  const addPage = (
+    path: string,
+    make: (
+      view: View,
+      request: FastifyRequest,
+      overview: Overview,
+    ) => Promise<Page | undefined> | Page | undefined,
+  ) => {
+    server.get(path, async (request, reply) => {
+      const query = queryOf(request)
+      const filter = parseFilter(query)
+      const overview = readOverview(tools, world)
+      const here = request.url.split('?')[0] ?? '/'
+      reply.type('text/html; charset=utf-8')
+      const view = viewOf(findReaders(filter), filter, query)
+      if (!view) {
+        if (overview.release) reply.code(404)
+        return frame(here, describeNone(tools.folder), filter, overview)
+      }
+      const page = await Promise.resolve(make(view, request, overview)).catch((error: unknown): Page => {
+        const {message, next} = explainError(error)
+        reply.code(500)
+        return {
+          title: 'Not shown',
+          body: html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`,
+        }
+      })
+      if (page) return frame(here, page, filter, overview)
+      return await reply.code(404).send(
+        frame(
+          here,
+          {
+            title: 'Not found',
+            body: html`<p>The release of ${view.release.manifest.as_of} has nothing of this name.</p>`,
+          },
+          filter,
+          overview,
+        ),
+      )
+    })
+  }
+
+  const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
+  addPage('/', (view, _request, overview) => viewMorning(view, overview))
+  addPage('/portfolio', viewPortfolio)
+  addPage('/deals', viewDeals)
+  addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
+  addPage('/deals/:id/received', async (_view, request) =>
+    renderReceived(idOf(request), await traceDeal(config, idOf(request), {})),
+  )
+  addPage('/tables', viewTables)
+  addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
+  addPage('/sql', (view) => viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}))
+  server.get('/runs', async (request, reply) => {
+    const overview = readOverview(tools, world)
+    reply.type('text/html; charset=utf-8')
+    return frame(
+      '/runs',
+      {title: 'Runs', body: renderRuns(overview)},
+      parseFilter(queryOf(request)),
+      overview,
+    )
+  })
+  server.get('/data/:id', async (request, reply) => {
+    const query = queryOf(request)
+    const filter = parseFilter(query)
+    const open = findReaders(filter)
+    const view = viewOf(open, filter, query)
+    if (!open || !view) return await reply.code(503).type('text/plain').send('There is no release yet.\n')
+    return await sendData({...view, reader: open.people}, idOf(request), request, reply)
+  })
+  return {
+    [Symbol.dispose]() {
+      for (const readers of opened.values()) readers[Symbol.dispose]()
+    },
+  }
+}
+
+/** The two clocks as handles: which day, and what was known when. */
+function renderClocks(path: string, filter: Filter, {as_of}: ReleaseManifest): Html {
+  const [knownAt = ''] = filter.values.get('known_at') ?? []
+  const others = new Map([...filter.values].filter(([name]) => name !== 'as_of' && name !== 'known_at'))
+  return html`<details class="clocks"><summary>another day</summary><form action="${path}">
+${hiddenFields({...filter, values: others})}
+<label>As of <input type="date" name="as_of" value="${as_of}"></label>
+<label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
+<button>Show</button></form></details>`
+}
+
+/** Why there is nothing to show, and what to do about it. */
+function describeNone(folder: DataFolder): Page {
+  const kept = [...new Set(listReleases(folder).map(({manifest}) => manifest.as_of))].sort().toReversed()
+  if (kept.length === 0)
+    return {
+      title: 'No release yet',
+      body: html`<p>The first <code>loantape sync</code> makes one; until then there is nothing to show. <a href="/runs">Runs</a> shows what is under way.</p>`,
+    }
+  return {
+    title: 'No such release',
+    body: html`<p>None of this date is kept. <code>loantape build --as-of</code> makes one for any past date; there are:</p>
+<ul>${kept.map((asOf) => html`<li><a href="/?as_of=${asOf}">${asOf}</a></li>`)}</ul>`,
+  }
+}
+
+function openReaders(release: Release, config: Config): Readers {
+  const limit = ({memoryMb, timeoutMs}: typeof PAGE_LIMITS) => ({
+    memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
+    timeoutMs,
+  })
+  const pages = createReader(release.dir, limit(PAGE_LIMITS))
+  const people = createReader(release.dir, limit(PEOPLE_LIMITS))
+  return {
+    release,
+    pages,
+    people,
+    [Symbol.dispose]() {
+      pages[Symbol.dispose]()
+      people[Symbol.dispose]()
+    },
+  }
+}
+
+const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
+
+function viewOf(readers: Readers | undefined, filter: Filter, query: URLSearchParams): View | undefined {
+  if (!readers) return undefined
+  const {release, pages} = readers
+  return {release, reader: pages, tables: pages.tablesOf(filter.condition), filter, query}
+}

@@ -1,0 +1,102 @@
+import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {createReader, type Reader} from '../../src/web/reader.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+let lab: Lab
+let reader: Reader
+const aside = mkdtempSync(join(tmpdir(), 'loantape-aside-'))
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(20))
+  await lab.sync('2026-06-01T16:00:00Z')
+  reader = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 1500})
+})
+
+afterAll(async () => {
+  reader[Symbol.dispose]()
+  rmSync(aside, {recursive: true})
+  await lab[Symbol.asyncDispose]()
+})
+
+const ask = (sql: string) => reader.ask({sql, most: 10})
+const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
+
+test('a query that never ends is stopped, and the next one is answered', async () => {
+  const failure = await failureOf(
+    ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'),
+  )
+  expect(failure).toMatchObject({code: 'QUERY_STOPPED', message: expect.stringContaining('took too long')})
+  expect(await countDeals()).toEqual([['20']])
+})
+
+test('a query that needs more memory than it may have is refused, and the next one is answered', async () => {
+  const failure = await failureOf(ask('select list(md5(range::varchar)) from range(20000000)'))
+  expect(failure.message).toMatch(/Out of Memory|took too long/)
+  expect(existsSync('.tmp')).toBe(false)
+  expect(await countDeals()).toEqual([['20']])
+})
+
+test('questions that are asked at once are answered each', async () => {
+  const answers = await Promise.all([1, 2, 3, 4, 5].map((number) => ask(`select ${number} as number`)))
+  expect(answers.map(({rows}) => rows[0]?.[0])).toEqual([1, 2, 3, 4, 5])
+})
+
+test.each([
+  `attach '${aside}/own.duckdb' as own`,
+  `copy core.deal to '${aside}/stolen.csv'`,
+  `select 1) to '${aside}/stolen.csv' --`,
+  `select * from read_csv('/etc/passwd')`,
+  `from '${aside}/secret.csv'`,
+  'select 1; select 2',
+  'select 1); set variable as_of = null; select * from (select 1',
+  'set search_path = main',
+  'delete from core.deal',
+  'drop table core.deal',
+  `install httpfs`,
+  `select getenv('HOME')`,
+])('%s is refused and changes nothing', async (sql) => {
+  writeFileSync(join(aside, 'secret.csv'), 'a\n1\n')
+  expect(await failureOf(ask(sql))).toMatchObject({code: 'QUERY_FAILED'})
+  expect(await failureOf(reader.ask({sql, file: {name: 'out.csv', format: 'format csv'}}))).toMatchObject({
+    code: 'QUERY_FAILED',
+  })
+  expect(readdirSync(aside)).toEqual(['secret.csv'])
+  expect(await countDeals()).toEqual([['20']])
+})
+
+test('rows beyond what was asked for are left out, and a file has all', async () => {
+  expect((await ask('from core.deal')).rows).toHaveLength(10)
+  await reader.ask({
+    sql: 'select deal_id from core.deal',
+    file: {name: 'all.csv', format: 'format csv, header'},
+  })
+  expect(readFileSync(join(reader.filesDir, 'all.csv'), 'utf8').trim().split('\n')).toHaveLength(21)
+})
+
+test('the tables of some deals are those of these deals', async () => {
+  const none = reader.tablesOf(`deal.status = 'nothing has this'`)
+  const {rows} = await reader.ask({
+    sql: 'select deals, amount from mart.portfolio_summary',
+    condition: `deal.deal_id in ('deal_000001', 'deal_000002')`,
+  })
+  const [two] = await lab.query(
+    `select count(*) as deals, cast(sum(loan_amount) as decimal(38, 2)) as amount from core.deal
+     where deal_id in ('deal_000001', 'deal_000002')`,
+  )
+  expect(rows).toEqual([[two?.deals, two?.amount]])
+  expect(await none.all(z.unknown(), 'from core.deal_history')).toEqual([])
+})
+
+test('once closed it answers no more and leaves nothing', async () => {
+  const other = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000})
+  await other.ask({sql: 'select 1'})
+  other[Symbol.dispose]()
+  expect(await failureOf(other.ask({sql: 'select 1'}))).toMatchObject({code: 'QUERY_STOPPED'})
+  expect(() => readdirSync(other.filesDir)).toThrow('ENOENT')
+})

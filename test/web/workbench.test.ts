@@ -1,0 +1,274 @@
+import {readdirSync, readFileSync} from 'node:fs'
+import axe from 'axe-core'
+import type {Browser, Page} from 'playwright-core'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {advanceDay} from '../../src/service/advance-day.ts'
+import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {startWeb, type WebSide} from '../../src/web/web-server.ts'
+import {startBrowser} from '../page/browser.ts'
+import {aDeal, createLab, type Lab} from '../support/lab.ts'
+
+const ODD = '<img src=x onerror="document.title=`stolen`">'
+
+let lab: Lab
+let stateDb: StateDb
+let side: WebSide
+let browser: Browser
+
+beforeAll(async () => {
+  lab = await createLab()
+  const {store} = lab.service
+  seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
+  store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanAmountCents: 123_456n})])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  for (const day of ['2026-03-03', '2026-03-04']) {
+    advanceDay(store, {seed: 'page', day})
+    await lab.sync(`${day}T23:30:00-05:00`)
+  }
+  stateDb = openStateDb(lab.folder.stateDb)
+  const tools = {stateDb, folder: lab.folder, jobs: []}
+  side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  browser = await startBrowser()
+})
+
+afterAll(async () => {
+  await browser.close()
+  await side[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+/** Opens a page, noting what it complains about and whom it asks beside its own server. */
+async function open(
+  path: string,
+  {width = 1280, colorScheme = 'light'}: {width?: number; colorScheme?: 'light' | 'dark'} = {},
+): Promise<{page: Page; complaints: string[]}> {
+  const page = await browser.newPage({viewport: {width, height: 900}, colorScheme})
+  const complaints: string[] = []
+  page.on('console', (message) => complaints.push(message.text()))
+  page.on('pageerror', (error) => complaints.push(error.message))
+  page.on('request', (request) => {
+    if (!request.url().startsWith(side.url) && !request.url().startsWith('data:'))
+      complaints.push(request.url())
+  })
+  await page.goto(side.url + path)
+  return {page, complaints}
+}
+
+const get = (path: string, headers: Record<string, string> = {}) => fetch(side.url + path, {headers})
+const json = async (path: string) => (await (await get(path)).json()) as Record<string, unknown>[]
+const cents = (amount: unknown) => BigInt(Math.round(Number(amount) * 100))
+
+const PAGES = [
+  '/',
+  '/portfolio',
+  '/portfolio?part=funded',
+  '/deals',
+  '/deals/deal_000001',
+  '/deals/deal_000001/received',
+  '/tables',
+  '/tables/core.deal',
+  '/sql?q=from core.deal',
+  '/runs',
+]
+
+describe.each(PAGES)('%s', (path) => {
+  test.each([
+    [1280, 'light'],
+    [390, 'dark'],
+  ] as const)('fits %s pixels in %s and complains of nothing', async (width, colorScheme) => {
+    const {page, complaints} = await open(path, {width, colorScheme})
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
+    expect(await page.title()).not.toBe('stolen')
+    expect(await page.locator('img').count()).toBe(0)
+    expect(complaints).toEqual([])
+    await page.close()
+  })
+
+  test('can be read by a screen reader', async () => {
+    const {page} = await open(path)
+    await page.evaluate(axe.source)
+    const found = (await page.evaluate(
+      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => ({id, impact, where: nodes[0].html})))',
+    )) as {id: string; impact: string; where: string}[]
+    expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
+    await page.close()
+  })
+})
+
+test('figures are those of the summary, and each leads to the deals it is made of', async () => {
+  const [summary] = await lab.query('from mart.portfolio_summary')
+  const {page} = await open('/')
+  for (const part of ['open', 'funded', 'pipeline']) {
+    const figure = page.locator('.figure').filter({has: page.locator(`a[href$="part=${part}"]`)})
+    const exact = Number(summary?.[`${part}_amount`]).toLocaleString('en-US', {minimumFractionDigits: 2})
+    expect(await figure.textContent()).toContain(`$${exact}`)
+    const [deals] = await lab.query(
+      `select string_agg(deal_id order by loan_amount desc, deal_id) as ids from (
+         from core.deal where status_class ${part === 'open' ? `not like 'ended%'` : `= '${part}'`}
+         order by loan_amount desc, deal_id limit 50)`,
+    )
+    await figure.locator('a').click()
+    expect((await page.locator('tbody td:first-child').allTextContents()).join()).toBe(deals?.ids)
+    await page.goBack()
+  }
+  await page.close()
+})
+
+test('from a figure of Morning clicks lead to a record as it was received', async () => {
+  const {page, complaints} = await open('/')
+  await page.locator('.figure a').first().click()
+  const id = await page.locator('tbody td:first-child').first().textContent()
+  await page.locator('tbody a').first().click()
+  expect(await page.locator('h1').textContent()).toBe(id)
+  const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
+  await page.locator('a[href$="/received"]').click()
+  const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<string, unknown>
+  expect(record.id).toBe(id)
+  expect(`$${Number(record.loan_amount).toLocaleString('en-US', {minimumFractionDigits: 2})}`).toBe(amount)
+  expect(complaints).toEqual([])
+  await page.close()
+})
+
+test('what moved the figures adds up to their difference', async () => {
+  const {page} = await open('/?against=2026-03-02')
+  const cells = page.locator('h2:has-text("What moved it") ~ .scroll').first()
+  const column = async (row: string, index: number) =>
+    (await cells.locator(`${row} td:nth-child(${index})`).allTextContents()).map((text) =>
+      text === '–' ? 0n : cents(text.replace(/[$,+]/g, '').replace('−', '-')),
+    )
+  const positions = await lab.query(
+    `select sum(amount) filter (where not starts_with(coalesce(class, ''), 'ended')) as open,
+       sum(amount) filter (where class = 'funded') as funded, sum(amount) filter (where class = 'pipeline') as pipeline
+     from mart.position_daily left join seed.status using (status)
+     where day in ('2026-03-02', '2026-03-04') group by day order by day`,
+  )
+  for (const [index, part] of ['open', 'funded', 'pipeline'].entries()) {
+    const [total] = await column('tfoot', index + 3)
+    const parts = await column('tbody', index + 3)
+    expect(parts.reduce((sum, value) => sum + value, 0n)).toBe(total)
+    expect(total, part).toBe(cents(positions[1]?.[part]) - cents(positions[0]?.[part]))
+  }
+  await page.close()
+})
+
+test.each(['status', 'loan_program', 'state', 'created_month'])(
+  'what adds up, adds up over the deals of each %s',
+  async (dimension) => {
+    const buckets = await lab.query(
+      `select bucket, amount, funded_amount from mart.portfolio_breakdown where dimension = '${dimension}'`,
+    )
+    expect(buckets.length).toBeGreaterThan(1)
+    const [whole] = await json('/data/mart.portfolio_summary.json')
+    const [month] = await json('/data/mart.funded_rollforward.json')
+    const sums = {amount: 0n, funded: 0n, deals: 0, closing: 0n}
+    for (const {bucket, amount, funded_amount} of buckets) {
+      const query = new URLSearchParams({[dimension]: String(bucket)})
+      const [summary] = await json(`/data/mart.portfolio_summary.json?${query}`)
+      expect(cents(summary?.amount)).toBe(cents(amount))
+      expect(cents(summary?.funded_amount)).toBe(cents(funded_amount))
+      const [part] = await json(`/data/mart.funded_rollforward.json?${query}`)
+      sums.amount += cents(summary?.amount)
+      sums.funded += cents(summary?.funded_amount)
+      sums.deals += Number(summary?.deals)
+      sums.closing += cents(part?.closing ?? 0)
+    }
+    expect(sums).toEqual({
+      amount: cents(whole?.amount),
+      funded: cents(whole?.funded_amount),
+      deals: whole?.deals,
+      closing: cents(month?.closing),
+    })
+  },
+)
+
+test('a bucket of the portfolio leads to the portfolio of its deals, and a chip back', async () => {
+  const {page} = await open('/portfolio')
+  const link = page.locator('h2:has-text("loan program") ~ .breakdown a').first()
+  await link.click()
+  expect(page.url()).toContain('loan_program=')
+  await page.locator('.chips a').click()
+  expect(page.url()).toBe(`${side.url}/portfolio`)
+  await page.close()
+})
+
+test('as of an earlier day there is what its release says; of a day that is not kept there are those that are', async () => {
+  const earlier = await lab.query('select open_amount from mart.portfolio_summary', releaseOf('2026-03-03'))
+  const [shown] = await json('/data/mart.portfolio_summary.json?as_of=2026-03-03')
+  expect(cents(shown?.open_amount)).toBe(cents(earlier[0]?.open_amount))
+  const none = await get('/portfolio?as_of=2026-01-01')
+  expect(none.status).toBe(404)
+  expect(await none.text()).toContain('/?as_of=2026-03-03')
+  const known = await get('/?known_at=2026-03-03')
+  expect(await known.text()).toContain('as of <b>2026-03-02</b>')
+})
+
+const releaseOf = (asOf: string) => readdirSync(lab.folder.releases).find((name) => name.startsWith(asOf))
+
+test('deals are found by id and address, sorted, and paged through', async () => {
+  const first = await (await get('/deals?sort=deal_id')).text()
+  const second = await (await get('/deals?sort=deal_id&page=2')).text()
+  const idsOf = (text: string) => [...text.matchAll(/href="\/deals\/([\w%]+)"/g)].map(([, id]) => id)
+  const all = await lab.query('select deal_id from core.deal order by deal_id')
+  expect([...idsOf(first), ...idsOf(second)]).toEqual(all.slice(0, 100).map(({deal_id}) => deal_id))
+  expect(idsOf(await (await get('/deals?q=deal_000001')).text())).toEqual(['deal_000001'])
+  expect(idsOf(await (await get(`/deals?q=${encodeURIComponent('<IMG SRC=X')}`)).text())).toEqual([
+    'deal_000001',
+  ])
+})
+
+test('a download is the table, and is asked for again only when it has changed', async () => {
+  const answer = await get('/data/core.deal.csv')
+  const rows = await lab.query('from core.deal order by deal_id')
+  const lines = (await answer.text()).trim().split('\n')
+  expect(lines).toHaveLength(rows.length + 1)
+  expect(lines[0]).toBe(Object.keys(rows[0] ?? {}).join())
+  expect(lines.slice(1).map((line) => line.split(',')[0])).toEqual(rows.map(({deal_id}) => deal_id))
+  const etag = answer.headers.get('etag') ?? ''
+  expect((await get('/data/core.deal.csv', {'if-none-match': etag})).status).toBe(304)
+  expect((await get('/data/core.deal.csv?part=funded', {'if-none-match': etag})).status).toBe(200)
+  const parquet = Buffer.from(await (await get('/data/core.deal.parquet')).arrayBuffer())
+  expect(parquet).toEqual(readFileSync(`${lab.folder.current}/core.deal.parquet`))
+})
+
+test.each([
+  [`/deals?status=${encodeURIComponent(`x') or 1=1 --`)}`, 'No deal is like that'],
+  [`/deals?q=${encodeURIComponent(`' or 1=1 --`)}`, 'No deal is like that'],
+  ['/deals?sort=(select 1)', 'Amount ↓'],
+  ['/deals?page=-1', 'page 1 of'],
+  ['/deals?part=all', 'No deal is like that'],
+  ['/tables/core.deal;drop', 'Not found'],
+  [`/tables/${encodeURIComponent('<script>alert(1)</script>')}`, 'Not found'],
+  [`/deals/${encodeURIComponent(`' or 1=1`)}`, 'Not found'],
+  [`/?against=${encodeURIComponent(`2026-03-02' or 1=1`)}`, 'What moved it'],
+  [`/sql?q=${encodeURIComponent('drop table core.deal')}`, 'refused'],
+])('%s does no harm', async (path, shown) => {
+  const text = await (await get(path)).text()
+  expect(text).toContain(shown)
+  expect(text).not.toContain('<script')
+})
+
+test.each([
+  '/data/core.deal',
+  '/data/core.nope.csv',
+  '/data/core.deal.exe',
+  '/data/..%2fstate.csv',
+  '/data/query.csv',
+])('%s is no data', async (path) => {
+  expect((await get(path)).status).toBe(404)
+})
+
+test('without a release there is a page that says so', async () => {
+  await using empty = await createLab()
+  using own = openStateDb(':memory:')
+  await using other = await startWeb(
+    {...empty.config, webPort: 0},
+    {stateDb: own, folder: empty.folder, jobs: []},
+    empty.createWorld(),
+  )
+  const answer = await fetch(other.url)
+  expect(answer.status).toBe(200)
+  expect(await answer.text()).toContain('No release yet')
+  expect((await fetch(`${other.url}/data/core.deal.csv`)).status).toBe(503)
+})
