@@ -12,23 +12,27 @@ export interface Frame {
   /** The filters that are set, each with the address of the page without it. */
   chips: readonly {text: string; without: string}[]
   alarms: number
+  /** The run under way, in words. */
+  live: {running: boolean; words: string}
   body: Html
 }
 
 /** A page of the workbench: the way to the others, what it is about, and its own part. */
-export function renderWorkbench({title, path, places, facts, chips, alarms, body}: Frame): string {
+export function renderWorkbench(page: Frame): string {
+  const {title, path, places, facts, chips, alarms, live, body} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>
-<header class="top"><nav aria-label="Pages of the workbench">
+<header class="top"><nav aria-label="Pages">
 <span class="brand">loantape</span>
-${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}</nav></header>
+${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span></nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
 <ul class="facts">${facts.map((fact) => fact && html`<li>${fact}</li>`)}</ul>
 ${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
 ${body}
-</main>`
+</main>
+<script src="/assets/workbench.js" defer></script>`
   return renderPage({
     title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
     body: frame,

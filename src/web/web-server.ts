@@ -82,8 +82,8 @@ export async function startWeb(
   return {
     url: `http://${host}:${port}`,
     async [Symbol.asyncDispose]() {
-      await server.close()
       listening.dispose()
+      await server.close()
     },
   }
 }

@@ -14,6 +14,7 @@ import {renderReceived, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {findRelease, listReleases} from './find-release.ts'
+import {addLive, describeHolder} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewPortfolio} from './portfolio.ts'
@@ -54,6 +55,7 @@ export function addWorkbench(
   world: World,
 ): Disposable {
   const opened = new Map<string, Readers>()
+  const live = addLive(server, tools, world)
 
   /** Those of the release that an address asks for; what was not asked for longest is closed. */
   function findReaders(filter: Filter): Readers | undefined {
@@ -96,6 +98,7 @@ export function addWorkbench(
         : [],
       chips,
       alarms: alarms.length,
+      live: describeHolder(overview.holder),
     })
   }
 
@@ -173,6 +176,7 @@ export function addWorkbench(
   })
   return {
     [Symbol.dispose]() {
+      live[Symbol.dispose]()
       for (const readers of opened.values()) readers[Symbol.dispose]()
     },
   }

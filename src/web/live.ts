@@ -1,0 +1,43 @@
+import {readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {Readable} from 'node:stream'
+import type {FastifyInstance} from 'fastify'
+import {sleepUntilStopped} from '../clock.ts'
+import {findLockHolder, type LockHolder} from '../state/lock.ts'
+import type {World} from '../types.ts'
+import type {WebTools} from './overview.ts'
+
+const EVERY_MS = 1000
+
+/** What is under way, in words. */
+export function describeHolder(holder: LockHolder | undefined): {running: boolean; words: string} {
+  if (!holder) return {running: false, words: 'idle'}
+  return {running: true, words: `${holder.command}: ${holder.progress}`}
+}
+
+/** Adds `/runs/live`, server-sent events of the run under way, and the script that shows them. */
+export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Disposable {
+  const closing = new AbortController()
+  async function* tell(): AsyncGenerator<string> {
+    let told = ''
+    while (!closing.signal.aborted) {
+      const news = JSON.stringify(describeHolder(findLockHolder(stateDb, world)))
+      // A comment keeps the connection where there is nothing new.
+      yield news === told ? ':\n\n' : `data: ${news}\n\n`
+      told = news
+      await sleepUntilStopped(world.realClock, EVERY_MS, closing.signal)
+    }
+  }
+  server.get('/runs/live', async (_request, reply) =>
+    reply.type('text/event-stream').send(Readable.from(tell())),
+  )
+  const script = readFileSync(join(import.meta.dirname, '../page/workbench.js'), 'utf8')
+  server.get('/assets/workbench.js', async (_request, reply) =>
+    reply.type('text/javascript; charset=utf-8').send(script),
+  )
+  return {
+    [Symbol.dispose]() {
+      closing.abort()
+    },
+  }
+}
