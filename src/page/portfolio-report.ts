@@ -1,6 +1,6 @@
 import type {ReleaseManifest} from '../release-manifest.ts'
-import {renderAreaChart, renderLegend, type Series} from './area-chart.ts'
 import {type Portfolio, renderBreakdown, renderStatuses} from './breakdown.ts'
+import {renderChart, type Series} from './chart.ts'
 import {
   type Column,
   count,
@@ -112,8 +112,7 @@ function renderPositions({days, positions}: PortfolioReport): Html | false {
   if (days.length < 2) return false
   return html`<h2>Position over time</h2>
 <p class="muted small">Open amount at the end of each business date, by status.</p>
-${renderLegend(positions)}
-${renderAreaChart(days, positions)}`
+${renderChart({title: 'Open amount by day and status', kind: 'amounts', places: days, series: positions})}`
 }
 
 /** A row's value of a column that a release may lack. */

@@ -32,7 +32,7 @@ ${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html
 ${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
 ${body}
 </main>
-<script src="/assets/workbench.js" defer></script>`
+<script src="/assets/workbench.js" type="module"></script>`
   return renderPage({
     title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
     body: frame,

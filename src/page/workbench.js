@@ -10,3 +10,32 @@ source.addEventListener('message', ({data}) => {
   isRunning = running
 })
 addEventListener('pagehide', () => source.close())
+
+// Charts: drawn again at the width there is, with exact values for the pointer.
+const formats = {
+  amounts: [
+    {style: 'currency', currency: 'USD'},
+    {style: 'currency', currency: 'USD', notation: 'compact'},
+  ],
+  ratios: [
+    {style: 'percent', maximumFractionDigits: 2},
+    {style: 'percent', maximumFractionDigits: 1},
+  ],
+}
+const figures = [...document.querySelectorAll('figure.chart')]
+if (figures.length > 0) {
+  const {init} = await import('/assets/echarts.js')
+  for (const figure of figures) {
+    const [exact, short] = formats[figure.dataset.kind].map(
+      (format) => new Intl.NumberFormat('en-US', format),
+    )
+    const option = JSON.parse(figure.dataset.option)
+    option.tooltip.valueFormatter = (value) => (value === null ? '–' : exact.format(value))
+    option.yAxis.axisLabel.formatter = (value) => short.format(value)
+    figure.replaceChildren()
+    figure.style.height = '320px'
+    const chart = init(figure, null, {renderer: 'svg'})
+    chart.setOption(option)
+    new ResizeObserver(() => chart.resize()).observe(figure)
+  }
+}

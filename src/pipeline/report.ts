@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
-import type {Series} from '../page/area-chart.ts'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
+import type {Series} from '../page/chart.ts'
 import {type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
@@ -103,6 +103,6 @@ async function readPositions(db: Queries): Promise<{days: string[]; positions: S
   const byStatus = Map.groupBy(rows, ({status}) => status)
   const positions = [...byStatus]
     .map(([name, entries]) => ({name, values: entries.map(({amount}) => amount)}))
-    .filter(({values}) => values.some((value) => value > 0))
+    .filter(({values}) => values.some((value) => value !== 0))
   return {days, positions}
 }

@@ -1,5 +1,3 @@
-import {readFileSync} from 'node:fs'
-import {join} from 'node:path'
 import {Readable} from 'node:stream'
 import type {FastifyInstance} from 'fastify'
 import {sleepUntilStopped} from '../clock.ts'
@@ -15,7 +13,7 @@ export function describeHolder(holder: LockHolder | undefined): {running: boolea
   return {running: true, words: `${holder.command}: ${holder.progress}`}
 }
 
-/** Adds `/runs/live`, server-sent events of the run under way, and the script that shows them. */
+/** Adds `/runs/live`: server-sent events of the run under way. */
 export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Disposable {
   const closing = new AbortController()
   async function* tell(): AsyncGenerator<string> {
@@ -30,10 +28,6 @@ export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: Wor
   }
   server.get('/runs/live', async (_request, reply) =>
     reply.type('text/event-stream').send(Readable.from(tell())),
-  )
-  const script = readFileSync(join(import.meta.dirname, '../page/workbench.js'), 'utf8')
-  server.get('/assets/workbench.js', async (_request, reply) =>
-    reply.type('text/javascript; charset=utf-8').send(script),
   )
   return {
     [Symbol.dispose]() {

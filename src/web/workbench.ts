@@ -9,6 +9,7 @@ import type {Release} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {addAssets} from './assets.ts'
 import {sendData} from './data-api.ts'
 import {renderReceived, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
@@ -56,6 +57,7 @@ export function addWorkbench(
 ): Disposable {
   const opened = new Map<string, Readers>()
   const live = addLive(server, tools, world)
+  addAssets(server)
 
   /** Those of the release that an address asks for; what was not asked for longest is closed. */
   function findReaders(filter: Filter): Readers | undefined {

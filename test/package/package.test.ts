@@ -2,7 +2,7 @@ import {execFileSync} from 'node:child_process'
 import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
-import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {afterAll, beforeAll, describe, expect, test, vi} from 'vitest'
 import {VERSION} from '../../src/version.ts'
 import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
 import {startProcess} from '../support/lab.ts'
@@ -56,6 +56,27 @@ describe('the package', () => {
     const {code, stderr} = await run(['npx', 'loantape', 'demo', '--deals', '20', '--days', '1'])
     expect(code, stderr).toBe(0)
     expect(existsSync(join(project, 'demo-data/current/core.deal.parquet'))).toBe(true)
+  })
+
+  test('shows the portfolio as a report, as a dictionary and in the browser', async () => {
+    for (const command of ['report', 'docs']) {
+      const {code, stderr} = await run(['npx', 'loantape', command, '--data', 'demo-data'])
+      expect(code, stderr).toBe(0)
+    }
+    const bin = join(project, 'node_modules/loantape/bin/loantape.js')
+    const port = {LOANTAPE_WEB_PORT: '0'}
+    using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], port, project)
+    const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
+    await vi.waitFor(() => expect(findUrl()).toBeDefined(), {timeout: 30_000})
+    for (const path of [
+      '/',
+      '/portfolio?part=funded',
+      '/assets/workbench.js',
+      '/assets/echarts.js',
+      '/sql?q=select+1',
+    ]) {
+      expect((await fetch(`${findUrl()}${path}`)).status, path).toBe(200)
+    }
   })
 
   test('says under an older Node which it needs and which it got', async () => {

@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {renderAreaChart} from '../../src/page/area-chart.ts'
+import {renderChart} from '../../src/page/chart.ts'
 import {count, dollars, dollarsAtAGlance, instant, percent, ratio} from '../../src/page/figures.ts'
 import {html, prose} from '../../src/page/html.ts'
 
@@ -32,19 +32,22 @@ test.each([
 })
 
 test.each([1, 2, 400])(
-  'a chart of %s days names at most seven of them and stays within its frame',
+  'a chart of %s days is drawn, whatever its names are and whatever is missing',
   (length) => {
-    const days = Array.from({length}, (_, index) => `day ${index}`)
-    const values = days.map((_, index) => index * 1e6)
-    const chart = renderAreaChart(days, [
-      {name: 'one', values},
+    const places = Array.from({length}, (_, index) => `day ${index}`)
+    const values = places.map((_, index) => (index % 7 === 3 ? null : index * 1e6))
+    const odd = '<script>alert(1)</script>'
+    const series = [
+      {name: odd, values},
       {name: 'two', values},
-    ]).html
-    const labels = chart.match(/>day \d+</g) ?? []
-    expect(labels.length).toBe(Math.min(7, length))
-    const [, ...points] = chart.match(/-?[\d.]+,-?[\d.]+/g) ?? []
-    for (const [x = 0, y = 0] of points.map((point) => point.split(',').map(Number))) {
-      expect(x >= 0 && x <= 1000 && y >= 0 && y <= 300, `${x},${y}`).toBe(true)
+    ]
+    for (const kind of ['amounts', 'ratios'] as const) {
+      const chart = renderChart({title: odd, kind, places, series}).html
+      expect(chart).not.toContain('<script')
+      expect(chart).toContain('&lt;script&gt;alert(1)')
+      expect(chart).toContain('viewBox="0 0 1100 320"')
+      expect(chart).not.toMatch(/NaN|Infinity/)
+      expect(chart).toContain('day 0')
     }
   },
 )
