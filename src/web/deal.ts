@@ -1,7 +1,6 @@
 import {z} from 'zod'
 import {type Column, dollars, instant, ratio, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import type {Trace} from '../pipeline/trace.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
@@ -113,8 +112,25 @@ function renderOthers(title: string, rows: readonly Cells[], names: readonly str
   return html`<h2>${title}</h2>${table(columns, rows)}`
 }
 
+/** What `loantape trace <deal> --json` says. */
+export const traceList = z.object({
+  versions: z.array(
+    z.object({
+      business_date: z.string(),
+      kind: z.string(),
+      source: z.string(),
+      observed_at: z.string(),
+      tape: text,
+      line: z.number().nullable(),
+      request: text,
+      sha256: text,
+      record: z.unknown(),
+    }),
+  ),
+})
+
 /** `/deals/<id>/received`: every version of a deal with the record it was made of. */
-export function renderReceived(dealId: string, traces: readonly Trace[]): Page {
+export function renderReceived(dealId: string, traces: z.output<typeof traceList>['versions']): Page {
   const body = html`<p class="muted">Every version of <a href="${addressOfDeal(dealId)}">${dealId}</a> in the history, oldest first, with the record as the source sent it.</p>
 ${traces.map(
   ({

@@ -31,6 +31,8 @@ export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
   jobs: readonly Job[]
+  /** The environment of commands that pages ask; by default this process's. */
+  env?: Record<string, string>
   /** Whether webhooks are taken. */
   takesWebhooks: boolean
 }

@@ -1,17 +1,19 @@
 import type {FastifyInstance, FastifyRequest} from 'fastify'
+import type {z} from 'zod'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
 import {instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
-import {traceDeal} from '../pipeline/trace.ts'
 import type {Release} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {addAssets} from './assets.ts'
+import {periodList, viewBooks} from './books.ts'
+import {askCommand} from './command.ts'
 import {sendData} from './data-api.ts'
-import {renderReceived, viewDeal} from './deal.ts'
+import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {findRelease, listReleases} from './find-release.ts'
@@ -33,6 +35,7 @@ const PLACES = [
   ['Morning', '/'],
   ['Portfolio', '/portfolio'],
   ['Deals', '/deals'],
+  ['Books', '/books'],
   ['Tables', '/tables'],
   ['SQL', '/sql'],
   ['Runs', '/runs'],
@@ -147,14 +150,18 @@ export function addWorkbench(
     })
   }
 
+  const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
+    askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   addPage('/', (view, _request, overview) => viewMorning(view, overview))
   addPage('/portfolio', viewPortfolio)
   addPage('/deals', viewDeals)
   addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
-  addPage('/deals/:id/received', async (_view, request) =>
-    renderReceived(idOf(request), await traceDeal(config, idOf(request), {})),
-  )
+  addPage('/deals/:id/received', async (_view, request) => {
+    const {versions} = await ask(traceList, ['trace', '--', idOf(request)])
+    return renderReceived(idOf(request), versions)
+  })
+  addPage('/books', async (view) => await viewBooks(view, await ask(periodList, ['period', 'list'])))
   addPage('/tables', viewTables)
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
   addPage('/sql', (view) => viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}))

@@ -28,7 +28,7 @@ beforeAll(async () => {
     await lab.sync(`${day}T23:30:00-05:00`)
   }
   stateDb = openStateDb(lab.folder.stateDb)
-  const tools = {stateDb, folder: lab.folder, jobs: []}
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
   side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
   browser = await startBrowser()
 })
@@ -68,6 +68,7 @@ const PAGES = [
   '/deals',
   '/deals/deal_000001',
   '/deals/deal_000001/received',
+  '/books',
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal',

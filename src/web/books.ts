@@ -1,0 +1,110 @@
+import {z} from 'zod'
+import {type Column, count, dollars, instant, table} from '../page/figures.ts'
+import {html} from '../page/html.ts'
+import {hasTable} from './tables.ts'
+import type {Page, View} from './view.ts'
+
+/** What `loantape period list --json` says. */
+export const periodList = z.object({
+  periods: z.array(
+    z.object({
+      period: z.string(),
+      state: z.string(),
+      closed: z
+        .object({at: z.string(), who: z.string(), loans: z.number(), amount: z.string(), late: z.number()})
+        .nullable(),
+      batches: z.array(z.object({profile: z.string(), batch_id: z.string()})),
+      not_issued: z.array(z.object({profile: z.string(), entries: z.number(), amount: z.string()})),
+    }),
+  ),
+  events: z.array(
+    z.object({
+      period: z.string(),
+      action: z.string(),
+      at: z.string(),
+      who: z.string(),
+      why: z.string().nullable(),
+    }),
+  ),
+})
+type PeriodList = z.output<typeof periodList>
+
+const movedRow = z.object({
+  period: z.string(),
+  event: z.string(),
+  entries: z.coerce.number(),
+  amount: z.string(),
+})
+type Moved = z.output<typeof movedRow>
+
+/** `/books`: the months, what of them was issued, what the journal holds, and whether it ties out. */
+export async function viewBooks(view: View, {periods, events}: PeriodList): Promise<Page> {
+  const {tables} = view
+  const journal = hasTable(view, 'accounting.journal_line')
+    ? await tables.all(
+        movedRow,
+        `select period, event, count(*) as entries, cast(sum(debit) as decimal(38, 2)) as amount
+         from accounting.journal_line where line_no = 1 group by all order by period desc, event`,
+      )
+    : []
+  const ties = await tables.one(
+    z.object({
+      funded: z.string(),
+      register: z.string(),
+      closing: z.string().nullable(),
+      loans: z.coerce.number(),
+    }),
+    `select
+       (select funded_amount from mart.portfolio_summary) as funded,
+       (select cast(coalesce(sum(loan_amount), 0) as decimal(38, 2)) from accounting.loan_register) as register,
+       (select count(*) from accounting.loan_register) as loans,
+       (select arg_max(closing, month) from mart.funded_rollforward) as closing`,
+  )
+  const isTied = ties.funded === ties.register && (ties.closing === null || ties.closing === ties.funded)
+  const months = periods.toReversed()
+  const columns: Column<PeriodList['periods'][number]>[] = [
+    {title: 'Period', cell: ({period}) => html`<b>${period}</b>`},
+    {
+      title: 'State',
+      cell: ({state}) =>
+        html`<span class="state ${state === 'closed' ? 'passed' : 'unknown'}">${state}</span>`,
+    },
+    {title: 'Loans', kind: 'number', cell: ({closed}) => (closed ? count(closed.loans) : '')},
+    {title: 'Funded', kind: 'number', cell: ({closed}) => (closed ? dollars(closed.amount) : '')},
+    {title: 'Closed', cell: ({closed}) => (closed ? `${instant(closed.at)} by ${closed.who}` : '')},
+    {title: 'Known later', kind: 'number', cell: ({closed}) => (closed ? count(closed.late) : '')},
+    {
+      title: 'Not yet issued',
+      cell: ({not_issued}) =>
+        html`${not_issued.map(({profile, entries, amount}) => html`<div class="warned">${profile}: ${count(entries)} ${entries === 1 ? 'entry' : 'entries'}, ${dollars(amount)}</div>`)}`,
+    },
+    {
+      title: 'Issued',
+      cell: ({batches}) =>
+        html`${batches.map(({profile, batch_id}) => html`<div>${profile} <code>${batch_id}</code></div>`)}`,
+    },
+  ]
+  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${count(ties.loans)} loans ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
+<h2>Periods</h2>
+${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
+<h2>Journal</h2>
+<p class="muted small">Every movement of the funded book is one balanced entry; <a href="/tables/accounting.journal_line">all lines</a>, <a href="/tables/accounting.loan_register">the register</a>, <a href="/tables/mart.funded_rollforward">the roll-forward</a>.</p>
+${
+  journal.length === 0
+    ? html`<p class="empty">Nothing has moved yet.</p>`
+    : html`<div class="narrow">${table<Moved>(
+        [
+          {title: 'Period', cell: ({period}) => period},
+          {title: 'Event', cell: ({event}) => event},
+          {title: 'Entries', kind: 'number', cell: ({entries}) => count(entries)},
+          {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
+        ],
+        journal,
+      )}</div>`
+}
+${
+  events.length > 0 &&
+  html`<h2>What was done</h2><ul class="needs">${events.toReversed().map(({period, action, at, who, why}) => html`<li>${instant(at)}: ${who}, ${action} ${period}${why !== null && `: ${why}`}</li>`)}</ul>`
+}`
+  return {title: 'Books', body}
+}
