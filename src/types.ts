@@ -184,8 +184,10 @@ export interface Seed {
   text: string
   /** Column types by name, from the headers `funded_on:date`; a column without one is VARCHAR. */
   types: Record<string, string>
-  /** SQL that reads the rows, every column text, where they do not come from a CSV file. */
-  rowsSql?: string
+  /** The names of its columns, the key first. */
+  columns: string[]
+  /** The rows, each with the line it begins at and its text; null where nothing stands. */
+  rows: {values: (string | null)[]; line: number; text: string}[]
 }
 
 /** What a release is built from: models in the order of their dependencies, and seeds. */

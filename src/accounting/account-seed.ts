@@ -1,5 +1,4 @@
 import type {Seed} from '../types.ts'
-import {quoteLiteral} from '../warehouse/database.ts'
 import type {AccountMapping, MappingVersion} from './mapping.ts'
 
 const COLUMNS = ['account', 'since', 'role', 'loan_program', 'account_code', 'account_name', 'moves_balances']
@@ -15,15 +14,13 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
       return [key, since, role, program, code, name, `${movesBalances}`]
     }),
   )
-  const values = rows.map(
-    (row) => `(${row.map((value) => (value === null ? 'null::varchar' : quoteLiteral(value))).join(', ')})`,
-  )
   return {
     name: 'account',
     file: 'accounting.json',
     text: JSON.stringify(rows),
     types: {moves_balances: 'boolean'},
-    rowsSql: `(values ${values.join(', ')}) as account(${COLUMNS.join(', ')})`,
+    columns: COLUMNS,
+    rows: rows.map((values) => ({values, line: 1, text: ''})),
   }
 }
 

@@ -4,16 +4,23 @@ import {type ErrorCode, type LoantapeError, messageOf, newError} from '../errors
 export interface Place {
   file: string
   line: number
+  /** From 1. */
+  column?: number
+}
+
+/** A place as terminals and editors open it: `sql/seeds/status.csv:3:7`. */
+export function formatPlace({file, line, column}: Place): string {
+  return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
 }
 
 /** The error of a model or seed file, naming file and line; always a `CheckError`, exit 3. */
 export function createModelError(
   code: ErrorCode,
-  {file, line}: Place,
+  place: Place,
   problem: string,
   cause?: unknown,
 ): LoantapeError {
-  return newError(code, `${problem} in ${file}:${line}.`, {cause})
+  return newError(code, `${problem} in ${formatPlace(place)}.`, {cause})
 }
 
 /**

@@ -1,13 +1,14 @@
 import {basename, join} from 'node:path'
-import {parse} from 'csv-parse/sync'
+import {BIGINT, VARCHAR} from '@duckdb/node-api'
+import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
-import {codeOf, type ErrorCode} from '../errors.ts'
+import type {ErrorCode} from '../errors.ts'
 import type {Seed} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
-import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {type Database, quoteName} from '../warehouse/database.ts'
+import {appendRows} from '../warehouse/row-buffer.ts'
 import {listFiles, readSqlFile} from '../warehouse/sql-file.ts'
-import {readColumns} from '../warehouse/table-columns.ts'
-import {createModelError, createSqlError} from './model-error.ts'
+import {createModelError, type Place} from './model-error.ts'
 import {widenDecimal} from './wide-decimals.ts'
 
 /** `canonical` is text in the form statuses are compared in. */
@@ -17,92 +18,177 @@ const TEXT_TYPES = ['varchar', 'canonical']
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
  * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key. A later folder's file replaces an earlier
- * one of the same name and may leave the types out: those of the replaced file hold.
+ * one of the same name.
+ *
+ * @returns seeds by name
+ * @throws CheckError `SEED_CSV` or `SEED_HEADER`
+ */
+export function readSeeds(folders: readonly string[]): Seed[] {
+  const files = folders.flatMap((folder) => listFiles(join(folder, 'seeds'), '.csv'))
+  return replaceSeeds(
+    [],
+    files.map((file) => parseSeed({name: basename(file, '.csv'), file, text: readSqlFile(file)})),
+  )
+}
+
+/**
+ * Puts seeds in the place of those of the same name, whose columns they must have; types that they leave out are those of the replaced.
  *
  * @returns seeds by name
  * @throws CheckError `SEED_HEADER`
  */
-export function readSeeds(folders: readonly string[]): Seed[] {
-  const seeds = new Map<string, Seed>()
-  for (const file of folders.flatMap((folder) => listFiles(join(folder, 'seeds'), '.csv'))) {
-    const seed = parseSeed(basename(file, '.csv'), file)
-    const replaced = seeds.get(seed.name)
-    seeds.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
-  }
-  return [...seeds.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
-}
-
-function parseSeed(name: string, file: string): Seed {
-  const text = readSqlFile(file)
-  const types: Record<string, string> = {}
-  for (const field of readHeader(text, file)) {
-    const [column = '', type] = field.split(':').map((part) => part.trim())
-    const isKnown = type === undefined || SEED_TYPES.includes(type)
-    if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
+export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Seed[] {
+  const byName = new Map(seeds.map((seed) => [seed.name, seed]))
+  for (const seed of later) {
+    const replaced = byName.get(seed.name)
+    const lost = replaced?.columns.find((name) => !seed.columns.includes(name))
+    if (lost !== undefined) {
+      const expected = `expected the columns of the one it replaces, ${replaced?.columns.join(', ')},`
       throw createModelError(
         'SEED_HEADER',
-        {file, line: 1},
-        `Seed column '${field}': expected name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma,`,
+        {file: seed.file, line: 1},
+        `Seed has no column '${lost}': ${expected}`,
       )
     }
+    byName.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
+  }
+  return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+/** Reads the text of a seed. @throws CheckError `SEED_CSV` or `SEED_HEADER` */
+export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
+  const {file} = source
+  const [header = {values: [''], line: 1, text: ''}, ...rows] = readRecords(source)
+  const types: Record<string, string> = {}
+  const columns: string[] = []
+  for (const [index, field] of header.values.entries()) {
+    const [column = '', type] = (field ?? '').split(':').map((part) => part.trim())
+    const isKnown = type === undefined || SEED_TYPES.includes(type)
+    const refuse = (expected: string) =>
+      createModelError(
+        'SEED_HEADER',
+        placeOf(file, header, index),
+        `Seed column '${field ?? ''}': expected ${expected},`,
+      )
+    if (!isKnown || !/^[a-z][a-z0-9_]*$/.test(column)) {
+      throw refuse(
+        `name or name:type with a type of ${SEED_TYPES.join(', ')}, in quotes where it has a comma`,
+      )
+    }
+    if (columns.includes(column)) throw refuse('a name that stands once')
+    columns.push(column)
     if (type !== undefined) types[column] = type
   }
-  return {name, file, text, types}
+  for (const row of rows) requireFields(row, columns, file)
+  return {...source, types, columns, rows}
 }
 
-function readHeader(text: string, file: string): string[] {
-  const line = text.split('\n')[0] ?? ''
+type Row = Seed['rows'][number]
+
+function requireFields(row: Row, columns: readonly string[], file: string): void {
+  const {length} = row.values
+  if (length === columns.length) return
+  const missing = columns.slice(length)
+  const problem =
+    missing.length > 0
+      ? `no value for seed column '${missing.join("', '")}'`
+      : `value '${row.values[columns.length] ?? ''}' after the last seed column '${columns.at(-1)}'`
+  throw createModelError(
+    'SEED_CSV',
+    placeOf(file, row, Math.min(length - 1, columns.length)),
+    `Row of ${length} ${length === 1 ? 'field' : 'fields'}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
+  )
+}
+
+const records = z.array(
+  z.object({record: z.array(z.string()), info: z.object({lines: z.number()}), raw: z.string()}),
+)
+
+function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
   try {
-    return parse(line, {trim: true})[0] ?? ['']
-  } catch (error) {
-    const problem = `Seed header '${line}' (${codeOf(error)}): expected columns as a CSV file has them,`
-    throw createModelError('SEED_HEADER', {file, line: 1}, problem)
+    const options = {info: true, raw: true, trim: true, relax_column_count: true, skip_empty_lines: true}
+    return records.parse(parse(text, options)).map(({record, info, raw}) => {
+      const own = raw.replace(/^\n+|\n+$/g, '')
+      return {
+        values: record.map((value) => (value === '' ? null : value)),
+        line: info.lines - own.split('\n').length + 1,
+        text: own,
+      }
+    })
+  } catch (cause) {
+    if (!(cause instanceof CsvError)) throw cause
+    const problem =
+      cause.code === 'CSV_QUOTE_NOT_CLOSED'
+        ? 'Seed has a quote that never closes: expected one more,'
+        : 'Seed has a quote beside other text of its value: expected the whole value in quotes, and two for one inside,'
+    throw createModelError('SEED_CSV', placeOfQuote(file, text, cause), problem, cause)
   }
 }
 
-const wrongRow = z.object({line: z.coerce.number(), value: z.string().nullable()})
+/** Where a field of a row begins. */
+function placeOf(file: string, row: Row, field: number): Place {
+  let [index, fields, isQuoted] = [0, 0, false]
+  for (; index < row.text.length && fields < field; index += 1) {
+    if (row.text[index] === '"') isQuoted = !isQuoted
+    else if (row.text[index] === ',' && !isQuoted) fields += 1
+  }
+  const before = row.text.slice(0, index).split('\n')
+  return {file, line: row.line + before.length - 1, column: (before.at(-1)?.length ?? 0) + 1}
+}
+
+/** Where the quote stands that is wrong: the last that opens, or the first on the line that is refused. */
+function placeOfQuote(file: string, text: string, {code, lines}: CsvError): Place {
+  const quotes = [...text.matchAll(/"/g)].map(({index}) => index)
+  const ofLine = quotes.find((index) => text.slice(0, index).split('\n').length === lines)
+  const before = text.slice(0, code === 'CSV_QUOTE_NOT_CLOSED' ? quotes.at(-1) : ofLine).split('\n')
+  return {file, line: before.length, column: (before.at(-1)?.length ?? 0) + 1}
+}
+
+const wrongRow = z.object({row: z.coerce.number()})
+
+/** No column of a seed can have this name. */
+const ROW = quoteName('row no')
 
 /**
  * Writes a seed into `release.seed.<name>`, ordered by its key.
  *
- * @throws CheckError `SEED_VALUE` or `SEED_KEY`, with file and line
+ * @throws CheckError `SEED_VALUE` or `SEED_KEY`, with file, line and column
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
-  const rows = quoteName(`seed_${seed.name}`)
-  try {
-    await db.run(
-      `create or replace temp table ${rows} as
-       select row_number() over () + 1 as line, columns(*)
-       from ${seed.rowsSql ?? `read_csv(${quoteLiteral(seed.file)}, header = true, all_varchar = true, delim = ',', quote = '"', escape = '"')`}`,
-    )
-  } catch (error) {
-    throw createSqlError('SEED_CSV', `Seed '${seed.name}' is not a CSV`, {file: seed.file, line: 1}, error)
-  }
-  const found = (await readColumns(db, rows)).filter(({name}) => name !== 'line')
-  const columns = found.map(({name: header}) => {
-    const name = header.split(':')[0]?.trim() ?? header
-    return {header, name, type: widenDecimal(name, seed.types[name] ?? 'varchar')}
-  })
-  const refuse = async (code: ErrorCode, value: string, expected: string, wrong: string) => {
-    const row = await db.first(
+  const table = `seed_${seed.name}`
+  const rows = quoteName(table)
+  const columns = seed.columns.map((name) => ({
+    name,
+    type: widenDecimal(name, seed.types[name] ?? 'varchar'),
+  }))
+  const described = columns.map(({name}) => `${quoteName(name)} varchar`)
+  await db.run(`create or replace temp table ${rows} (${ROW} bigint, ${described.join(', ')})`)
+  await appendRows(
+    db,
+    {catalog: 'temp', schema: 'main', table, types: [BIGINT, ...columns.map(() => VARCHAR)]},
+    seed.rows.map(({values}, index) => [BigInt(index), ...values]),
+  )
+  const refuse = async (code: ErrorCode, column: string, expected: string, wrong: string) => {
+    const found = await db.first(
       wrongRow,
-      `select line, ${value} as value from ${rows} ${wrong} order by line limit 1`,
+      `select ${ROW} as "row" from ${rows} ${wrong} order by ${ROW} limit 1`,
     )
+    const row = found && seed.rows[found.row]
     if (!row) return
-    const problem = `Value '${row.value ?? ''}' of seed column ${expected},`
-    throw createModelError(code, {file: seed.file, line: row.line}, problem)
+    const index = seed.columns.indexOf(column)
+    const problem = `Value '${row.values[index] ?? ''}' of seed column '${column}': expected ${expected},`
+    throw createModelError(code, placeOf(seed.file, row, index), problem)
   }
-  for (const {header, name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
-    const value = quoteName(header)
-    const wrong = `where ${value} is not null and try_cast(trim(${value}) as ${type}) is null`
-    await refuse('SEED_VALUE', value, `'${name}': expected ${type}`, wrong)
+  for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
+    const value = quoteName(name)
+    const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
+    await refuse('SEED_VALUE', name, type, wrong)
   }
   const [key] = columns
   if (key) {
-    const value = quoteName(key.header)
-    const isTwice = `row_number() over (partition by ${buildValueSql(key)} order by line) > 1`
-    const expected = `'${key.name}': expected a key that is given and stands once`
-    await refuse('SEED_KEY', value, expected, `qualify ${value} is null or ${isTwice}`)
+    const isTwice = `row_number() over (partition by ${buildValueSql(key)} order by ${ROW}) > 1`
+    const expected = 'a key that is given and stands once'
+    await refuse('SEED_KEY', key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
   }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(
@@ -111,7 +197,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   await db.run(`drop table ${rows}`)
 }
 
-function buildValueSql({header, type}: {header: string; type: string}): string {
-  const text = quoteName(header)
+function buildValueSql({name, type}: {name: string; type: string}): string {
+  const text = quoteName(name)
   return type === 'canonical' ? canonicalSql(text) : `cast(trim(${text}) as ${type})`
 }

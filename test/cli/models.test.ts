@@ -100,7 +100,7 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
     'seeds/funded_on.csv',
     'deal_id,funded_on:date\ndeal_000001,2026-02-30\n',
     'SEED_VALUE',
-    /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2\./,
+    /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2:13\./,
   ],
 ]
 

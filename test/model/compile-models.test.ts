@@ -1,3 +1,5 @@
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
 import {fingerprintModels} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
@@ -386,21 +388,42 @@ test.each([
     'a value of another type',
     'code,since:date\na,2026-01-01\nb,soon\n',
     'SEED_VALUE',
-    /'soon'.*'since'.*date.*kind\.csv:3/,
+    /'soon' of seed column 'since': expected date, in .*kind\.csv:3:3\./,
   ],
-  ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3/],
-  ['a key in two spellings', 'code:canonical\nOn Hold\non hold \n', 'SEED_KEY', /'on hold '.*kind\.csv:3/],
-  ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /''.*kind\.csv:3/],
-  ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1/],
+  [
+    'a wrong value behind blank lines, commas and line ends in quotes',
+    'code,since:date\n\n"a, or ""b""\nor c",2026-01-01\n\nd, soon\n',
+    'SEED_VALUE',
+    /'soon'.*kind\.csv:6:3\./,
+  ],
+  ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3:1\./],
+  ['a key in two spellings', 'code:canonical\nOn Hold\non hold \n', 'SEED_KEY', /'on hold'.*kind\.csv:3:1/],
+  ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /'' of seed column 'code'.*kind\.csv:3:1/],
+  ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1:6/],
   [
     'a type that is cut in two',
     'code,n:decimal(18,2)\na,1\n',
     'SEED_HEADER',
-    /'n:decimal\(18'.*in quotes where it has a comma.*kind\.csv:1/,
+    /'n:decimal\(18'.*in quotes where it has a comma.*kind\.csv:1:6/,
   ],
   ['no header', '', 'SEED_HEADER', /''.*kind\.csv:1/],
-  ['a quote that does not end', '"code,n\na,1\n', 'SEED_HEADER', /'"code,n'.*kind\.csv:1/],
-])('refuses a seed with %s, naming file and line', async (_, text, code, message) => {
+  ['a column without name', 'code,,n\na,1,2\n', 'SEED_HEADER', /'': expected name.*kind\.csv:1:6/],
+  ['a column that stands twice', 'code,n,n:date\n', 'SEED_HEADER', /'n:date'.*once, in .*kind\.csv:1:8/],
+  [
+    'too few fields',
+    'code,n,m\na,1\n',
+    'SEED_CSV',
+    /2 fields, no value for seed column 'm': expected 3.*kind\.csv:2:3/,
+  ],
+  [
+    'too many fields',
+    'code,n\na,1,000\n',
+    'SEED_CSV',
+    /3 fields, value '000' after the last seed column 'n': expected 2.*kind\.csv:2:5/,
+  ],
+  ['a quote that never closes', 'code,n\na,"1\nb,2\n', 'SEED_CSV', /never closes.*kind\.csv:2:3/],
+  ['a quote inside a value', 'code,n\na,5" pipe\n', 'SEED_CSV', /whole value in quotes.*kind\.csv:2:4/],
+])('refuses a seed with %s, naming file, line and column', async (_, text, code, message) => {
   await expect(compile({'seeds/kind.csv': text})).rejects.toMatchObject({
     code,
     exitCode: 3,
@@ -504,6 +527,21 @@ test('files of an editor that marks them and ends lines its own way are the same
   }
   const marked = Object.entries(files).map(([name, text]) => [name, `\uFEFF${text.replaceAll('\n', '\r\n')}`])
   expect(read(Object.fromEntries(marked))).toBe(read(files))
+})
+
+test('refuses a seed whose bytes are no UTF-8, naming the first of them', async () => {
+  using folder = writeSqlFolder({'seeds/kind.csv': ''})
+  const bytes = Buffer.concat([Buffer.from('code\n\uFFFD, Neuch'), Buffer.from([0xe2]), Buffer.from('tel\n')])
+  writeFileSync(join(folder.path, 'seeds/kind.csv'), bytes)
+  expect(() => readSeeds([folder.path])).toThrow(/^Byte 0xE2 in .*kind\.csv:2:9: expected UTF-8/)
+})
+
+test('refuses a seed that lacks a column of the one it replaces', () => {
+  using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date\n'})
+  using second = writeSqlFolder({'seeds/kind.csv': 'code,name\n'})
+  expect(() => readSeeds([first.path, second.path])).toThrow(
+    /no column 'since': expected the columns of the one it replaces, code, since, in .*kind\.csv:1\./,
+  )
 })
 
 test('a model that lies in no schema is refused instead of left out', async () => {

@@ -3,6 +3,7 @@ import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
 import {addDays} from '../../src/clock.ts'
+import {parseSeed, replaceSeeds} from '../../src/model/seeds.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {aQuarantine, aWalk, buildRelease, builtInPlan, noRow} from './history.ts'
 import {
@@ -117,9 +118,9 @@ test('every total agrees with sightings replayed one by one in BigInt', async ()
             aQuarantine({day: FIRST_DAY, record_id: `deal_${deal}`}),
           ),
         }
-        const dates = [...given].map(([deal, date]) => `('deal_${deal}', '${addDays(FIRST_DAY, date)}')`)
-        const rowsSql = `(values ('other', '2020-01-01') ${dates.map((row) => `, ${row}`).join('')}) as given(deal_id, funded_on)`
-        const seeds = plan.seeds.map((seed) => (seed.name === 'funded_on' ? {...seed, rowsSql} : seed))
+        const dates = [...given].map(([deal, date]) => `deal_${deal},${addDays(FIRST_DAY, date)}`)
+        const text = ['deal_id,funded_on', 'other,2020-01-01', ...dates].join('\n')
+        const seeds = replaceSeeds(plan.seeds, [parseSeed({name: 'funded_on', file: 'funded_on.csv', text})])
         await using db = await buildRelease(history, {asOf}, {...plan, seeds})
         const steps = replaySightings(sightings, day)
         await expectTotals(db, steps, day)
