@@ -2,18 +2,11 @@ import {expect, test} from 'vitest'
 import {readChecks} from '../../src/check/read-checks.ts'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
 import type {Counted} from '../../src/model/build-models.ts'
+import {aBorrower, aVersion, aWalk, type History, type Row} from '../../src/model/raw-rows.ts'
 import type {CheckOutcome, CheckResult} from '../../src/release-manifest.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
-import {
-  aBorrower,
-  aVersion,
-  aWalk,
-  buildRelease,
-  builtInPlan,
-  type History,
-  type Row,
-} from '../model/history.ts'
+import {buildRelease, builtInPlan} from '../model/history.ts'
 
 /** A model with one check in its header. */
 const tag = (rule: string, ...args: string[]) => ({

@@ -1,8 +1,9 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
 import {businessDateOf} from '../../src/clock.ts'
+import {aVersion} from '../../src/model/raw-rows.ts'
 import {withAncestors} from '../../src/model/select-models.ts'
-import {aVersion, buildRelease, builtInPlan, noRow} from './history.ts'
+import {buildRelease, builtInPlan, noRow} from './history.ts'
 
 const HOUR = 3_600_000
 

@@ -1,6 +1,7 @@
 import {expect, test} from 'vitest'
 import type {Counted} from '../../src/model/build-models.ts'
-import {aDrift, aVersion, aWalk, type History, query, type Row} from './history.ts'
+import {aDrift, aVersion, aWalk, type History, type Row} from '../../src/model/raw-rows.ts'
+import {query} from './history.ts'
 
 const deals = (...rows: Row[]) => rows.map((row, index) => aVersion({deal_id: `deal_${index}`, ...row}))
 

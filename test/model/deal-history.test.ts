@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
-import {aVersion, query} from './history.ts'
+import {aVersion} from '../../src/model/raw-rows.ts'
+import {query} from './history.ts'
 
 const versions =
   'select version, change, loan_amount, property_value, loan_program, status from core.deal_history'

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
-import {aQuarantine, aVersion, aWalk, type History, query} from './history.ts'
+import {aQuarantine, aVersion, aWalk, type History} from '../../src/model/raw-rows.ts'
+import {query} from './history.ts'
 
 const days = (...list: string[]) => list.map((day) => aWalk({day: `2026-03-${day}`}))
 const on = (day: string) => ({day: `2026-03-${day}`})

@@ -2,169 +2,12 @@ import {z} from 'zod'
 import {readChecks} from '../../src/check/read-checks.ts'
 import {buildModels, type Counted} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
+import {type History, insertHistory} from '../../src/model/raw-rows.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import type {BuildPlan, Check} from '../../src/types.ts'
-import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {type Database, openDatabase} from '../../src/warehouse/database.ts'
 import {migrate} from '../../src/warehouse/migrate.ts'
-
-type Value = string | number | boolean | null
-
-/** One row of a raw table. */
-export type Row = Record<string, Value>
-
-/** A row of `raw.deal_version` on a business day; optional fields are present exactly when they are given. */
-export function aVersion({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    deal_id: 'deal_1',
-    kind: 'seen',
-    source: 'list',
-    walk_id: `walk ${day}`,
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:30:00`,
-    row_hash: 0,
-    list_hash: 0,
-    property_address: '12 Main St, Austin, TX 78701',
-    loan_amount: '100000.00',
-    property_value_present: 'property_value' in row,
-    loan_program_present: 'loan_program' in row,
-    status: 'draft',
-    created_at: '2026-02-10 12:00:00',
-    created_at_precision: 'instant',
-    ...row,
-  }
-}
-
-/** A row of `raw.walk`: the certificate of an applied, complete walk on a business day. */
-export function aWalk({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    walk_id: `walk ${day}`,
-    stream: 'deal',
-    state: 'applied',
-    base_url: 'http://localhost/v1',
-    page_size: 100,
-    filter: '',
-    business_date: day,
-    started_at: `${day} 02:00:00`,
-    ended_at: `${day} 02:10:00`,
-    is_complete: true,
-    resumed: 0,
-    waited_ms: 0,
-    pages: 1,
-    records: 0,
-    quarantined: 0,
-    unreadable_ids: 0,
-    recorded_at: `${day} 02:30:00`,
-    ...row,
-  }
-}
-
-/** A row of `raw.quarantine` on a business day. */
-export function aQuarantine({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    quarantine_id: `q ${day}`,
-    stream: 'deal',
-    source: 'list',
-    record_id: 'deal_1',
-    path: 'loan_amount',
-    reason: 'expected a number',
-    record: '{}',
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:30:00`,
-    ...row,
-  }
-}
-
-/** A row of `raw.borrower_version` on a business day; its link is that of deal and borrower. */
-export function aBorrower({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  const {deal_id = 'deal_1', borrower_id = 'bor_1'} = row
-  return {...childOf(day, row), link_id: `${deal_id}/${borrower_id}`, deal_id, borrower_id}
-}
-
-/** A row of `raw.document_version` on a business day. */
-export function aDocument({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  const {deal_id = 'deal_1', document_id = 'doc_1'} = row
-  return {
-    category: 'appraisal',
-    ...childOf(day, row),
-    attachment_id: `${deal_id}/${document_id}`,
-    deal_id,
-    document_id,
-  }
-}
-
-function childOf(day: string, row: Row): Row {
-  return {
-    kind: 'seen',
-    source: 'list',
-    walk_id: `walk ${day}`,
-    observed_at: `${day} 02:05:00`,
-    business_date: day,
-    recorded_at: `${day} 02:40:00`,
-    row_hash: 0,
-    list_hash: 0,
-    created_at: '2026-02-11 12:00:00',
-    created_at_precision: 'instant',
-    ...row,
-  }
-}
-
-/** A row of `raw.listing`: a list that the walk of a business day read to its end. */
-export function aListing({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    walk_id: `walk ${day}`,
-    stream: 'document',
-    parent_id: 'deal_1',
-    outcome: 'listed',
-    observed_at: `${day} 02:05:00`,
-    pages: 1,
-    records: 0,
-    quarantined: 0,
-    unreadable_ids: 0,
-    ...row,
-  }
-}
-
-/** A row of `raw.rate`, read on a business day. */
-export function aRate({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    feed: 'fed',
-    rate: 'SOFR',
-    rate_date: day,
-    value: '4.31',
-    observed_at: `${day} 22:00:00`,
-    business_date: day,
-    recorded_at: `${day} 22:01:00`,
-    ...row,
-  }
-}
-
-/** A row of `raw.drift`: what the walk of a business day found. */
-export function aDrift({day = '2026-03-02', ...row}: Row & {day?: string} = {}): Row {
-  return {
-    walk_id: `walk ${day}`,
-    stream: 'deal',
-    kind: 'new_field',
-    path: 'borrower.name',
-    records: 1,
-    ...row,
-  }
-}
-
-/** The raw rows of a history, in the order they were stored. */
-export interface History {
-  versions?: Row[]
-  confirmations?: Row[]
-  walks?: Row[]
-  quarantine?: Row[]
-  drift?: Row[]
-  borrowers?: Row[]
-  documents?: Row[]
-  listings?: Row[]
-  rates?: Row[]
-}
 
 /** The zone and the cut-off of business dates in tests, as they are set by default. */
 export const ZONE = {timeZone: 'America/New_York', dayCutoff: '06:00'}
@@ -195,16 +38,7 @@ async function openHistoryOf(history: History): Promise<Database> {
     ],
   })
   await migrate(db, 'history')
-  const numbered = (rows: readonly Row[] = []) => rows.map((row, index) => ({seq: index + 1, ...row}))
-  await insertRows(db, 'deal_version', numbered(history.versions))
-  await insertRows(db, 'deal_confirmation', numbered(history.confirmations))
-  await insertRows(db, 'borrower_version', numbered(history.borrowers))
-  await insertRows(db, 'document_version', numbered(history.documents))
-  await insertRows(db, 'rate', numbered(history.rates))
-  await insertRows(db, 'listing', history.listings ?? [])
-  await insertRows(db, 'walk', history.walks ?? [])
-  await insertRows(db, 'quarantine', history.quarantine ?? [])
-  await insertRows(db, 'drift', history.drift ?? [])
+  await insertHistory(db, history)
   return db
 }
 
@@ -228,16 +62,4 @@ export async function query(
   await using db = await buildRelease(history, counted)
   // Without the await the database would close under its query.
   return await db.all(noRow, sql)
-}
-
-/** Inserts rows into a raw table of the database attached as `history`. */
-export async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
-  if (rows.length === 0) return
-  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))]
-  const values = rows.map((row) => `(${columns.map((column) => literal(row[column] ?? null)).join(', ')})`)
-  await db.run(`insert into history.raw.${table} (${columns.join(', ')}) values ${values.join(', ')}`)
-}
-
-function literal(value: Value): string {
-  return typeof value === 'string' ? quoteLiteral(value) : String(value)
 }

@@ -1,5 +1,5 @@
 import {addDays} from '../../src/clock.ts'
-import {aVersion, type Row} from './history.ts'
+import {aVersion, type Row} from '../../src/model/raw-rows.ts'
 
 /** One observation of a random history. */
 export interface Sighting {

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
-import {aVersion, aWalk, buildRelease, noRow, query} from './history.ts'
+import {aVersion, aWalk} from '../../src/model/raw-rows.ts'
+import {buildRelease, noRow, query} from './history.ts'
 
 const summary = 'select * from mart.portfolio_summary'
 const deals = (...rows: Parameters<typeof aVersion>[0][]) =>

@@ -3,9 +3,10 @@ import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
 import {addDays} from '../../src/clock.ts'
+import {aQuarantine, aWalk} from '../../src/model/raw-rows.ts'
 import {parseSeed, replaceSeeds} from '../../src/model/seeds.ts'
 import type {Database} from '../../src/warehouse/database.ts'
-import {aQuarantine, aWalk, buildRelease, builtInPlan, noRow} from './history.ts'
+import {buildRelease, builtInPlan, noRow} from './history.ts'
 import {
   bucketOf,
   createdOn,

@@ -1,10 +1,11 @@
 import {expect, test} from 'vitest'
 import {z} from 'zod'
 import {compileModels} from '../../src/model/compile-models.ts'
+import {aBorrower, aListing, aRate, aVersion, aWalk, type History} from '../../src/model/raw-rows.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import {writeSqlFolder} from './folder.ts'
-import {aBorrower, aListing, aRate, aVersion, aWalk, buildRelease, type History} from './history.ts'
+import {buildRelease} from './history.ts'
 
 const LARGEST = "cast('9999999999999999.99' as decimal(18, 2))"
 

@@ -16,6 +16,7 @@ import type {Random} from '../../src/service/random.ts'
 import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
 import {migrate} from '../../src/warehouse/migrate.ts'
+import {parseConfig} from '../../src/config.ts'
 import {
   aBorrower,
   aDocument,
@@ -27,7 +28,13 @@ import {
   aWalk,
   insertRows,
   type Row,
-} from '../model/history.ts'
+} from '../../src/model/raw-rows.ts'
+import {verifyBuild} from '../../src/pipeline/verify-build.ts'
+import {readLastBuild} from '../../src/release/last-build.ts'
+import type {Random} from '../../src/service/random.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {type Database, openDatabase} from '../../src/warehouse/database.ts'
+import {migrate} from '../../src/warehouse/migrate.ts'
 import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 

@@ -1,13 +1,5 @@
-import {readFileSync} from 'node:fs'
-import {basename} from 'node:path'
-import {parse} from 'yaml'
-import {z} from 'zod'
-import {businessDateOf} from '../../src/clock.ts'
-import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
-import {readSeeds} from '../../src/model/seeds.ts'
-import type {BuildPlan} from '../../src/types.ts'
-import {quoteName} from '../../src/warehouse/database.ts'
-import {writeSqlFolder} from './folder.ts'
+import {businessDateOf} from '../clock.ts'
+import type {Counted} from './build-models.ts'
 import {
   aBorrower,
   aDocument,
@@ -17,22 +9,18 @@ import {
   aRate,
   aVersion,
   aWalk,
-  buildRelease,
   type History,
   type Row,
-  ZONE,
-} from './history.ts'
+} from './raw-rows.ts'
 
-/** Every scalar is text, so that `100.00` and `2026-03-02` stay as written; the word `null` is a null. */
-const scalar = z.string().transform((text) => (text === 'null' ? null : text))
-const record = z.record(z.string(), scalar)
-
-type Shown = 'missing' | 'vanished' | 'quarantined' | 'confirmed' | Row
+/** What became of a record, or its columns. */
+export type Shown = 'missing' | 'vanished' | 'quarantined' | 'confirmed' | Row
 
 /** By deal, by the child's own id; or that the list could not be read. */
-type Lists = Record<string, 'failed' | Record<string, Shown>>
+export type Lists = Record<string, 'failed' | Record<string, Shown>>
 
-interface Walk {
+/** What one walk of a case showed. */
+export interface CaseWalk {
   /** Columns of `raw.walk`; `none` for what was observed between two walks. */
   certificate: 'none' | Row
   drift: Row[]
@@ -45,70 +33,21 @@ interface Walk {
   deals: Record<string, Shown>
 }
 
-/** Rows in, rows out: what one history makes of one model. */
-export interface ModelCase {
-  /** The business day; that of the last walk by default. */
-  as_of?: string | undefined
-  known_at?: string | undefined
-  /** CSV text by seed. */
-  seeds: Record<string, string>
-  /** By their business day or the instant they began at. */
-  walks: Record<string, Walk>
-  /** A condition on the rows that are looked at. */
-  where: string
-  /** All rows in the table's order; only the columns named here are looked at. */
-  rows: Record<string, string | null>[]
-}
-
-const shown = z.union([z.enum(['missing', 'vanished', 'quarantined', 'confirmed']), record])
-const lists = z.record(z.string(), z.union([z.literal('failed'), z.record(z.string(), shown)])).default({})
-
-const walk: z.ZodType<Walk> = z
-  .object({
-    certificate: z.union([z.literal('none'), record]).default({}),
-    drift: z.array(record).default([]),
-    rates: z.array(record).default([]),
-    borrowers: lists,
-    documents: lists,
-  })
-  .catchall(shown)
-  .transform(({certificate, drift, rates, borrowers, documents, ...deals}) => ({
-    certificate,
-    drift,
-    rates,
-    borrowers,
-    documents,
-    deals,
-  }))
-
-const modelCase = z.strictObject({
-  as_of: z.string().optional(),
-  known_at: z.string().optional(),
-  seeds: z.record(z.string(), z.string()).default({}),
-  walks: z.record(z.string(), walk),
-  where: z.string().default('true'),
-  rows: z.array(record),
-})
-
-/** The cases of `<schema>.<table>.yaml` by name. */
-export function readModelCases(file: string): {table: string; cases: [string, ModelCase][]} {
-  const text = readFileSync(file, 'utf8')
-  const cases = z.record(z.string(), modelCase).parse(parse(text, {schema: 'failsafe'}))
-  return {table: basename(file, '.yaml'), cases: Object.entries(cases)}
-}
+type Zone = Pick<Counted, 'timeZone' | 'dayCutoff'>
 
 /** When a walk began: at an instant, which gives its business date; on a day alone it is 02:00 UTC. */
-function startOf(key: string): {day: string; startedAt: number} {
+function startOf(key: string, zone: Zone): {day: string; startedAt: number} {
   const startedAt = Date.parse(key.includes('T') ? key : `${key}T02:00:00Z`)
-  if (Number.isNaN(startedAt)) throw new Error(`Walk '${key}': expected a day or an instant.`)
-  return {day: key.includes('T') ? businessDateOf(startedAt, ZONE) : key, startedAt}
+  return {day: key.includes('T') ? businessDateOf(startedAt, zone) : key, startedAt}
 }
 
 const timestamp = (instant: number) => new Date(instant).toISOString().replace('T', ' ').replace('Z', '')
 const MINUTE = 60_000
 
-/** The raw rows of a case. A deal seen again keeps what is not said anew, except what its list row leaves out. */
-function toHistory({walks}: ModelCase): Required<History> {
+/**
+ * The raw rows of a case's walks, by the days or instants they began at. A deal seen again keeps what is not said anew, except what its list row leaves out.
+ */
+export function buildCaseHistory(walks: Readonly<Record<string, CaseWalk>>, zone: Zone): Required<History> {
   const history: Required<History> = {
     versions: [],
     confirmations: [],
@@ -122,7 +61,7 @@ function toHistory({walks}: ModelCase): Required<History> {
   }
   const lastSeen = new Map<string, Row>()
   for (const [key, {certificate, drift, rates, borrowers, documents, deals}] of Object.entries(walks)) {
-    const {day, startedAt} = startOf(key)
+    const {day, startedAt} = startOf(key, zone)
     const walkId = `walk ${key}`
     const times = {started_at: timestamp(startedAt), ended_at: timestamp(startedAt + 10 * MINUTE)}
     const recorded_at = timestamp(startedAt + 30 * MINUTE)
@@ -207,42 +146,4 @@ const LISTED = ['property_address', 'loan_amount', 'status', 'created_at', 'crea
 /** What a list row says again when nothing changed. */
 function pickListed(row: Row): Row {
   return Object.fromEntries(Object.entries(row).filter(([column]) => LISTED.includes(column)))
-}
-
-/** The rows that a model has for a case, as text. */
-export async function runModelCase(table: string, tested: ModelCase, plan: BuildPlan): Promise<unknown[]> {
-  const history = toHistory(tested)
-  const seeds = Object.entries(tested.seeds).map(([name, text]) => [`seeds/${name}.csv`, text])
-  using folder = writeSqlFolder(Object.fromEntries(seeds))
-  const days = history.walks.map(({business_date}) => String(business_date)).sort()
-  const asOf = tested.as_of ?? days.at(-1)
-  await using db = await buildRelease(
-    history,
-    {...(asOf !== undefined && {asOf}), ...(tested.known_at !== undefined && {knownAt: tested.known_at})},
-    {
-      models: selectModel(plan, table),
-      reads: plan.reads,
-      columns: plan.columns,
-      seeds: readSeeds([BUILT_IN_SQL, folder.path]),
-    },
-  )
-  const columns = [...new Set(tested.rows.flatMap((row) => Object.keys(row)))]
-  const shown = columns.length === 0 ? '*' : columns.map(quoteName).join(', ')
-  return await db.all(
-    z.record(z.string(), z.string().nullable()),
-    `select columns(*)::varchar from (select ${shown} from ${table} where ${tested.where})`,
-  )
-}
-
-/** The model and what it is built from; a model of `work`, which no release keeps, is kept to be looked at. */
-function selectModel({models}: BuildPlan, table: string): BuildPlan['models'] {
-  const needed = new Set([table])
-  for (const {name, sql} of models.toReversed()) {
-    if (!needed.has(name)) continue
-    for (const other of models)
-      if (new RegExp(`\\b(from|join) ${other.name}\\b`).test(sql)) needed.add(other.name)
-  }
-  return models
-    .filter(({name}) => needed.has(name))
-    .map((model) => (model.name === table ? {...model, isPublished: true} : model))
 }
