@@ -89,7 +89,7 @@ export const EXIT_CODES = [
   'done, or nothing new',
   'unexpected: engine, disk, or a defect',
   'usage or configuration; nothing was started',
-  'a model or check failed and nothing was released; or `push` left rows out',
+  'a model or check failed and nothing was released; a `test` failed; or `push` left rows out',
   'another run holds the warehouse',
   'the source refused the credentials',
   'the walk is incomplete, its progress is kept: rate limit, outage, signal',

@@ -125,7 +125,7 @@ export const SETTINGS = {
   sqlDir: z
     .string()
     .optional()
-    .describe('A folder of your own models, checks and seeds, added to the built-in ones.'),
+    .describe('A folder of your own models, checks, seeds and tests, added to the built-in ones.'),
   jobsDir: z.string().optional().describe('A folder of your own jobs, added to the built-in ones.'),
   webHost: z
     .string()

@@ -8,6 +8,7 @@ export const COMMANDS: Record<
   demo: ['everything on a local service with a synthetic portfolio', () => import('./demo.ts')],
   sync: ['walk the source, load what changed, build, check and release', () => import('./sync.ts')],
   build: ['build and check a release without walking', () => import('./build.ts')],
+  test: ['run the tests of your own models', () => import('./test.ts')],
   export: ['write a release, or the journal of a month, as files', () => import('./export.ts')],
   period: ['accounting months: list, close, reopen, remap, true-up', () => import('./period.ts')],
   accounting: ['the accounts that journals are booked to', () => import('./accounting.ts')],
