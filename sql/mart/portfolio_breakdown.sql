@@ -22,42 +22,21 @@
 -- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
 -- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
 with
--- The upper edge of an LTV band and the lower edge of a size band belong to it; DECIMAL keeps 65 % exactly 65 %.
 bucketed as (
   select
-    loan_amount,
-    property_value,
-    ltv,
-    status_class = 'funded' as is_funded,
-    status_class not in ('ended_funded', 'ended_unfunded') as is_open,
-    status,
-    coalesce(loan_program, 'unknown') as loan_program,
-    state,
-    case
-      when loan_amount < 250000 then '<250k'
-      when loan_amount < 500000 then '250–500k'
-      when loan_amount < 1000000 then '500k–1m'
-      when loan_amount < 2500000 then '1–2.5m'
-      when loan_amount < 5000000 then '2.5–5m'
-      when loan_amount < 10000000 then '5–10m'
-      else '≥10m'
-    end as size_band,
-    cast(loan_amount as decimal(28, 2)) * 100 as scaled_amount,
-    cast(property_value as decimal(28, 2)) as wide_value,
-    case
-      when ltv is null then 'unknown'
-      when scaled_amount <= wide_value * 50 then '≤50'
-      when scaled_amount <= wide_value * 60 then '50–60'
-      when scaled_amount <= wide_value * 65 then '60–65'
-      when scaled_amount <= wide_value * 70 then '65–70'
-      when scaled_amount <= wide_value * 75 then '70–75'
-      when scaled_amount <= wide_value * 80 then '75–80'
-      when scaled_amount <= wide_value * 85 then '80–85'
-      when scaled_amount <= wide_value * 90 then '85–90'
-      else '>90'
-    end as ltv_band,
-    strftime(created_on, '%Y-%m') as created_month
-  from core.deal
+    deal.loan_amount,
+    deal.property_value,
+    deal.ltv,
+    deal.status_class = 'funded' as is_funded,
+    deal.status_class not in ('ended_funded', 'ended_unfunded') as is_open,
+    deal.status,
+    coalesce(deal.loan_program, 'unknown') as loan_program,
+    deal.state,
+    band.size_band,
+    band.ltv_band,
+    strftime(deal.created_on, '%Y-%m') as created_month
+  from core.deal as deal
+  inner join work.deal_bucket as band on band.deal_id = deal.deal_id
 ),
 
 totals as (

@@ -1,15 +1,32 @@
 import {type Html, html} from '../page/html.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 
-/** What an address keeps from page to page: which release, and by what deals are filtered, with the bucket of a deal in SQL. */
-const DIMENSIONS: Record<string, {title: string; bucket?: string}> = {
+/** What an address keeps from page to page. */
+interface Dimension {
+  title: string
+  /** SQL: whether `core.deal as deal` is of one of these values; a dimension without says which release is read. */
+  isOf?: (values: string) => string
+}
+
+const ofBand = (column: string) => (values: string) =>
+  `deal.deal_id in (select deal_id from kept.work.deal_bucket where ${column} in (${values}))`
+
+const DIMENSIONS: Record<string, Dimension> = {
   as_of: {title: 'As of'},
   known_at: {title: 'Known at'},
   part: {title: 'Part'},
-  status: {title: 'Status', bucket: 'deal.status'},
-  loan_program: {title: 'Loan program', bucket: `coalesce(deal.loan_program, 'unknown')`},
-  state: {title: 'State', bucket: 'deal.state'},
-  created_month: {title: 'Created in', bucket: `strftime(deal.created_on, '%Y-%m')`},
+  status: {title: 'Status', isOf: (values) => `deal.status in (${values})`},
+  loan_program: {
+    title: 'Loan program',
+    isOf: (values) => `coalesce(deal.loan_program, 'unknown') in (${values})`,
+  },
+  state: {title: 'State', isOf: (values) => `deal.state in (${values})`},
+  size_band: {title: 'Size', isOf: ofBand('size_band')},
+  ltv_band: {title: 'Loan-to-value, %', isOf: ofBand('ltv_band')},
+  created_month: {
+    title: 'Created in',
+    isOf: (values) => `strftime(deal.created_on, '%Y-%m') in (${values})`,
+  },
 }
 
 /** The parts of a portfolio; what has not ended is open. */
@@ -35,11 +52,11 @@ export function parseFilter(query: URLSearchParams): Filter {
     [...new Set(query.getAll(name))].filter((value) => value !== ''),
   ])
   const values = new Map(entries.filter(([, buckets]) => buckets.length > 0))
-  const conditions = [...values].flatMap(([name, buckets]) => {
-    const bucket = DIMENSIONS[name]?.bucket
-    if (name === 'part') return `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
-    return bucket === undefined ? [] : `${bucket} in (${buckets.map(quoteLiteral).join(', ')})`
-  })
+  const conditions = [...values].flatMap(([name, buckets]) =>
+    name === 'part'
+      ? `(${buckets.map((part) => PARTS[part] ?? 'false').join(' or ')})`
+      : (DIMENSIONS[name]?.isOf?.(buckets.map(quoteLiteral).join(', ')) ?? []),
+  )
   return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
 }
 

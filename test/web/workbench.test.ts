@@ -155,7 +155,7 @@ test('what moved the figures adds up to their difference', async () => {
   await page.close()
 })
 
-test.each(['status', 'loan_program', 'state', 'created_month'])(
+test.each(['status', 'loan_program', 'state', 'size_band', 'ltv_band', 'created_month'])(
   'what adds up, adds up over the deals of each %s',
   async (dimension) => {
     const buckets = await lab.query(
