@@ -1,6 +1,7 @@
+import {readFileSync} from 'node:fs'
 import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
-import {messageOf, newError} from '../errors.ts'
+import {codeOf, messageOf, newError} from '../errors.ts'
 import {openRelease} from '../release/open-release.ts'
 import {type Database, requireOneStatement} from '../warehouse/database.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -8,6 +9,7 @@ import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts
 import {fitTable} from './table.ts'
 
 interface QueryOptions extends ReleaseOptions {
+  file?: string
   format: 'table' | 'csv' | 'json'
 }
 
@@ -16,7 +18,8 @@ export default function addQuery(command: CliCommand): void {
   command
     .description('SQL over a release, read-only; tables are named core.deal, mart.portfolio_summary, …')
     .example('query "select * from mart.portfolio_summary"')
-    .argument('<sql>', 'one statement')
+    .argument('[sql]', 'one statement; - reads it from standard input')
+    .option('-f, --file <file>', 'a file that holds the statement')
     .addOption(
       new Option('--format <format>', 'how rows are printed')
         .choices(['table', 'csv', 'json'])
@@ -24,12 +27,40 @@ export default function addQuery(command: CliCommand): void {
     )
     .option('--release <id>', 'of this release; the current one by default')
     .addOption(dateOption('--as-of <date>', 'of the portfolio as of this business date, YYYY-MM-DD'))
-    .does(async (call: Call<QueryOptions>, sql: string) => {
+    .does(async (call: Call<QueryOptions>, given: string | undefined) => {
       const {cli, config, options} = call
+      const sql = readStatement(given, options.file)
       await using db = await openRelease(await requireAskedRelease(call), {memoryMb: config.memoryMb})
       const result = await runQuery(db.connection, sql)
       cli.print(renderResult(result, options.json ? 'json' : options.format, cli.width))
     })
+}
+
+const STANDARD_INPUT = 0
+
+/** The statement of the command line, of a file, or of standard input. */
+function readStatement(sql: string | undefined, file: string | undefined): string {
+  if ((sql === undefined) === (file === undefined))
+    throw newError(
+      'QUERY_FAILED',
+      'Statement of `query`: expected one, as SQL, `-` for standard input or --file.',
+      {
+        next: 'An example: `loantape query "from mart.portfolio_summary"`.',
+      },
+    )
+  if (sql !== undefined && sql !== '-') return sql
+  try {
+    return readFileSync(file ?? STANDARD_INPUT, 'utf8')
+  } catch (error) {
+    throw newError(
+      'QUERY_FAILED',
+      `File '${file ?? 'standard input'}' of \`query\` cannot be read (${codeOf(error)}).`,
+      {
+        next: 'Name a file that holds one statement.',
+        cause: error,
+      },
+    )
+  }
 }
 
 type Connection = Database['connection']

@@ -230,7 +230,7 @@ async function renderNeeds(view: View, {alarms, lastSync}: Overview): Promise<Ht
     ),
     stuck &&
       stuck.deals > 0 &&
-      html`<a href="${addressOf('/tables/mart.pipeline_aging', filter)}">${count(stuck.deals)} deals</a> of ${dollars(stuck.amount)} are in their status for longer than nine in ten were`,
+      html`<a href="${addressOf('/pipeline', filter)}">${count(stuck.deals)} deals</a> of ${dollars(stuck.amount)} are in their status for longer than nine in ten were`,
     bare &&
       bare.deals > 0 &&
       html`<a href="${addressOf('/tables/mart.document_coverage', filter)}">${count(bare.deals)} deals</a> of ${dollars(bare.amount)} are in underwriting without an appraisal`,

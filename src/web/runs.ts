@@ -91,7 +91,7 @@ function renderJobRuns(runs: readonly JobRun[]): Html {
   )
 }
 
-function renderRelease({release_id, known_at, checks, tables}: ReleaseManifest): Html {
+function renderRelease({release_id, known_at, checks}: ReleaseManifest): Html {
   return html`<h2>Current release</h2>
 <p><span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</p>
 <h3>Checks</h3>
@@ -99,23 +99,19 @@ ${
   checks.results.length === 0
     ? html`<p>All ${checks.passed} passed.</p>`
     : renderTable(
-        ['Check', 'Severity', 'Rows'],
-        checks.results.map(({name, severity, failures}: CheckResult) => [
+        ['Check', 'Severity', 'Rows', 'Such as'],
+        checks.results.map(({name, severity, failures, samples}: CheckResult) => [
           html`<span class="mono">${name}</span>`,
           html`<b class="warned">${severity}</b>`,
           count(failures),
+          html`${samples.map((sample) => html`<div>${sample}</div>`)}`,
         ]),
       )
-}
-<h3>Tables</h3>
-${renderTable(
-  ['Table', 'Rows'],
-  tables.map(({name, rows}) => [html`<span class="mono">${name}</span>`, count(rows)]),
-)}`
+}`
 }
 
 function renderTable(titles: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {
-  return html`<div class="scroll"><table>
+  return html`<div class="scroll" tabindex="0"><table>
 <thead><tr>${titles.map((title) => html`<th scope="col">${title}</th>`)}</tr></thead>
 <tbody>
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>

@@ -20,6 +20,7 @@ import {findRelease, listReleases} from './find-release.ts'
 import {addLive, describeHolder} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
+import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {createReader, type Reader} from './reader.ts'
 import {renderRuns} from './runs.ts'
@@ -34,6 +35,7 @@ const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000}
 const PLACES = [
   ['Morning', '/'],
   ['Portfolio', '/portfolio'],
+  ['Pipeline', '/pipeline'],
   ['Deals', '/deals'],
   ['Books', '/books'],
   ['Tables', '/tables'],
@@ -155,6 +157,7 @@ export function addWorkbench(
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   addPage('/', (view, _request, overview) => viewMorning(view, overview))
   addPage('/portfolio', viewPortfolio)
+  addPage('/pipeline', viewPipeline)
   addPage('/deals', viewDeals)
   addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
   addPage('/deals/:id/received', async (_view, request) => {

@@ -1,4 +1,5 @@
-import {readdirSync} from 'node:fs'
+import {mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
@@ -41,6 +42,24 @@ test.concurrent('rows that a terminal is too narrow for stand record below recor
       '',
     ].join('\n'),
   )
+})
+
+test.concurrent('a statement is read from a file or from standard input as well', async () => {
+  const dir = mkdtempSync(join(tmpdir(), 'loantape-query-'))
+  const file = join(dir, 'statement.sql')
+  writeFileSync(file, `-- two deals\n${PAIR};\n`)
+  const expected = (await lab.run(['query', PAIR])).stdout
+  expect((await lab.run(['query', '--file', file])).stdout).toBe(expected)
+  const piped = lab.start(['query', '-'])
+  piped.process.stdin?.end(readFileSync(file))
+  expect((await piped.ended).stdout).toBe(expected)
+  for (const args of [[], ['--file', file, PAIR], ['--file', `${file}.not`]]) {
+    expect(readFailure(await lab.run(['query', ...args, '--json']))).toMatchObject({
+      code: 'QUERY_FAILED',
+      exitCode: 2,
+    })
+  }
+  rmSync(dir, {recursive: true})
 })
 
 test.concurrent('decimals beyond a double are exact in every format', async () => {

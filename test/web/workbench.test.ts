@@ -65,6 +65,7 @@ const PAGES = [
   '/',
   '/portfolio',
   '/portfolio?part=funded',
+  '/pipeline',
   '/deals',
   '/deals/deal_000001',
   '/deals/deal_000001/received',
