@@ -42,6 +42,7 @@ const KEYS_IN_FILES = [
   'postgresUrl',
   'hashKey',
   'webToken',
+  'webViewerToken',
   'webhookSecret',
   'webhookSecretPrevious',
   'alarmWebhookUrl',

@@ -135,7 +135,12 @@ export const SETTINGS = {
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webToken: secret(16).meta({
     description:
-      'Token that the workbench and metrics ask for, as Bearer or as the password of a browser; 16 characters at least.',
+      'Token that the workbench and metrics ask for, as Bearer or as the password of a browser; 16 characters at least, or `sha256:` and the hex digest of one.',
+    isSecret: true,
+  }),
+  webViewerToken: secret(16).meta({
+    description:
+      'Another token, for those who may see everything but records as they were received; needs LOANTAPE_WEB_TOKEN.',
     isSecret: true,
   }),
   webhookSecret: webhookSecret().meta({

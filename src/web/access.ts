@@ -8,13 +8,25 @@ const LOOPBACK = new Set(['127.0.0.1', '::1', 'localhost'])
 /** Where nobody has to show the token: probes say nothing, and webhooks bring their own signature. */
 const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 
+type Tokens = Pick<Config, 'webToken' | 'webViewerToken'>
+
+/** Routes that are for operators alone: records as they were received. */
+const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received'])
+
 /**
- * Refuses to serve strangers: every address but a loopback one needs a token.
+ * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
  *
  * @throws ConfigError `WEB_TOKEN_MISSING`
  */
-export function requireSafeAddress({webHost, webToken}: Config): void {
-  if (LOOPBACK.has(webHost) || webToken !== undefined) return
+export function requireSafeAddress({webHost, webToken, webViewerToken}: Tokens & {webHost: string}): void {
+  if (webToken !== undefined) return
+  if (webViewerToken !== undefined) {
+    throw newError(
+      'WEB_TOKEN_MISSING',
+      'LOANTAPE_WEB_VIEWER_TOKEN is set, and LOANTAPE_WEB_TOKEN is not: without it nobody is asked for one.',
+    )
+  }
+  if (LOOPBACK.has(webHost)) return
   throw newError(
     'WEB_TOKEN_MISSING',
     `Address '${webHost}' in LOANTAPE_WEB_HOST can be reached from other machines, and LOANTAPE_WEB_TOKEN is not set.`,
@@ -31,8 +43,8 @@ const HEADERS = {
   'cache-control': 'no-store',
 }
 
-/** Puts the security headers on every answer, and asks for the token where one is set. */
-export function guardAccess(server: FastifyInstance, {webToken}: Pick<Config, 'webToken'>): void {
+/** Puts the security headers on every answer, and asks for a token where one is set. */
+export function guardAccess(server: FastifyInstance, {webToken, webViewerToken}: Tokens): void {
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(HEADERS)
     const path = request.url.split('?')[0] ?? ''
@@ -41,9 +53,18 @@ export function guardAccess(server: FastifyInstance, {webToken}: Pick<Config, 'w
       // Without a token a page of another site must not reach us under a name that resolves to this machine.
       const host = request.hostname.replace(/^\[|\]$/g, '')
       if (!LOOPBACK.has(host)) await reply.code(403).type('text/plain').send('Host not allowed.\n')
-    } else if (!isSame(readToken(request), webToken)) {
+      return
+    }
+    const given = readToken(request)
+    if (isSame(given, webToken)) return
+    if (webViewerToken === undefined || !isSame(given, webViewerToken)) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
       await reply.code(401).type('text/plain').send('Token missing or wrong.\n')
+    } else if (FOR_OPERATORS.has(request.routeOptions.url)) {
+      await reply
+        .code(403)
+        .type('text/plain')
+        .send('Records as they were received are for operators: LOANTAPE_WEB_TOKEN.\n')
     }
   })
 }
@@ -57,7 +78,9 @@ function readToken({headers}: FastifyRequest): string {
   return pair.slice(pair.indexOf(':') + 1)
 }
 
-/** Digests are of one length, so that the comparison tells nothing. */
+/** Whether a token is the one that is set, itself or as its digest; digests are of one length, so that the comparison tells nothing. */
 function isSame(given: string, expected: string): boolean {
-  return timingSafeEqual(hash('sha256', given, 'buffer'), hash('sha256', expected, 'buffer'))
+  const digest = hash('sha256', given)
+  const [, stored = hash('sha256', expected)] = /^sha256:([0-9a-f]{64})$/.exec(expected) ?? []
+  return timingSafeEqual(Buffer.from(digest), Buffer.from(stored))
 }

@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {chmodSync, mkdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {Webhook} from 'standardwebhooks'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
@@ -14,6 +15,7 @@ const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
 const STRANGER = `whsec_${Buffer.alloc(32, 3).toString('base64')}`
 const TOKEN = 'a-token-of-24-characters'
+const VIEWER = 'another-token-for-those-who-look'
 
 let lab: Lab
 let stateDb: StateDb
@@ -99,6 +101,29 @@ test('the workbench and metrics ask for the token, as Bearer or as a password', 
     expect(await statusOf(path, {authorization: basic(TOKEN)})).toBe(200)
     expect(await statusOf(path, {authorization: basic('')})).toBe(401)
   }
+})
+
+test('a viewer sees all but the records as they were received, which an operator does', async () => {
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  const webToken = `sha256:${hash('sha256', TOKEN)}`
+  const config = {...lab.config, webPort: 0, webToken, webViewerToken: VIEWER}
+  await using side = await startWeb(config, tools, lab.createWorld())
+  const statusFor = (path: string, token: string) => statusOf(path, {authorization: `Bearer ${token}`}, side)
+  for (const path of ['/', '/deals/deal_000001', '/data/core.deal.csv', '/sql?q=select+1']) {
+    expect(await statusFor(path, VIEWER), path).toBe(200)
+    expect(await statusFor(path, TOKEN), path).toBe(200)
+    expect(await statusFor(path, webToken), path).toBe(401)
+  }
+  for (const path of [
+    '/deals/deal_000001/received',
+    '/deals/deal_000001/%72eceived',
+    '/deals/deal_000001/received?x',
+  ]) {
+    expect(await statusFor(path, VIEWER), path).toBe(403)
+    expect(await statusFor(path, TOKEN), path).toBe(200)
+  }
+  const alone = startWeb({...lab.config, webPort: 0, webViewerToken: VIEWER}, tools, lab.createWorld())
+  expect(await failureOf(alone)).toMatchObject({code: 'WEB_TOKEN_MISSING', exitCode: 2})
 })
 
 test('any address but a loopback one is refused without a token', async () => {
