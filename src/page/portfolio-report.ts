@@ -56,6 +56,7 @@ ${renderQuality(report)}
 export function renderPortfolio(report: PortfolioReport): Html {
   return html`${report.observed_until < report.as_of && html`<p class="notice">There was no walk on ${report.as_of}: the figures are those of ${report.observed_until}.</p>`}
 ${renderFigures(report)}
+${renderPositions(report)}
 <h2>By status</h2>
 ${renderStatuses(report)}
 <h2>Open deals by loan program</h2>
@@ -67,7 +68,6 @@ ${renderBreakdown(report, 'ltv_band', 'Loan-to-value, %')}
 ${renderBreakdown(report, 'size_band', 'Loan amount, $')}
 <h2>Open deals by state</h2>
 ${renderBreakdown(report, 'state', 'State')}
-${renderPositions(report)}
 ${renderRollforward(report.rollforward)}
 ${renderConcentration(report)}`
 }

@@ -155,7 +155,15 @@ function renderMoves({asOf, against, first, moved, totals}: Moves, {filter}: Vie
   const days = [addDays(asOf, -1), addDays(asOf, -7), monthEnd].filter(
     (day) => first !== null && day >= first,
   )
-  const choices = html`<p class="choices">Against ${[...new Set(days)].map((day) => linked(html`<span${day === against && html` aria-current="true"`}>${day}</span> `, addressOf('/', filter, {against: [day]})))}</p>`
+  const choices = html`<p class="choices">Against ${[...new Set(days)]
+    .sort()
+    .toReversed()
+    .map((day) =>
+      linked(
+        html`<span${day === against && html` aria-current="true"`}>${day}</span> `,
+        addressOf('/', filter, {against: [day]}),
+      ),
+    )}</p>`
   if (totals === undefined)
     return html`<h2>What moved it</h2><p class="muted">There is no earlier day to compare ${asOf} with.</p>`
   const rest = totals.deals - moved.length
