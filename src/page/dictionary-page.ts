@@ -138,8 +138,8 @@ ${entry.exports.length > 0 && html`<li>exported as <b>${entry.exports.join(', ')
 ${entry.reads.length > 0 && html`<li>built from ${linkAll(entry.reads)}</li>`}
 ${entry.readBy.length > 0 && html`<li>read by ${linkAll(entry.readBy)}</li>`}
 </ul>
-<div class="scroll"><table>
-<thead><tr><th>Column</th><th>Type</th><th>Meaning</th></tr></thead>
+<div class="scroll" tabindex="0"><table>
+<thead><tr><th scope="col">Column</th><th scope="col">Type</th><th scope="col">Meaning</th></tr></thead>
 <tbody>
 ${columns.map((column) => html`<tr><td class="column"><code>${column.name}</code></td><td class="type">${column.type}</td><td>${prose(column.meaning)}</td></tr>\n`)}</tbody>
 </table></div>

@@ -27,7 +27,7 @@ export function renderModelGraph(nodes: readonly GraphNode[]): Html {
   for (const {from, to} of edges) graph.setEdge(from, to)
   layout(graph)
   const {width = 0, height = 0} = graph.graph() as {width?: number; height?: number}
-  return html`<div class="graph" id="graph"><svg viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}" style="max-width: ${Math.ceil(width)}px" role="img" aria-label="Tables and what they are built from">
+  return html`<div class="graph" id="graph"><svg viewBox="0 0 ${Math.ceil(width)} ${Math.ceil(height)}" style="max-width: ${Math.ceil(width)}px" role="group" aria-label="Tables and what they are built from">
 ${edges.map(({from, to}) => html`<path data-from="${from}" data-to="${to}" d="${drawEdge(graph, from, to)}"/>\n`)}${nodes.map((node) => renderNode(graph, node))}</svg></div>`
 }
 

@@ -74,7 +74,7 @@ function renderFieldTable(schema: z.ZodType, use: 'query' | 'body' | 'answer'): 
 }
 
 function titled(title: string, table: string): string {
-  return table === '' ? '' : `<h4>${title}</h4>${table}`
+  return table === '' ? '' : `<h3>${title}</h3>${table}`
 }
 
 function renderEndpoint(id: string, endpoint: Endpoint): string {
@@ -94,8 +94,8 @@ function renderEndpoint(id: string, endpoint: Endpoint): string {
           `Answer ${status}: ${isList ? 'each of ' : ''}<code>data</code>`,
           renderFieldTable(record, 'answer'),
         )
-      : `<h4>Answer ${status}</h4>`,
-    `<h4>Problems</h4><table>${codes.join('')}</table></details>`,
+      : `<h3>Answer ${status}</h3>`,
+    `<h3>Problems</h3><table>${codes.join('')}</table></details>`,
   ].join('')
 }
 
@@ -107,7 +107,7 @@ summary { cursor: pointer }
 summary code { overflow-wrap: anywhere }
 summary b { display: inline-block; min-width: 4.5em }
 .GET { color: #10658a } .POST { color: #1c7a3e } .PATCH { color: #8a5a10 } .DELETE { color: #a02b2b }
-h4 { margin: .8rem 0 .2rem }
+h3 { margin: .8rem 0 .2rem }
 td { padding: .1rem .8rem .1rem 0; vertical-align: top }
 td:last-child { overflow-wrap: anywhere }`
 

@@ -1,6 +1,7 @@
 import {chmodSync, mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
+import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {describeTables} from '../../src/pipeline/dictionary.ts'
@@ -85,6 +86,16 @@ describe.each(['dictionary', 'report'])('the %s', (name) => {
     expect(complaints).toEqual([])
     const background = await page.evaluate('getComputedStyle(document.documentElement).backgroundColor')
     expect(background).toBe(colorScheme === 'dark' ? 'rgb(20, 24, 29)' : 'rgb(255, 255, 255)')
+    await page.close()
+  })
+
+  test('can be read by a screen reader', async () => {
+    const {page} = await open(name)
+    await page.evaluate(axe.source)
+    const found = (await page.evaluate(
+      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => [impact, id, nodes[0].html]))',
+    )) as string[][]
+    expect(found.filter(([impact = '']) => ['serious', 'critical'].includes(impact))).toEqual([])
     await page.close()
   })
 
