@@ -9,7 +9,7 @@ import {createModelError, type Place} from './model-error.ts'
 export const BUILT_IN_SQL = join(import.meta.dirname, '../../sql')
 
 /** Folders beside the models that hold something else. */
-const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests'])
+const OTHER_FOLDERS = new Set(['migrations', 'seeds', 'checks', 'tests', 'pages'])
 
 /** Schemas that belong to the pipeline or to the engine. */
 const RESERVED_SCHEMAS = new Set([

@@ -16,8 +16,9 @@ export interface Series {
 export interface Chart {
   /** What it says, for those who cannot see it. */
   title: string
-  /** Amounts stacked on each other, or ratios side by side. */
-  kind: 'amounts' | 'ratios'
+  /** An area is stacked on the one before. */
+  shape: 'area' | 'line' | 'bar'
+  unit: keyof typeof UNITS
   places: readonly string[]
   series: readonly Series[]
 }
@@ -27,15 +28,19 @@ const WIDTH = 1100
 const HEIGHT = 320
 const COLOURS = Array.from({length: 7}, (_, index) => `var(--series-${index + 1})`)
 
-const usd = new Intl.NumberFormat('en-US', {style: 'currency', currency: 'USD', notation: 'compact'})
-const percent = new Intl.NumberFormat('en-US', {style: 'percent', maximumFractionDigits: 1})
+/** How values are written beside the axis. */
+const UNITS = {
+  usd: new Intl.NumberFormat('en-US', {style: 'currency', currency: 'USD', notation: 'compact'}),
+  ratio: new Intl.NumberFormat('en-US', {style: 'percent', maximumFractionDigits: 1}),
+  number: new Intl.NumberFormat('en-US', {notation: 'compact'}),
+}
 
 /**
  * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
  */
 export function renderChart(chart: Chart): Html {
-  const {title, kind, places, series} = chart
-  const isStacked = kind === 'amounts'
+  const {title, shape, unit, places, series} = chart
+  const isStacked = shape === 'area'
   const option = {
     animation: false,
     color: COLOURS,
@@ -56,20 +61,20 @@ export function renderChart(chart: Chart): Html {
     xAxis: {
       type: 'category',
       data: places,
-      boundaryGap: false,
+      boundaryGap: shape === 'bar',
       axisLine: {lineStyle: {color: 'var(--line)'}},
       axisTick: {show: false},
       axisLabel: {color: 'var(--muted)'},
     },
     yAxis: {
       type: 'value',
-      scale: !isStacked,
+      scale: shape === 'line',
       splitLine: {lineStyle: {color: 'var(--line)'}},
       axisLabel: {color: 'var(--muted)'},
     },
     series: series.map(({name, values}) => ({
       name,
-      type: 'line',
+      type: shape === 'bar' ? 'bar' : 'line',
       data: values,
       symbol: places.length > 40 ? 'none' : 'circle',
       symbolSize: 4,
@@ -77,12 +82,11 @@ export function renderChart(chart: Chart): Html {
       ...(isStacked && {stack: 'all', areaStyle: {opacity: 1}, lineStyle: {width: 0}, symbol: 'none'}),
     })),
   }
-  const format = isStacked ? usd : percent
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: WIDTH, height: HEIGHT})
   try {
-    const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
+    const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => UNITS[unit].format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
-    return html`<figure class="chart" role="img" aria-label="${title}" data-kind="${kind}" data-option="${JSON.stringify(option)}">${markup(drawn.renderToSVGString())}</figure>`
+    return html`<figure class="chart" role="img" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${markup(drawn.renderToSVGString())}</figure>`
   } finally {
     drawn.dispose()
   }

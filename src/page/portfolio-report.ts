@@ -112,7 +112,7 @@ function renderPositions({days, positions}: PortfolioReport): Html | false {
   if (days.length < 2) return false
   return html`<h2>Position over time</h2>
 <p class="muted small">Open amount at the end of each business date, by status.</p>
-${renderChart({title: 'Open amount by day and status', kind: 'amounts', places: days, series: positions})}`
+${renderChart({title: 'Open amount by day and status', shape: 'area', unit: 'usd', places: days, series: positions})}`
 }
 
 /** A row's value of a column that a release may lack. */

@@ -17,16 +17,17 @@ const formats = {
     {style: 'currency', currency: 'USD'},
     {style: 'currency', currency: 'USD', notation: 'compact'},
   ],
-  ratios: [
+  ratio: [
     {style: 'percent', maximumFractionDigits: 2},
     {style: 'percent', maximumFractionDigits: 1},
   ],
+  number: [{maximumFractionDigits: 9}, {notation: 'compact'}],
 }
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
   for (const figure of figures) {
-    const [exact, short] = formats[figure.dataset.kind].map(
+    const [exact, short] = formats[figure.dataset.unit].map(
       (format) => new Intl.NumberFormat('en-US', format),
     )
     const option = JSON.parse(figure.dataset.option)

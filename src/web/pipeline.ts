@@ -155,7 +155,8 @@ function renderVintages(rows: readonly z.output<typeof vintageRow>[]): Html | fa
 <p class="muted small">Share of the deals created in a month that were funded by the end of so many months after it.</p>
 ${renderChart({
   title: 'Funded share by age of the cohort',
-  kind: 'ratios',
+  shape: 'line',
+  unit: 'ratio',
   places: ages.map((age) => `${age} ${age === 1 ? 'month' : 'months'}`),
   series: cohorts.map(([name, curve]) => ({
     name,

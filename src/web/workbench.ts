@@ -20,6 +20,7 @@ import {findRelease, listReleases} from './find-release.ts'
 import {addLive, describeHolder} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
+import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {createReader, type Reader} from './reader.ts'
@@ -38,6 +39,7 @@ const PLACES = [
   ['Pipeline', '/pipeline'],
   ['Deals', '/deals'],
   ['Books', '/books'],
+  ['Pages', '/pages'],
   ['Tables', '/tables'],
   ['SQL', '/sql'],
   ['Runs', '/runs'],
@@ -165,6 +167,13 @@ export function addWorkbench(
     return renderReceived(idOf(request), versions)
   })
   addPage('/books', async (view) => await viewBooks(view, await ask(periodList, ['period', 'list'])))
+  addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
+  addPage('/pages/:id', (view, request) =>
+    viewOwnPage(config.sqlDir, idOf(request), {
+      ...view,
+      reader: findReaders(view.filter)?.people ?? view.reader,
+    }),
+  )
   addPage('/tables', viewTables)
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
   addPage('/sql', (view) => viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}))

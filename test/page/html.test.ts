@@ -41,8 +41,8 @@ test.each([1, 2, 400])(
       {name: odd, values},
       {name: 'two', values},
     ]
-    for (const kind of ['amounts', 'ratios'] as const) {
-      const chart = renderChart({title: odd, kind, places, series}).html
+    for (const shape of ['area', 'line', 'bar'] as const) {
+      const chart = renderChart({title: odd, shape, unit: 'usd', places, series}).html
       expect(chart).not.toContain('<script')
       expect(chart).toContain('&lt;script&gt;alert(1)')
       expect(chart).toContain('viewBox="0 0 1100 320"')

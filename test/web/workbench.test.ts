@@ -7,6 +7,7 @@ import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {acquireLock} from '../../src/state/lock.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {startWeb, type WebSide} from '../../src/web/web-server.ts'
+import {writeSqlFolder} from '../model/folder.ts'
 import {startBrowser} from '../page/browser.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
 
@@ -16,6 +17,37 @@ let lab: Lab
 let stateDb: StateDb
 let side: WebSide
 let browser: Browser
+let own: ReturnType<typeof writeSqlFolder>
+
+const FENCE = '```'
+const OWN_PAGE = `# Our book
+
+Some **bold** text, <script>alert(1)</script>, [a link](https://example.com) and [another](javascript:alert(1)).
+
+${FENCE}sql bar
+select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by status order by status;
+${FENCE}
+
+${FENCE}sql number
+select count(*) as deals from core.deal
+${FENCE}
+
+${FENCE}sql
+select deal_id, property_address from core.deal where deal_id = 'deal_000001'
+${FENCE}
+
+${FENCE}sql pie
+select 1
+${FENCE}
+
+${FENCE}sql
+drop table core.deal
+${FENCE}
+
+${FENCE}json
+{"a": "<b>"}
+${FENCE}
+`
 
 beforeAll(async () => {
   lab = await createLab()
@@ -29,7 +61,8 @@ beforeAll(async () => {
   }
   stateDb = openStateDb(lab.folder.stateDb)
   const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
-  side = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  own = writeSqlFolder({'pages/our_book.md': OWN_PAGE, 'pages/not a page.txt': ''})
+  side = await startWeb({...lab.config, webPort: 0, sqlDir: own.path}, tools, lab.createWorld())
   browser = await startBrowser()
 })
 
@@ -37,6 +70,7 @@ afterAll(async () => {
   await browser.close()
   await side[Symbol.asyncDispose]()
   stateDb[Symbol.dispose]()
+  own[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
@@ -70,6 +104,8 @@ const PAGES = [
   '/deals/deal_000001',
   '/deals/deal_000001/received',
   '/books',
+  '/pages',
+  '/pages/our_book',
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal',
@@ -208,6 +244,28 @@ test('as of an earlier day there is what its release says; of a day that is not 
 })
 
 const releaseOf = (asOf: string) => readdirSync(lab.folder.releases).find((name) => name.startsWith(asOf))
+
+test('a page of our own shows what its blocks ask for, of the deals that are filtered, and nothing it should not', async () => {
+  const {page} = await open('/pages/our_book?part=funded')
+  expect(await page.locator('h1').allTextContents()).toEqual(['Our book'])
+  const [funded] = await lab.query(`select count(*) as deals from core.deal where status_class = 'funded'`)
+  expect(await page.locator('.figure .value').textContent()).toBe(String(funded?.deals))
+  expect(await page.locator('figure.chart').count()).toBe(1)
+  expect(await page.locator('.empty').textContent()).toBe('No rows.')
+  const text = await page.locator('main').innerHTML()
+  expect(text).toContain('<strong>bold</strong>')
+  expect(text).toContain('&lt;script&gt;alert(1)&lt;/script&gt;')
+  expect(text).toContain('<a href="https://example.com">a link</a>')
+  expect(text).not.toContain('javascript:')
+  expect(text).toContain("Block 'pie': expected one of table, number, line, area, bar.")
+  expect(text).toContain('Query refused')
+  expect(text).toContain('{"a": "&lt;b&gt;"}')
+  await page.goto(`${side.url}/pages`)
+  expect(await page.locator('main li a').allTextContents()).toContain('our book')
+  expect((await get('/pages/nope')).status).toBe(404)
+  expect((await get('/pages/..%2fseeds%2fx')).status).toBe(404)
+  await page.close()
+})
 
 test('deals are found by id and address, sorted, and paged through', async () => {
   const first = await (await get('/deals?sort=deal_id')).text()

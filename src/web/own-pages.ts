@@ -1,0 +1,111 @@
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {Marked, type Tokens} from 'marked'
+import {explainError} from '../errors.ts'
+import {type Chart, renderChart} from '../page/chart.ts'
+import {figures} from '../page/figures.ts'
+import {type Html, html, markup} from '../page/html.ts'
+import {addressOf} from './filter.ts'
+import type {Rows} from './reader.ts'
+import {renderRows} from './tables.ts'
+import type {Page, View} from './view.ts'
+
+/** Rows of a block that are shown. */
+const MOST = 1000
+
+const SHAPES = ['table', 'number', 'line', 'area', 'bar'] as const
+type Shape = (typeof SHAPES)[number]
+
+/** The pages in `pages/` of the folder of own models, by name. */
+export function listOwnPages(sqlDir: string | undefined): string[] {
+  const folder = join(sqlDir ?? '', 'pages')
+  if (sqlDir === undefined || !existsSync(folder)) return []
+  return readdirSync(folder)
+    .filter((file) => /^[\w-]+\.md$/.test(file))
+    .map((file) => file.slice(0, -'.md'.length))
+    .sort()
+}
+
+/** `/pages`: the pages people wrote. */
+export function viewOwnPages(sqlDir: string | undefined, {filter}: View): Page {
+  const names = listOwnPages(sqlDir)
+  const body =
+    names.length === 0
+      ? html`<p class="empty">There are none: a file <code>pages/&lt;name&gt;.md</code> in LOANTAPE_SQL_DIR is one; docs/workbench.md shows an example.</p>`
+      : html`<ul>${names.map((name) => html`<li><a href="${addressOf(`/pages/${name}`, filter)}">${name.replaceAll('_', ' ')}</a></li>`)}</ul>`
+  return {title: 'Pages', body}
+}
+
+/** `/pages/<name>`: Markdown in which a block of SQL stands for its rows; undefined of no page. */
+export async function viewOwnPage(
+  sqlDir: string | undefined,
+  name: string,
+  view: View,
+): Promise<Page | undefined> {
+  if (!listOwnPages(sqlDir).includes(name)) return undefined
+  const marked = new Marked()
+  const tokens = marked.lexer(readFileSync(join(sqlDir ?? '', 'pages', `${name}.md`), 'utf8'))
+  const heading = tokens.find(
+    (token): token is Tokens.Heading => token.type === 'heading' && token.depth === 1,
+  )
+  const answers = new Map<unknown, Html>()
+  for (const token of tokens) {
+    if (token.type !== 'code') continue
+    const [language = '', shape = 'table'] = (token.lang ?? '').split(/\s+/)
+    if (language === 'sql') answers.set(token, await answerBlock(token.text, shape, view))
+  }
+  marked.use({
+    renderer: {
+      code: (token) => (answers.get(token) ?? html`<pre tabindex="0">${token.text}</pre>`).html,
+      // The page's own heading stands above it; markup of theirs is only text.
+      heading: (token) => (token === heading ? '' : false),
+      html: ({text}) => html`${text}`.html,
+      image: ({text}) => html`${text}`.html,
+      link: ({href, text}) =>
+        (/^(https?:|mailto:|[/#?])/.test(href) ? html`<a href="${href}">${text}</a>` : html`${text}`).html,
+    },
+  })
+  return {title: heading?.text ?? name.replaceAll('_', ' '), body: markup(marked.parser(tokens))}
+}
+
+async function answerBlock(sql: string, asked: string, {reader, filter}: View): Promise<Html> {
+  const shape = SHAPES.find((one) => one === asked)
+  if (!shape)
+    return html`<p class="notice failed">Block '${asked}': expected one of ${SHAPES.join(', ')}.</p>`
+  try {
+    const rows = await reader.ask({sql: sql.replace(/;\s*$/, ''), condition: filter.condition, most: MOST})
+    return renderBlock(rows, shape)
+  } catch (error) {
+    return html`<pre class="failed" tabindex="0">${explainError(error).message}</pre>`
+  }
+}
+
+/** Rows as they were asked for: of a chart the first column names the places, the others are series. */
+function renderBlock(rows: Rows, shape: Shape): Html {
+  if (shape === 'table' || rows.rows.length === 0) return renderRows(rows)
+  if (shape === 'number')
+    return figures(
+      rows.columns.map(({name}, index) => ({
+        name: name.replaceAll('_', ' '),
+        value: String(rows.rows[0]?.[index] ?? '–'),
+        note: '',
+      })),
+    )
+  const [, ...series] = rows.columns
+  const chart: Chart = {
+    title: series.map(({name}) => name).join(', '),
+    shape,
+    unit: unitOf(series),
+    places: rows.rows.map(([place]) => String(place ?? '–')),
+    series: series.map(({name}, index) => ({
+      name,
+      values: rows.rows.map((row) => (row[index + 1] === null ? null : Number(row[index + 1]))),
+    })),
+  }
+  return renderChart(chart)
+}
+
+function unitOf(columns: Rows['columns']): Chart['unit'] {
+  if (columns.every(({type}) => /^DECIMAL\(\d+,2\)$/.test(type))) return 'usd'
+  return columns.every(({name}) => name.includes('ltv')) ? 'ratio' : 'number'
+}
