@@ -3,11 +3,11 @@ import {join} from 'node:path'
 import {Marked, type Tokens} from 'marked'
 import {explainError} from '../errors.ts'
 import {type Chart, renderChart} from '../page/chart.ts'
-import {figures} from '../page/figures.ts'
+import {count, dollars, figures} from '../page/figures.ts'
 import {type Html, html, markup} from '../page/html.ts'
 import {addressOf} from './filter.ts'
 import type {Rows} from './reader.ts'
-import {renderRows} from './tables.ts'
+import {isAmount, renderRows} from './tables.ts'
 import type {Page, View} from './view.ts'
 
 /** Rows of a block that are shown. */
@@ -85,11 +85,15 @@ function renderBlock(rows: Rows, shape: Shape): Html {
   if (shape === 'table' || rows.rows.length === 0) return renderRows(rows)
   if (shape === 'number')
     return figures(
-      rows.columns.map(({name}, index) => ({
-        name: name.replaceAll('_', ' '),
-        value: String(rows.rows[0]?.[index] ?? '–'),
-        note: '',
-      })),
+      rows.columns.map((column, index) => {
+        const value = rows.rows[0]?.[index] ?? null
+        const text = value === null ? null : String(value)
+        return {
+          name: column.name.replaceAll('_', ' '),
+          value: isAmount(column) ? dollars(text) : count(text),
+          note: '',
+        }
+      }),
     )
   const [, ...series] = rows.columns
   const chart: Chart = {
@@ -106,6 +110,6 @@ function renderBlock(rows: Rows, shape: Shape): Html {
 }
 
 function unitOf(columns: Rows['columns']): Chart['unit'] {
-  if (columns.every(({type}) => /^DECIMAL\(\d+,2\)$/.test(type))) return 'usd'
+  if (columns.every(isAmount)) return 'usd'
   return columns.every(({name}) => name.includes('ltv')) ? 'ratio' : 'number'
 }

@@ -1,9 +1,11 @@
 import {z} from 'zod'
-import {type Column, count, table} from '../page/figures.ts'
+import {groupThousands} from '../money.ts'
+import {type Column, count, linked, table} from '../page/figures.ts'
 import {type Html, html, prose} from '../page/html.ts'
 import {type ReleaseModel, readReleaseModels} from '../release/models-file.ts'
 import {quoteName} from '../warehouse/database.ts'
 import {addressOf} from './filter.ts'
+import {addressOfDeal} from './portfolio.ts'
 import type {Rows} from './reader.ts'
 import type {Page, View} from './view.ts'
 
@@ -111,19 +113,28 @@ function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Htm
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 
-/** Rows as they are, numbers to the right. */
+/** DECIMAL with two places: an amount, as contracts of columns go. */
+export const isAmount = ({type}: Rows['columns'][number]) => /^DECIMAL\(\d+,2\)$/.test(type)
+
+function renderValue(
+  column: Rows['columns'][number],
+  value: Rows['rows'][number][number] | undefined,
+): Html | string {
+  if (value === null || value === undefined) return html`<span class="muted">–</span>`
+  if (typeof value === 'object') return JSON.stringify(value)
+  if (column.name === 'deal_id') return linked(String(value), addressOfDeal(String(value)))
+  return isAmount(column) ? groupThousands(String(value)) : String(value)
+}
+
+/** Rows as they are: numbers to the right, deals as links. */
 export function renderRows({columns, rows}: Rows): Html {
   if (rows.length === 0) return html`<p class="empty">No rows.</p>`
   const cells = table(
     columns.map(
-      ({name, type}, index): Column<Rows['rows'][number]> => ({
-        title: html`<code>${name}</code>`,
-        kind: numeric.test(type) ? 'number' : undefined,
-        cell: (row) => {
-          const value = row[index]
-          if (value === null || value === undefined) return html`<span class="muted">–</span>`
-          return typeof value === 'object' ? JSON.stringify(value) : String(value)
-        },
+      (column, index): Column<Rows['rows'][number]> => ({
+        title: html`<code>${column.name}</code>`,
+        kind: numeric.test(column.type) ? 'number' : undefined,
+        cell: (row) => renderValue(column, row[index]),
       }),
     ),
     rows,
