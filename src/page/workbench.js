@@ -13,7 +13,7 @@ addEventListener('pagehide', () => source.close())
 
 // Charts: drawn again at the width there is, with exact values for the pointer.
 const formats = {
-  amounts: [
+  usd: [
     {style: 'currency', currency: 'USD'},
     {style: 'currency', currency: 'USD', notation: 'compact'},
   ],

@@ -88,6 +88,10 @@ async function open(
       complaints.push(request.url())
   })
   await page.goto(side.url + path)
+  // A script draws charts again after the page has come.
+  await expect
+    .poll(() => page.locator('figure.chart:not(:has(> div svg))').count(), {timeout: 10_000})
+    .toBe(0)
   return {page, complaints}
 }
 
