@@ -17,7 +17,7 @@ const SHAPES = ['table', 'number', 'line', 'area', 'bar'] as const
 type Shape = (typeof SHAPES)[number]
 
 /** The pages in `pages/` of the folder of own models, by name. */
-export function listOwnPages(sqlDir: string | undefined): string[] {
+function listOwnPages(sqlDir: string | undefined): string[] {
   const folder = join(sqlDir ?? '', 'pages')
   if (sqlDir === undefined || !existsSync(folder)) return []
   return readdirSync(folder)
