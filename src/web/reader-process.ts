@@ -1,4 +1,4 @@
-import {existsSync} from 'node:fs'
+import {existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {messageOf} from '../errors.ts'
 import {createDealSet, type DealSet} from '../release/deal-set.ts'
@@ -51,6 +51,11 @@ async function answer({sql, params, condition, most, file}: Asked): Promise<Told
   return {columns, rows: reader.getRowsJson()}
 }
 
+// Whoever asked is gone, however it went: a query that never ends would outlive it.
+process.on('disconnect', () => {
+  rmSync(filesDir, {recursive: true, force: true})
+  process.kill(process.pid, 'SIGKILL')
+})
 process.on('message', async ({id, ...asked}: Asked & {id: number}) => {
   const told = await answer(asked).catch((error: unknown) => ({error: messageOf(error)}))
   process.send?.({id, ...told})

@@ -37,6 +37,13 @@ export interface Reader extends Disposable {
   tablesOf(condition?: string): Queries
 }
 
+/** How much memory an answer may take, how long it may, and how long a process waits for the next question. */
+export interface Limits {
+  memoryMb: number
+  timeoutMs: number
+  idleMs: number
+}
+
 interface Waiting {
   resolve: (rows: Rows) => void
   reject: (error: Error) => void
@@ -48,13 +55,15 @@ interface Waiting {
  *
  * @param dir of the release
  */
-export function createReader(dir: string, limits: {memoryMb: number; timeoutMs: number}): Reader {
+export function createReader(dir: string, limits: Limits): Reader {
   const filesDir = mkdtempSync(join(tmpdir(), 'loantape-reader-'))
   const entry = join(import.meta.dirname, `reader-process${extname(import.meta.filename)}`)
   let child: ChildProcess | undefined
   let isClosed = false
   let waiting = new Map<number, Waiting>()
   let lastId = 0
+  /** A process that nobody has asked for long is ended: it holds memory. */
+  let idle: NodeJS.Timeout | undefined
   /** Questions are answered one after the other, so that each has its own time. */
   let turn: Promise<unknown> = Promise.resolve()
 
@@ -83,13 +92,19 @@ export function createReader(dir: string, limits: {memoryMb: number; timeoutMs: 
     return started
   }
 
+  function end(ended: ChildProcess): void {
+    if (child === ended) child = undefined
+    ended.kill('SIGKILL')
+  }
+
   async function ask(asked: Asked): Promise<Rows> {
     if (isClosed) throw newError('QUERY_STOPPED', 'Query stopped: there is a newer release.')
     child ??= start()
     const asking = child
+    clearTimeout(idle)
     lastId += 1
     const id = lastId
-    const timer = setTimeout(() => asking.kill('SIGKILL'), limits.timeoutMs)
+    const timer = setTimeout(end, limits.timeoutMs, asking)
     try {
       return await new Promise<Rows>((resolve, reject) => {
         waiting.set(id, {resolve, reject})
@@ -97,6 +112,7 @@ export function createReader(dir: string, limits: {memoryMb: number; timeoutMs: 
       })
     } finally {
       clearTimeout(timer)
+      idle = setTimeout(end, limits.idleMs, asking).unref()
     }
   }
 
@@ -124,7 +140,8 @@ export function createReader(dir: string, limits: {memoryMb: number; timeoutMs: 
     },
     [Symbol.dispose]() {
       isClosed = true
-      child?.kill('SIGKILL')
+      clearTimeout(idle)
+      if (child) end(child)
       rmSync(filesDir, {recursive: true, force: true})
     },
   }

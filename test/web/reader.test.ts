@@ -1,7 +1,9 @@
+import {spawn} from 'node:child_process'
+import {once} from 'node:events'
 import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test, vi} from 'vitest'
 import {z} from 'zod'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
@@ -15,7 +17,7 @@ beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-06-01T16:00:00Z')
-  reader = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 1500})
+  reader = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 1500, idleMs: 60_000})
 })
 
 afterAll(async () => {
@@ -94,9 +96,50 @@ test('the tables of some deals are those of these deals', async () => {
 })
 
 test('once closed it answers no more and leaves nothing', async () => {
-  const other = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000})
+  const other = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000, idleMs: 60_000})
   await other.ask({sql: 'select 1'})
   other[Symbol.dispose]()
   expect(await failureOf(other.ask({sql: 'select 1'}))).toMatchObject({code: 'QUERY_STOPPED'})
   expect(() => readdirSync(other.filesDir)).toThrow('ENOENT')
 })
+
+test('a process that nobody asks ends, and the next question starts another', async () => {
+  using hasty = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000, idleMs: 300})
+  const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
+  expect(await countOnce()).toEqual([['20']])
+  const [pid] = readersOf(hasty.filesDir)
+  await vi.waitFor(() => expect(readersOf(hasty.filesDir)).toEqual([]), 5000)
+  expect(await countOnce()).toEqual([['20']])
+  expect(readersOf(hasty.filesDir)).not.toContain(pid)
+})
+
+test('a server that is killed leaves neither an endless query nor files', async () => {
+  const script = `
+    import {createReader} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
+    const reader = createReader('${requireRelease(lab.folder).dir}', {memoryMb: 200, timeoutMs: 60_000, idleMs: 60_000})
+    await reader.ask({sql: 'select 1'})
+    void reader.ask({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
+    console.log(reader.filesDir)`
+  const file = join(aside, 'server.mjs')
+  writeFileSync(file, script)
+  const server = spawn(process.execPath, [file], {
+    stdio: ['ignore', 'pipe', 'inherit'],
+  })
+  const [line] = await once(server.stdout, 'data')
+  const filesDir = String(line).trim()
+  expect(readersOf(filesDir)).toHaveLength(1)
+  server.kill('SIGKILL')
+  await vi.waitFor(() => expect(readersOf(filesDir)).toEqual([]), 10_000)
+  expect(existsSync(filesDir)).toBe(false)
+  rmSync(file)
+})
+
+/** The processes that read for this folder. */
+function readersOf(filesDir: string): string[] {
+  return readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid))
+    .filter((pid) => {
+      const file = `/proc/${pid}/cmdline`
+      return existsSync(file) && readFileSync(file, 'utf8').includes(filesDir)
+    })
+}
