@@ -34,99 +34,6 @@
 --   only one that changed something. Null when none ever did
 -- is_missing: absent from the last complete walk, not yet confirmed gone
 with
-present as (
-  select *
-  from core.deal_history
-  where valid_to is null and change <> 'vanished'
-),
-
--- Nearly every address ends like this; the expressions below would take most of this model's time.
-plain as (
-  select
-    present.*,
-    us_state.code as plain_state,
-    case when us_state.code is not null then right(present.property_address, 5) end as plain_zip
-  from present
-  left join seed.us_state on us_state.code = regexp_extract(right(present.property_address, 10), '^, ([A-Z]{2}) \d{5}$', 1)
-),
-
--- All others: upper case, no dots, no country at the end.
-addresses as (
-  select
-    deal_id,
-    regexp_replace(
-      trim(regexp_replace(replace(upper(property_address), '.', ''), '\s+', ' ', 'g'), ' ,'),
-      '[ ,]+(USA|US|UNITED STATES|UNITED STATES OF AMERICA)$',
-      ''
-    ) as address
-  from plain
-  where plain_state is null
-),
-
-zipped as (
-  select
-    deal_id,
-    nullif(regexp_extract(address, '(?:^|[ ,])(\d{5})(?:-\d{4})?$', 1), '') as zip,
-    regexp_matches(address, '[^ ,] \d{5}(-\d{4})?$') as zip_follows_directly,
-    trim(regexp_replace(address, '(^|[ ,]+)\d{5}(-\d{4})?$', ''), ' ,') as rest
-  from addresses
-),
-
-tails as (
-  select
-    *,
-    regexp_extract(rest, '(^|[ ,])([A-Z]{2})$', 2) as code,
-    regexp_matches(rest, ',\s*[A-Z]{2}$') as code_follows_comma,
-    string_split(trim(regexp_extract(rest, '[^,]*$')), ' ') as words
-  from zipped
-),
-
--- The longest name wins: West Virginia before Virginia. Without a comma before it a code counts only in front of a
--- ZIP, and CT, which also abbreviates Court, only in front of one of Connecticut's.
-located as (
-  select
-    tails.deal_id,
-    coalesce(by_three.code, by_two.code, by_one.code, by_code.code) as state,
-    case when state is not null or contains(tails.rest, ',') then tails.zip end as zip
-  from tails
-  left join seed.us_state as by_three on upper(by_three.name) = array_to_string(tails.words[-3:], ' ')
-  left join seed.us_state as by_two on upper(by_two.name) = array_to_string(tails.words[-2:], ' ')
-  left join seed.us_state as by_one on upper(by_one.name) = tails.words[-1]
-  left join seed.us_state as by_code
-    on by_code.code = case
-      when tails.code_follows_comma then tails.code
-      when tails.zip_follows_directly and (tails.code <> 'CT' or tails.zip like '06%') then tails.code
-    end
-),
-
--- In whole billionths, half up: a DOUBLE would move amounts across an edge. One is at most one off, and to see whether it is
--- costs an eighth of a division of so many digits.
-guessed as (
-  select
-    plain.*,
-    coalesce(plain.plain_state, located.state, 'unknown') as state,
-    coalesce(plain.plain_zip, located.zip) as zip,
-    case when property_value > 0 then cast(property_value as decimal(27, 2)) end as value,
-    case
-      when loan_amount <= 10 * value
-        then cast(round(cast(loan_amount as double) / cast(value as double) * 1e9) as decimal(11, 0))
-    end as guess,
-    cast(cast(loan_amount as decimal(28, 2)) * 1000000000 - value * guess as decimal(20, 2)) as rest
-  from plain
-  left join located on located.deal_id = plain.deal_id
-),
-
-rated as (
-  select
-    *,
-    case
-      when 2 * rest < -value then guess - 1
-      when 2 * rest >= value then guess + 1
-      else guess
-    end as billionths
-  from guessed
-),
-
 current_spell as (
   select *
   from work.status_spell
@@ -136,11 +43,11 @@ current_spell as (
 select
   deal.deal_id,
   deal.property_address,
-  deal.state,
-  deal.zip,
+  standing.state,
+  standing.zip,
   deal.loan_amount,
   deal.property_value,
-  cast(cast(deal.billionths as decimal(18, 0)) * 0.000000001 as decimal(19, 9)) as ltv,
+  standing.ltv,
   deal.loan_program,
   deal.status,
   life.status_text,
@@ -161,8 +68,10 @@ select
   end as funded_on_is_exact,
   confirmation.confirmed_on as value_confirmed_on,
   life.is_missing
-from rated as deal
-inner join work.deal_life as life on life.deal_id = deal.deal_id
-inner join current_spell as spell on spell.deal_id = deal.deal_id
-left join work.funded_spell as funded on funded.deal_id = deal.deal_id and funded.ended_on is null
-left join work.value_confirmation as confirmation on confirmation.deal_id = deal.deal_id
+from work.deal_standing as standing
+inner join core.deal_history as deal on deal.deal_id = standing.deal_id and deal.version = standing.version
+inner join work.deal_life as life on life.deal_id = standing.deal_id
+inner join current_spell as spell on spell.deal_id = standing.deal_id
+left join work.funded_spell as funded on funded.deal_id = standing.deal_id and funded.ended_on is null
+left join work.value_confirmation as confirmation on confirmation.deal_id = standing.deal_id
+where standing.to_day is null

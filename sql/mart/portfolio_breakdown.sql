@@ -22,21 +22,12 @@
 -- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
 -- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
 with
-bucketed as (
+present as (
   select
-    deal.loan_amount,
-    deal.property_value,
-    deal.ltv,
-    deal.status_class = 'funded' as is_funded,
-    deal.status_class not in ('ended_funded', 'ended_unfunded') as is_open,
-    deal.status,
-    coalesce(deal.loan_program, 'unknown') as loan_program,
-    deal.state,
-    band.size_band,
-    band.ltv_band,
-    strftime(deal.created_on, '%Y-%m') as created_month
-  from core.deal as deal
-  inner join work.deal_bucket as band on band.deal_id = deal.deal_id
+    *,
+    status_class = 'funded' as is_funded
+  from work.deal_standing
+  where to_day is null
 ),
 
 totals as (
@@ -59,26 +50,8 @@ totals as (
     sum(cast(loan_amount as decimal(28, 2)) * ltv) as weighted_ltv,
     sum(loan_amount) filter (where ltv is not null) as valued_amount,
     sum(property_value) filter (where ltv is not null) as value
-  from bucketed
+  from present
   group by grouping sets ((status), (loan_program), (state), (size_band), (ltv_band), (created_month))
-),
-
-ranks as (
-  select
-    'status' as dimension,
-    status as bucket,
-    sort_order as place
-  from seed.status
-  union all
-  select
-    'size_band' as dimension,
-    unnest(['<250k', '250–500k', '500k–1m', '1–2.5m', '2.5–5m', '5–10m', '≥10m']) as bucket,
-    unnest(range(7)) as place
-  union all
-  select
-    'ltv_band' as dimension,
-    unnest(['≤50', '50–60', '60–65', '65–70', '70–75', '75–80', '80–85', '85–90', '>90', 'unknown']) as bucket,
-    unnest(range(10)) as place
 ),
 
 -- What has no rank of its own stands in alphabetical order behind what has, `unknown` last.
@@ -87,10 +60,10 @@ ordered as (
     totals.*,
     row_number() over (
       partition by totals.dimension
-      order by ranks.place nulls last, totals.bucket = 'unknown', totals.bucket
+      order by rank.place nulls last, totals.bucket = 'unknown', totals.bucket
     ) as sort_order
   from totals
-  left join ranks on ranks.dimension = totals.dimension and ranks.bucket = totals.bucket
+  left join work.bucket_rank as rank on rank.dimension = totals.dimension and rank.bucket = totals.bucket
 )
 
 select

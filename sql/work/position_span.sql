@@ -1,9 +1,10 @@
 -- From which day to which a deal stood in the portfolio as one of its versions has it: what mart.position_daily counts. Built
--- for it and not kept.
+-- for others and not published.
 -- grain: deal_id, from_day
 -- per: deal_id
 --
 -- deal_id: the service's id
+-- version: of core.deal_history
 -- status: as in core.deal_history
 -- loan_amount: USD
 -- from_day: business date of the version, at the earliest that of the first walk
@@ -13,6 +14,7 @@ with
 spans as (
   select
     deal_id,
+    version,
     status,
     loan_amount,
     change,
@@ -25,6 +27,7 @@ spans as (
 
 select
   spans.deal_id,
+  spans.version,
   spans.status,
   spans.loan_amount,
   greatest(spans.from_day, first_walk.first_on) as from_day,

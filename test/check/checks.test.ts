@@ -220,6 +220,13 @@ test.each([
     '2026-04 funded',
   ],
   ['transitions_hold_all_deals', 'mart.status_transition set amount = amount + 0.01', '2026-04 funded'],
+  ['months_add_up', 'mart.portfolio_monthly set open_amount = open_amount + 0.01', '2026-03-31 state'],
+  [
+    'months_add_up',
+    `mart.portfolio_monthly set dimension = 'state' where dimension = 'status'`,
+    '2026-03-31 status',
+  ],
+  ['months_add_up', 'mart.portfolio_monthly set funded_deals = 7', '2026-03-31 ltv_band'],
   ['exposures_agree', 'mart.top_exposure set loan_amount = 1', 'mart.top_exposure'],
   ['exposures_agree', 'mart.concentration set funded_top_1_pct = 1', 'mart.top_exposure'],
   [

@@ -371,6 +371,95 @@ function transitions(steps: readonly Step[], asOf: number): Cell[][] {
   })
 }
 
+const DIMENSIONS: typeof bucketOf = {...bucketOf, status_class: ({status}: Position) => classOf(status)}
+
+/** The open positions of each month's last day, by bucket, but for the place of the bucket. */
+function months(steps: readonly Step[], asOf: number): Cell[][] {
+  return monthsUntil(asOf).flatMap((month) => {
+    const day =
+      Array.from({length: asOf + 1}, (_, each) => each).findLast((each) => monthOf(each) === month) ?? 0
+    const open = positionsOn(steps, day).filter(isOpen)
+    return Object.entries(DIMENSIONS).flatMap(([dimension, bucket]) =>
+      groupBy(open, bucket).map(([name, members]) => [
+        dateOf(day),
+        dimension,
+        name,
+        ...[members, members.filter(isFunded)].flatMap((part) => [
+          String(part.length),
+          money(sumAmounts(part)),
+          ratios(part)[0],
+        ]),
+      ]),
+    )
+  })
+}
+
+/** Limits that random portfolios keep and break: amounts in cents, shares and warnings in hundredths of a percent. */
+const LIMITS = [
+  {
+    dimension: 'state',
+    bucket: 'TX',
+    scope: 'open',
+    kind: 'amount',
+    limit: 1_000_000_000_000_000n,
+    warn: 5_000n,
+  },
+  {dimension: 'state', bucket: 'unknown', scope: 'funded', kind: 'share', limit: 3_333n, warn: 9_000n},
+  {dimension: 'status', bucket: 'approved', scope: 'open', kind: 'share', limit: 2_500n, warn: null},
+  {dimension: 'status_class', bucket: 'funded', scope: 'open', kind: 'share', limit: 5_000n, warn: 8_000n},
+  {dimension: 'status', bucket: 'funded', scope: 'funded', kind: 'amount', limit: 0n, warn: 10_000n},
+  {dimension: 'ltv_band', bucket: '>90', scope: 'funded', kind: 'share', limit: 1_000n, warn: 10_000n},
+  {dimension: 'size_band', bucket: '≥10m', scope: 'open', kind: 'share', limit: 10_000n, warn: 9_999n},
+  {
+    dimension: 'created_month',
+    bucket: '2026-03',
+    scope: 'open',
+    kind: 'amount',
+    limit: 5_000_000_000n,
+    warn: 100n,
+  },
+  {dimension: 'loan_program', bucket: 'dscr', scope: 'funded', kind: 'share', limit: 0n, warn: null},
+] as const
+
+/** The limits as `seed.limit`. */
+export const limitSeed = [
+  'name,dimension,bucket,scope,kind,limit_value,warn_at_pct',
+  ...LIMITS.map(({dimension, bucket, scope, kind, limit, warn}, index) =>
+    [index, dimension, bucket, scope, kind, money(limit), warn === null ? '' : money(warn)].join(','),
+  ),
+].join('\n')
+
+/** What is lent under each limit, day by day. */
+function limitStatus(steps: readonly Step[], asOf: number): Cell[][] {
+  return LIMITS.map(({dimension, bucket, scope, kind, limit, warn}, index) => {
+    const expose = (positions: readonly Position[]) => {
+      const counted = positions.filter(scope === 'open' ? isOpen : isFunded)
+      const whole = sumAmounts(counted)
+      const most = kind === 'amount' ? limit : (whole * limit) / 10_000n
+      const exposure = sumAmounts(counted.filter((position) => DIMENSIONS[dimension]?.(position) === bucket))
+      const isWarned = warn !== null && exposure * 10_000n > most * warn
+      return {whole, most, exposure, state: exposure > most ? 'breach' : isWarned ? 'warn' : 'ok'}
+    }
+    const today = positionsOn(steps, asOf)
+    const isApproved = ({status}: Position) =>
+      classOf(status) === 'pipeline' && orderOf(status) >= orderOf('approved')
+    const later = expose(
+      today.map((position) => (isApproved(position) ? {...position, status: 'funded'} : position)),
+    )
+    const {whole, most, exposure, state} = expose(today)
+    const states = Array.from({length: asOf + 1}, (_, day) => expose(positionsOn(steps, day)).state)
+    const kept = states.findLastIndex((each) => each !== 'breach')
+    return [
+      ...[String(index), dimension, bucket, scope, kind, money(limit), warn === null ? null : money(warn)],
+      ...[money(most), money(exposure), percent(exposure, whole), signedMoney(most - exposure), state],
+      state === 'breach' ? dateOf(kept + 1) : null,
+      ...[money(later.exposure), later.state],
+    ]
+  })
+}
+
+const signedMoney = (cents: bigint) => (cents < 0n ? `-${money(-cents)}` : money(cents))
+
 /** The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding. */
 function fundingDates(steps: readonly Step[], asOf: number, {given}: Told): Cell[][] {
   return positionsOn(steps, asOf)
@@ -411,5 +500,7 @@ export const tableOracles: Record<string, TableOracle> = {
   'mart.stage_duration': stageDurations,
   'mart.pipeline_aging': aging,
   'mart.status_transition': transitions,
+  '(select * exclude sort_order from mart.portfolio_monthly)': months,
+  'mart.limit_status': limitStatus,
   '(select deal_id, funded_on from accounting.loan_register)': fundingDates,
 }

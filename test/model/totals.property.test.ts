@@ -20,7 +20,7 @@ import {
   totalsBy,
   toVersions,
 } from './portfolio-oracle.ts'
-import {type Told, tableOracles} from './table-oracle.ts'
+import {limitSeed, type Told, tableOracles} from './table-oracle.ts'
 
 /** The ends of March and April and what lies around them. */
 const DAYS = [0, 0, 0, 1, 2, 28, 29, 30, 31, 45, 58, 59, 60, 61, 70] as const
@@ -121,7 +121,10 @@ test('every total agrees with sightings replayed one by one in BigInt', async ()
         }
         const dates = [...given].map(([deal, date]) => `deal_${deal},${addDays(FIRST_DAY, date)}`)
         const text = ['deal_id,funded_on', 'other,2020-01-01', ...dates].join('\n')
-        const seeds = replaceSeeds(plan.seeds, [parseSeed({name: 'funded_on', file: 'funded_on.csv', text})])
+        const seeds = replaceSeeds(plan.seeds, [
+          parseSeed({name: 'funded_on', file: 'funded_on.csv', text}),
+          parseSeed({name: 'limit', file: 'limit.csv', text: limitSeed}),
+        ])
         await using db = await buildRelease(history, {asOf}, {...plan, seeds})
         const steps = replaySightings(sightings, day)
         await expectTotals(db, steps, day)
