@@ -1,20 +1,23 @@
 import {z} from 'zod'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Condition} from '../state/alarms.ts'
 import {type JobRun, listLastAttempts} from '../state/job-runs.ts'
 import {findFirstWatch} from '../state/job-watch.ts'
 import {findLastSuccess, type Run} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 
-/** What people are told about, as the state database has it now. */
+/** What people are told about, as the state database and the current release have it now. */
 export function readConditions(
   stateDb: StateDb,
   config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
   now: number,
+  release: ReleaseManifest | undefined,
 ): Condition[] {
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
+    ...describeLimits(release),
     ...listLastAttempts(stateDb).map(describeJob),
     ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
     ...describeQuarantine(lastSync, config),
@@ -99,6 +102,23 @@ function describeQuarantine(
           words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
         }
       : {name: 'quarantine', state: 'ok', title: 'the quarantine is within its bounds', words: counted},
+  ]
+}
+
+function describeLimits(release: ReleaseManifest | undefined): Condition[] {
+  if (!release) return []
+  const exceeded = release.checks.results.find(({name}) => name === 'limit_is_kept')
+  const of = `Release ${release.release_id}, as of ${release.as_of}`
+  if (!exceeded) return [{name: 'limits', state: 'ok', title: 'all limits are kept', words: `${of}.`}]
+  const {failures, samples} = exceeded
+  return [
+    {
+      name: 'limits',
+      // Another limit is another state, so that it is told as well.
+      state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
+      title: `${failures} ${failures === 1 ? 'limit is' : 'limits are'} exceeded`,
+      words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,
+    },
   ]
 }
 

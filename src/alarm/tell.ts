@@ -2,6 +2,7 @@ import {request} from 'undici'
 import type {Config} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import {claimNotice, recordSending, settleAlarms} from '../state/alarms.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -77,11 +78,16 @@ async function mailMessage(
  * Tells people what has changed since they were last told: one message per change of state and channel. What cannot be
  * sent now is sent by a later call.
  */
-export async function tellPeople(stateDb: StateDb, config: Config, world: World): Promise<void> {
+export async function tellPeople(
+  stateDb: StateDb,
+  config: Config,
+  world: World,
+  release: ReleaseManifest | undefined,
+): Promise<void> {
   const channels = createChannels(config)
   const names = channels.map(({name}) => name)
   const now = world.realClock.now()
-  settleAlarms(stateDb, {conditions: readConditions(stateDb, config, now), channels: names}, now)
+  settleAlarms(stateDb, {conditions: readConditions(stateDb, config, now, release), channels: names}, now)
   for (;;) {
     const notice = claimNotice(stateDb, names, now)
     const channel = channels.find(({name}) => name === notice?.channel)

@@ -2,6 +2,7 @@ import {tellPeople} from '../alarm/tell.ts'
 import {sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
 import {isEnabled, readJobs, WEBHOOK_JOB} from '../schedule/job.ts'
 import {startJobProcess} from '../schedule/job-process.ts'
 import {createScheduler, type Scheduler} from '../schedule/scheduler.ts'
@@ -74,7 +75,12 @@ async function tickUntilStopped(
       const now = world.realClock.now()
       if (!telling && now - toldAt >= TELL_EVERY_MS) {
         toldAt = now
-        telling = tellPeople(stateDb, config, world)
+        telling = tellPeople(
+          stateDb,
+          config,
+          world,
+          findCurrentRelease(dataFolderAt(config.dataDir))?.manifest,
+        )
           .catch((error: unknown) => logFailure(error, world))
           .finally(() => {
             telling = undefined

@@ -2,6 +2,7 @@ import {pingDeadMan, tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
 import {explainError, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
+import {findCurrentRelease} from '../release/manifest.ts'
 import {adoptRun, beginRun, endRun} from '../state/job-runs.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -70,8 +71,9 @@ export async function performJob(
     return result
   } finally {
     if (job.steps.some((step) => step.do === 'notify')) {
-      using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
-      await tellPeople(stateDb, config, world)
+      const folder = dataFolderAt(config.dataDir)
+      using stateDb = openStateDb(folder.stateDb)
+      await tellPeople(stateDb, config, world, findCurrentRelease(folder)?.manifest)
     }
   }
 }

@@ -9,7 +9,7 @@ interface Dimension {
 }
 
 const ofBand = (column: string) => (values: string) =>
-  `deal.deal_id in (select deal_id from kept.work.deal_bucket where ${column} in (${values}))`
+  `deal.deal_id in (select deal_id from kept.work.deal_standing where to_day is null and ${column} in (${values}))`
 
 const DIMENSIONS: Record<string, Dimension> = {
   as_of: {title: 'As of'},

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {addDays} from '../clock.ts'
+import {addDays, isCalendarDate} from '../clock.ts'
 import {centsOf, formatCents} from '../money.ts'
 import {summaryRow} from '../page/breakdown.ts'
 import {
@@ -16,9 +16,9 @@ import {
 } from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {addressOf} from './filter.ts'
+import {renderNeeds} from './needs.ts'
 import type {Overview} from './overview.ts'
 import {addressOfDeal} from './portfolio.ts'
-import {hasTable} from './tables.ts'
 import type {Page, View} from './view.ts'
 
 /** Deals that moved a total and are named; the others are counted. */
@@ -86,9 +86,8 @@ export async function viewMorning(view: View, overview: Overview): Promise<Page>
     z.object({first: z.string().nullable()}),
     'select min(day) as first from mart.position_daily',
   )
-  const asked = /^\d{4}-\d\d-\d\d$/.test(query.get('against') ?? '')
-    ? String(query.get('against'))
-    : addDays(asOf, -1)
+  const wished = query.get('against') ?? ''
+  const asked = isCalendarDate(wished) ? wished : addDays(asOf, -1)
   const against = first === null || asked < first || asked >= asOf ? undefined : asked
   const totals =
     against === undefined
@@ -215,41 +214,4 @@ function describeMove({status_before, status_after, amount_before, amount_after}
 function signed(amount: string): string {
   const cents = centsOf(amount)
   return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
-}
-
-const needRow = z.object({deals: z.coerce.number(), amount: z.string()})
-
-async function renderNeeds(view: View, {alarms, lastSync}: Overview): Promise<Html> {
-  const {tables, release, filter} = view
-  const read = async (name: string, where: string) =>
-    hasTable(view, name)
-      ? await tables.one(
-          needRow,
-          `select count(*) as deals, cast(coalesce(sum(loan_amount), 0) as decimal(38, 2)) as amount from ${name} where ${where}`,
-        )
-      : undefined
-  const stuck = await read('mart.pipeline_aging', 'is_stuck')
-  const bare = await read('mart.document_coverage', `status = 'underwriting' and not has_appraisal`)
-  const quarantined = lastSync?.walk.quarantined ?? 0
-  const needs = [
-    ...alarms.map(
-      ({name, state, since}) =>
-        html`<b class="failed">${name}: ${state}</b> since ${instant(since)}; see <a href="/runs">runs</a>`,
-    ),
-    stuck &&
-      stuck.deals > 0 &&
-      html`<a href="${addressOf('/pipeline', filter)}">${count(stuck.deals)} deals</a> of ${dollars(stuck.amount)} are in their status for longer than nine in ten were`,
-    bare &&
-      bare.deals > 0 &&
-      html`<a href="${addressOf('/tables/mart.document_coverage', filter)}">${count(bare.deals)} deals</a> of ${dollars(bare.amount)} are in underwriting without an appraisal`,
-    quarantined > 0 &&
-      html`${count(quarantined)} records of the last walk are in quarantine: <code>loantape quarantine</code> lists them`,
-    ...release.manifest.checks.results.map(
-      ({name, failures, samples}) =>
-        html`<b class="warned">${words(name)}</b>: ${count(failures)} ${failures === 1 ? 'row' : 'rows'}, such as ${samples.slice(0, 2).join('; ')}`,
-    ),
-  ].filter((need) => need !== false && need !== undefined)
-  return needs.length === 0
-    ? html`<p class="passed">Nothing.</p>`
-    : html`<ul class="needs">${needs.map((need) => html`<li>${need}</li>`)}</ul>`
 }

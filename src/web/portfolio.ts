@@ -2,15 +2,20 @@ import {html} from '../page/html.ts'
 import {renderPortfolio} from '../page/portfolio-report.ts'
 import {readPortfolio} from '../pipeline/report.ts'
 import {addressOf, isDimension} from './filter.ts'
+import {renderOverTime} from './over-time.ts'
 import type {Page, View} from './view.ts'
 
 /** `/portfolio`: what the report says, of the deals that were filtered; a bucket leads to itself. */
-export async function viewPortfolio({tables, release, filter}: View): Promise<Page> {
+export async function viewPortfolio(view: View): Promise<Page> {
+  const {tables, release, filter} = view
   const portfolio = await readPortfolio(tables, release.manifest)
   if (portfolio.summary.deals === 0)
     return {
       title: 'Portfolio',
-      body: html`<p class="empty">No deal is like that. <a href="/portfolio">All deals</a></p>`,
+      body:
+        filter.condition === undefined
+          ? html`<p class="empty">There are no deals.</p>`
+          : html`<p class="empty">No deal is like that. <a href="/portfolio">All deals</a></p>`,
     }
   const body = renderPortfolio({
     ...portfolio,
@@ -20,7 +25,7 @@ export async function viewPortfolio({tables, release, filter}: View): Promise<Pa
         : undefined,
     dealLink: addressOfDeal,
   })
-  return {title: 'Portfolio', body}
+  return {title: 'Portfolio', body: html`${body}${await renderOverTime(view)}`}
 }
 
 /** The page of a deal. */

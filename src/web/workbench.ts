@@ -6,6 +6,7 @@ import {instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
 import type {Release} from '../release/manifest.ts'
+import {readReleaseModels} from '../release/models-file.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -23,15 +24,16 @@ import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {createReader, type Reader} from './reader.ts'
+import {createReader, type Limits, type Reader} from './reader.ts'
 import {renderRuns} from './runs.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
 
 /** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
-const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000}
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000}
+const IDLE_MS = 300_000
+const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
+const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
 
 const PLACES = [
   ['Morning', '/'],
@@ -131,6 +133,7 @@ export function addWorkbench(
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder), filter, overview)
       }
+      if (!isReadable(view.release)) return frame(here, describeEarlier(view.release), filter, overview)
       const page = await Promise.resolve(make(view, request, overview)).catch((error: unknown): Page => {
         const {message, next} = explainError(error)
         reply.code(500)
@@ -229,10 +232,24 @@ function describeNone(folder: DataFolder): Page {
   }
 }
 
+/** What pages read, whatever they are about. */
+const NEEDED = ['mart.portfolio_monthly', 'mart.pipeline_aging', 'work.deal_standing', 'work.position_span']
+
+/** Whether a release has what pages read: one that an earlier version built may not. */
+function isReadable({dir}: Release): boolean {
+  const names = new Set(readReleaseModels(dir)?.map(({name}) => name))
+  return NEEDED.every((name) => names.has(name))
+}
+
+const describeEarlier = ({manifest}: Release): Page => ({
+  title: 'Built by an earlier version',
+  body: html`<p>Release <code>${manifest.release_id}</code> lacks tables that this page reads. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
+})
+
 function openReaders(release: Release, config: Config): Readers {
-  const limit = ({memoryMb, timeoutMs}: typeof PAGE_LIMITS) => ({
+  const limit = ({memoryMb, ...times}: Limits): Limits => ({
     memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-    timeoutMs,
+    ...times,
   })
   const pages = createReader(release.dir, limit(PAGE_LIMITS))
   const people = createReader(release.dir, limit(PEOPLE_LIMITS))

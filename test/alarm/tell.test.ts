@@ -82,7 +82,7 @@ async function runAndTell(fields: Partial<Parameters<typeof endRun>[2]> = {}): P
     {exitCode: 0, errorCode: null, error: null, summary: null, retryAt: null, ...fields},
     now,
   )
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
 }
 
 const shrunk = {
@@ -139,7 +139,7 @@ test('a run that waited for another or was stopped says nothing', async () => {
 
 test('a slot that was skipped is no failure', async () => {
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'skipped', reason: 'missed'}, now)
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
   expect(posts).toEqual([])
 })
 
@@ -147,11 +147,11 @@ test('too long without a successful sync is told, also when there never was one'
   const watch = {schedule: '0 0 * * *', timeZone: 'UTC', watchedFrom: now, seenUntil: now, seenBefore: null}
   storeWatch(stateDb, 'nightly', watch)
   now += 26 * HOUR
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
   expect(posts).toEqual([])
   now += HOUR
-  await tellPeople(stateDb, config, world())
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
+  await tellPeople(stateDb, config, world(), undefined)
   expect(posts).toHaveLength(1)
   expect(posts[0]).toContain('No sync has succeeded for 26 hours')
 })
@@ -170,7 +170,7 @@ test('more quarantined records than allowed are told until they are not', async 
         new Date(now).toISOString(),
         JSON.stringify({walk: {quarantined, records: 2000}}),
       )
-    return tellPeople(stateDb, config, world())
+    return tellPeople(stateDb, config, world(), undefined)
   }
   await syncWith(10)
   expect(posts).toEqual([])
@@ -185,13 +185,13 @@ test('a message that is not taken is sent again later, to that channel only', as
   await runAndTell(shrunk)
   expect([posts.length, mails.length]).toEqual([1, 1])
   hookStatus = 200
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
   expect(posts).toHaveLength(1)
   now += 60_000
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
   expect([posts.length, mails.length]).toEqual([2, 1])
   now += HOUR
-  await tellPeople(stateDb, config, world())
+  await tellPeople(stateDb, config, world(), undefined)
   expect([posts.length, mails.length]).toEqual([2, 1])
 })
 

@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
@@ -307,6 +307,8 @@ test.each([
   [`/tables/${encodeURIComponent('<script>alert(1)</script>')}`, 'Not found'],
   [`/deals/${encodeURIComponent(`' or 1=1`)}`, 'Not found'],
   [`/?against=${encodeURIComponent(`2026-03-02' or 1=1`)}`, 'What moved it'],
+  ['/?against=2026-02-30', 'What moved it'],
+  [`/portfolio?by=${encodeURIComponent(`x' or 1=1`)}&show=deal_id`, 'Month by month'],
   [`/sql?q=${encodeURIComponent('drop table core.deal')}`, 'refused'],
 ])('%s does no harm', async (path, shown) => {
   const text = await (await get(path)).text()
@@ -322,6 +324,35 @@ test.each([
   '/data/query.csv',
 ])('%s is no data', async (path) => {
   expect((await get(path)).status).toBe(404)
+})
+
+test.each(['loan_program', 'state', 'status', 'size_band', 'ltv_band', 'created_month'])(
+  'month by month, the parts of each %s are the open portfolio',
+  async (dimension) => {
+    const {page, complaints} = await open(`/portfolio?by=${dimension}`)
+    await page.locator('#over-time ~ details summary').click()
+    const cells = await page.locator('#over-time ~ details tbody tr').first().locator('td').allTextContents()
+    const sum = cells.slice(1).reduce((total, text) => total + cents(text.replace(/[$,]/g, '')), 0n)
+    const [summary] = await lab.query('select open_amount from mart.portfolio_summary')
+    expect(sum).toBe(cents(summary?.open_amount))
+    expect(complaints).toEqual([])
+    await page.close()
+  },
+)
+
+test('a release that an earlier version built says so', async () => {
+  const file = `${lab.folder.current}/models.json`
+  const models = readFileSync(file, 'utf8')
+  writeFileSync(file, models.replaceAll('portfolio_monthly', 'portfolio_yearly'))
+  try {
+    const reply = await get('/portfolio')
+    expect([reply.status, await reply.text()]).toEqual([
+      200,
+      expect.stringContaining('loantape build --as-of 2026-03-04'),
+    ])
+  } finally {
+    writeFileSync(file, models)
+  }
 })
 
 test('the run under way is shown as it gets on, and the page of runs again once it has ended', async () => {

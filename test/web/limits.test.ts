@@ -1,0 +1,46 @@
+import {expect, test} from 'vitest'
+import {tellPeople} from '../../src/alarm/tell.ts'
+import {findCurrentRelease} from '../../src/release/manifest.ts'
+import {listAlarms} from '../../src/state/alarms.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {writeSqlFolder} from '../model/folder.ts'
+import {createLab, runProgram, someDeals} from '../support/lab.ts'
+
+const LIMITS = `name,dimension,bucket,scope,kind,limit_value,warn_at_pct
+Texas,state,TX,open,amount,3499999.99,
+bridge & co,loan_program,bridge_30yr,open,amount,3600000,90
+once funded,status_class,funded,funded,amount,1000000,
+`
+
+test('an exceeded limit is an alarm and stands on the page, and so does one that is near or would be exceeded', async () => {
+  await using lab = await createLab()
+  using own = writeSqlFolder({'seeds/limit.csv': LIMITS})
+  const env = {...lab.env, LOANTAPE_SQL_DIR: own.path}
+  lab.service.store.insert(someDeals(10, {status: 'approved'}))
+  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const alarms = async () => {
+    await tellPeople(stateDb, lab.config, lab.createWorld(), findCurrentRelease(lab.folder)?.manifest)
+    return listAlarms(stateDb).filter(({name}) => name === 'limits')
+  }
+  expect(await alarms()).toMatchObject([{state: 'exceeded: Texas'}])
+
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: [], env},
+    lab.createWorld(),
+  )
+  const read = async () => (await (await fetch(side.url)).text()).replaceAll(/<[^>]+>/g, '')
+  const page = await read()
+  expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
+  expect(page).toContain('Limit bridge &amp; co is nearly reached: $3,500,000.00 of $3,600,000.00')
+  expect(page).toContain(
+    'Limit once funded would be exceeded: $0.00 of $1,000,000.00, $3,500,000.00 if all that is approved funded',
+  )
+
+  lab.service.store.update('deal_000001', {loanAmountCents: 1n})
+  expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
+  expect(await alarms()).toEqual([])
+  expect(await read()).not.toContain('is exceeded')
+})
