@@ -33,7 +33,7 @@ async function renderLimits({reader, filter}: View): Promise<Html[]> {
       ...(isDimension(dimension) && {[dimension]: [bucket]}),
     })
     const then = `${dollars(limit.exposure_if_approved_fund)} if all that is approved funded`
-    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${{breach: ' is exceeded', warn: ' is nearly reached', ok: ' would be exceeded'}[state]}</b>${breached_since && ` since ${breached_since}`}: <a href="${deals}">${dollars(exposure)}</a> of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && `, ${then}`}`
+    return html`<b class="${state === 'breach' ? 'failed' : 'warned'}">Limit ${name}${{breach: ' is exceeded', warn: ' is nearly reached', ok: ' would be exceeded'}[state]}</b>${breached_since && ` since ${breached_since}`}: <a href="${deals}">${dollars(exposure)}</a> of ${dollars(limit_amount)}${limit.state_if_approved_fund === 'breach' && limit.exposure_if_approved_fund !== exposure && `, ${then}`}`
   })
 }
 

@@ -1,4 +1,5 @@
 import {z} from 'zod'
+import {centsOf, formatCents} from '../money.ts'
 import {renderChart} from '../page/chart.ts'
 import {type Column, dollars, linked, ratio, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
@@ -52,7 +53,7 @@ export async function renderOverTime({tables, filter, query}: View): Promise<Htm
   const valueAt = (own: Point[], month: string) =>
     own.find(({month_end}) => month_end === month)?.value ?? (isAmount ? '0.00' : null)
   const columns: Column<string>[] = [
-    {title: 'Month end', cell: (month) => month},
+    {title: 'Month end', cell: (month) => html`<span class="day">${month}</span>`},
     ...buckets.map(
       ([bucket, own]): Column<string> => ({
         title: nameOf(bucket),
@@ -64,6 +65,11 @@ export async function renderOverTime({tables, filter, query}: View): Promise<Htm
       }),
     ),
   ]
+  if (isAmount) {
+    const all = (month: string) =>
+      buckets.reduce((sum, [, own]) => sum + centsOf(String(valueAt(own, month))), 0n)
+    columns.push({title: 'All', kind: 'number', cell: (month) => dollars(formatCents(all(month)))})
+  }
   const choose = (name: string, current: string, choices: readonly (readonly [string, string])[]) =>
     choices.map(([value, text]) =>
       linked(
@@ -83,19 +89,22 @@ export async function renderOverTime({tables, filter, query}: View): Promise<Htm
 ${
   months.length === 0
     ? html`<p class="muted">Nothing was open at the end of any month.</p>`
-    : html`${renderChart({
-        title: `${title} at the end of each month, by ${titleOf(dimension).toLowerCase()}`,
-        shape: isAmount ? 'area' : 'line',
-        unit: isAmount ? 'usd' : 'ratio',
-        places: months,
-        series: buckets.map(([bucket, own]) => ({
-          name: nameOf(bucket),
-          values: months.map((month) => {
-            const value = valueAt(own, month)
-            return value === null ? null : Number(value)
-          }),
-        })),
-      })}
-<details><summary>Exact values</summary>${table(columns, months.toReversed())}</details>`
+    : html`${
+        months.length > 1 &&
+        renderChart({
+          title: `${title} at the end of each month, by ${titleOf(dimension).toLowerCase()}`,
+          shape: isAmount ? 'area' : 'line',
+          unit: isAmount ? 'usd' : 'ratio',
+          places: months,
+          series: buckets.map(([bucket, own]) => ({
+            name: nameOf(bucket),
+            values: months.map((month) => {
+              const value = valueAt(own, month)
+              return value === null ? null : Number(value)
+            }),
+          })),
+        })
+      }
+<details${months.length === 1 && html` open`}><summary>Exact values</summary>${table(columns, months.toReversed())}</details>`
 }`
 }
