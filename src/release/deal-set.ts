@@ -1,5 +1,8 @@
+import {z} from 'zod'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import type {ReleaseModel} from './models-file.ts'
+
+const seedRow = z.object({name: z.string()})
 
 /** The tables that a release would have if it knew only some of its deals. */
 export interface DealSet {
@@ -22,12 +25,19 @@ export async function createDealSet(
   {catalog, condition}: {catalog: string; condition: string},
 ): Promise<DealSet> {
   const byName = new Map(models.map((model) => [model.name, model]))
-  const made = new Set<string>()
   const schemas = models.flatMap(({name, reads}) => [name, ...reads]).map((name) => name.split('.')[0] ?? '')
+  const seeds = await db.all(
+    seedRow,
+    `select table_name as name from duckdb_tables() where database_name = 'release' and schema_name = 'seed'`,
+  )
+  const made = new Set(seeds.map(({name}) => `seed.${name}`))
   await db.run(
     [
       `attach ':memory:' as ${catalog}`,
-      ...[...new Set(schemas)].map((schema) => `create schema ${catalog}.${quoteName(schema)}`),
+      ...[...new Set([...schemas, 'seed'])].map((schema) => `create schema ${catalog}.${quoteName(schema)}`),
+      ...seeds.map(
+        ({name}) => `create view ${catalog}.seed.${quoteName(name)} as from release.seed.${quoteName(name)}`,
+      ),
       `create table ${catalog}.main.deals as select deal_id from release.core.deal as deal where ${condition}`,
     ].join(';\n'),
   )

@@ -341,6 +341,25 @@ test.each(['loan_program', 'state', 'status', 'size_band', 'ltv_band', 'created_
   },
 )
 
+test.each([
+  '/',
+  '/portfolio',
+  '/pipeline',
+  '/deals',
+  '/books',
+  '/tables/mart.pull_through',
+  '/sql?q=from seed.status',
+])('%s of some deals can be the first page that is asked for', async (path) => {
+  await using fresh = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
+    lab.createWorld(),
+  )
+  const reply = await fetch(`${fresh.url}${path}${path.includes('?') ? '&' : '?'}state=TX`)
+  const text = await reply.text()
+  expect([reply.status, text.includes('refused')]).toEqual([200, false])
+})
+
 test('a release that an earlier version built says so', async () => {
   const file = `${lab.folder.current}/models.json`
   const models = readFileSync(file, 'utf8')
