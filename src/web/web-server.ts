@@ -35,7 +35,8 @@ export async function startWeb(
   const server = fastify({
     bodyLimit: BODY_LIMIT,
     requestTimeout: 15_000,
-    connectionTimeout: 15_000,
+    // Longer than any answer may take, during which nothing is sent.
+    connectionTimeout: 60_000,
     keepAliveTimeout: 5_000,
     forceCloseConnections: true,
   })
