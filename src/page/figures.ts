@@ -1,10 +1,16 @@
-import {groupThousands} from '../money.ts'
+import {centsOf, groupThousands} from '../money.ts'
 import {type Html, html} from './html.ts'
 
 /** Exact decimal text as `$1,234.56`; a dash where there is none. */
 export function dollars(amount: string | null): string {
   if (amount === null) return '–'
   return amount.startsWith('-') ? `−$${groupThousands(amount.slice(1))}` : `$${groupThousands(amount)}`
+}
+
+/** A movement; one of nothing is a dash. */
+export function signed(amount: string): string {
+  const cents = centsOf(amount)
+  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
 }
 
 const SCALES: [least: number, divisor: number, unit: string][] = [

@@ -11,8 +11,14 @@ export function listReleases({releases}: DataFolder): Release[] {
   return names.flatMap((name) => readRelease(join(releases, name)) ?? [])
 }
 
+/** The release of the same business date that knows most. */
+export function findNewest(folder: DataFolder, release: Release): Release {
+  const values = new Map([['as_of', [release.manifest.as_of]]])
+  return findRelease(folder, {values}) ?? release
+}
+
 /** The release of a business date, as it was known at an instant; without either the current one. */
-export function findRelease(folder: DataFolder, {values}: Filter): Release | undefined {
+export function findRelease(folder: DataFolder, {values}: Pick<Filter, 'values'>): Release | undefined {
   const [asOf] = values.get('as_of') ?? []
   const [knownAt] = values.get('known_at') ?? []
   if (asOf === undefined && knownAt === undefined) return findCurrentRelease(folder)

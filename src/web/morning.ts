@@ -11,6 +11,7 @@ import {
   instant,
   linked,
   ratio,
+  signed,
   table,
   words,
 } from '../page/figures.ts'
@@ -199,7 +200,13 @@ ${choices}
 ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
 }
 
-function describeMove({status_before, status_after, amount_before, amount_after}: Moved): string {
+/** What happened to a deal between two moments at which it stood, or did not. */
+export function describeMove({
+  status_before,
+  status_after,
+  amount_before,
+  amount_after,
+}: Pick<Moved, 'status_before' | 'status_after' | 'amount_before' | 'amount_after'>): string {
   if (status_before === null && status_after === null) return ''
   if (status_before === null) return `came, ${words(status_after)}`
   if (status_after === null) return `is gone, was ${words(status_before)}`
@@ -208,10 +215,4 @@ function describeMove({status_before, status_after, amount_before, amount_after}
     amount_before === amount_after ? '' : `${dollars(amount_before)} → ${dollars(amount_after)}`,
   ]
   return parts.filter(Boolean).join(', ')
-}
-
-/** A movement; one of nothing is a dash. */
-function signed(amount: string): string {
-  const cents = centsOf(amount)
-  return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
 }

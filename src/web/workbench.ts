@@ -13,11 +13,12 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import {addAssets} from './assets.ts'
 import {periodList, viewBooks} from './books.ts'
 import {askCommand} from './command.ts'
+import {diffAnswer, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
 import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
-import {findRelease, listReleases} from './find-release.ts'
+import {findNewest, findRelease, listReleases} from './find-release.ts'
 import {addLive, describeHolder} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
@@ -170,6 +171,11 @@ export function addWorkbench(
     return renderReceived(idOf(request), versions)
   })
   addPage('/books', async (view) => await viewBooks(view, await ask(periodList, ['period', 'list'])))
+  addPage('/compare', (view) =>
+    viewCompare(view, findNewest(tools.folder, view.release), (before, after) =>
+      ask(diffAnswer, ['diff', before, after]),
+    ),
+  )
   addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {
@@ -214,7 +220,7 @@ function renderClocks(path: string, filter: Filter, {as_of}: ReleaseManifest): H
 ${hiddenFields({...filter, values: others})}
 <label>As of <input type="date" name="as_of" value="${as_of}"></label>
 <label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
-<button>Show</button></form></details>`
+<button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
 
 /** Why there is nothing to show, and what to do about it. */

@@ -360,6 +360,33 @@ test.each([
   expect([reply.status, text.includes('refused')]).toEqual([200, false])
 })
 
+test('what is known of a day now is told from what was known of it then, deal by deal', async () => {
+  await using other = await createLab()
+  other.service.store.insert([aDeal(1), aDeal(2), aDeal(3, {status: 'funded'})])
+  await other.sync('2026-03-02T21:00:00-05:00')
+  other.service.store.update('deal_000002', {loanAmountCents: 350_000_50n})
+  other.service.store.update('deal_000003', {status: 'paid_off'})
+  await other.sync('2026-03-02T23:30:00-05:00')
+  using state = openStateDb(other.folder.stateDb)
+  await using web = await startWeb(
+    {...other.config, webPort: 0},
+    {stateDb: state, folder: other.folder, jobs: [], env: other.env},
+    other.createWorld(),
+  )
+  const read = async (path: string) =>
+    (await (await fetch(web.url + path)).text()).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
+  const then = '/compare?as_of=2026-03-02&known_at=2026-03-03T03:00'
+  expect(await read(then)).toContain('Amount $1,050,000.00 $1,050,000.50 $0.50 1')
+  expect(await read(then)).toContain('deal_000002 $350,000.00 → $350,000.50 +$0.50')
+  expect(await read(then)).toContain('deal_000003 funded → paid off −$350,000.00')
+  expect(await read('/?as_of=2026-03-02&known_at=2026-03-03T03:00')).toContain(
+    'What is known of this day now',
+  )
+  expect(await read('/compare?as_of=2026-03-02')).toContain(
+    'No release of 2026-03-02 is kept that knows more',
+  )
+})
+
 test('a release that an earlier version built says so', async () => {
   const file = `${lab.folder.current}/models.json`
   const models = readFileSync(file, 'utf8')

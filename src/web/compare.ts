@@ -1,0 +1,98 @@
+import {z} from 'zod'
+import {type Column, count, dollars, instant, linked, signed, table} from '../page/figures.ts'
+import {type Html, html} from '../page/html.ts'
+import type {Release} from '../release/manifest.ts'
+import {describeMove} from './morning.ts'
+import {addressOfDeal} from './portfolio.ts'
+import type {Page, View} from './view.ts'
+
+/** Deals that are named under a total; the others are counted. */
+const NAMED = 100
+
+const side = z.object({status: z.string(), loan_amount: z.string()}).nullable()
+const part = z.object({deal_id: z.string(), movement: z.string(), before: side, after: side})
+type Part = z.output<typeof part>
+
+/** What `loantape diff --json` prints, as far as it is shown. */
+export const diffAnswer = z.object({
+  totals: z.array(
+    z.object({
+      total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
+      status: z.string().nullable(),
+      before: z.string(),
+      after: z.string(),
+      movement: z.string(),
+      parts: z.array(part),
+    }),
+  ),
+})
+type Total = z.output<typeof diffAnswer>['totals'][number]
+
+const TITLES = {
+  deals: 'Deals',
+  amount: 'Amount',
+  funded_deals: 'Funded deals',
+  funded_amount: 'Funded amount',
+}
+
+/**
+ * `/compare`: what was believed of a day when the release was built, against what the newest release of that day says.
+ *
+ * @param readDiff asks for the difference of two releases
+ */
+export async function viewCompare(
+  {release}: View,
+  newest: Release,
+  readDiff: (before: string, after: string) => Promise<z.output<typeof diffAnswer>>,
+): Promise<Page> {
+  const [then, now] = [release.manifest, newest.manifest]
+  const title = `What was believed of ${then.as_of}`
+  if (then.release_id === now.release_id)
+    return {
+      title,
+      body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>`,
+    }
+  const {totals} = await readDiff(then.release_id, now.release_id)
+  const whole = totals.filter(({status}) => status === null)
+  const columns: Column<Total>[] = [
+    {title: 'Total', cell: ({total}) => TITLES[total]},
+    {title: 'Then', kind: 'number', cell: ({total, before}) => show(total, before)},
+    {title: 'Now', kind: 'number', cell: ({total, after}) => show(total, after)},
+    {title: 'Difference', kind: 'number', cell: ({total, movement}) => show(total, movement)},
+    {title: 'Deals behind it', kind: 'number', cell: ({parts}) => count(parts.length)},
+  ]
+  return {
+    title,
+    body: html`<p>Then: known at <b>${instant(then.known_at)}</b>. Now: known at <b>${instant(now.known_at)}</b>, release <a href="/?as_of=${now.as_of}"><code>${now.release_id}</code></a>.</p>
+${whole.length === 0 ? html`<p class="empty">Every total is the same.</p>` : table(columns, whole)}
+${whole.filter(({total}) => total.endsWith('amount')).map(renderParts)}`,
+  }
+}
+
+const show = (total: Total['total'], value: string) =>
+  total.endsWith('amount') ? dollars(value) : count(Number(value))
+
+function renderParts({total, parts, movement}: Total): Html {
+  const all: Part = {deal_id: '', movement, before: null, after: null}
+  const columns: Column<Part>[] = [
+    {
+      title: 'Deal',
+      cell: (each) =>
+        each === all ? 'All' : linked(html`<code>${each.deal_id}</code>`, addressOfDeal(each.deal_id)),
+    },
+    {
+      title: 'What is known now',
+      cell: ({before, after}) =>
+        describeMove({
+          status_before: before?.status ?? null,
+          status_after: after?.status ?? null,
+          amount_before: before?.loan_amount ?? null,
+          amount_after: after?.loan_amount ?? null,
+        }),
+    },
+    {title: TITLES[total], kind: 'number', cell: (each) => signed(each.movement)},
+  ]
+  return html`<h2>${TITLES[total]}</h2>
+${parts.length > NAMED && html`<p class="muted small">The ${count(NAMED)} largest of ${count(parts.length)}; <code>loantape diff</code> names all.</p>`}
+${table(columns, parts.slice(0, NAMED), all)}`
+}
