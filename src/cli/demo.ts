@@ -1,9 +1,10 @@
 import {existsSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {addDays, businessDateOf, createFrozenClock, DAY_MS, HOUR_MS} from '../clock.ts'
-import type {Config} from '../config.ts'
+import {type Config, requireSource} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
+import {walkAndApply} from '../pipeline.ts'
 import {isOtherProcess} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {requireJob} from '../schedule/job.ts'
@@ -11,6 +12,7 @@ import {runJob} from '../schedule/run-job.ts'
 import {advanceDay} from '../service/advance-day.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
+import {withRun} from '../state/runs.ts'
 import {openStateDb} from '../state/state-db.ts'
 import {NO_CHANGES, type World} from '../types.ts'
 import {createDataFolder, type DataFolder, DEMO_PROCESS, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -22,6 +24,12 @@ import {readConfig} from './read-config.ts'
 
 /** What people change in a day is told of this long before its night. */
 const DESK_HOURS_MS = 6 * HOUR_MS
+
+/** The last nights, which are synced whole. */
+const RELEASED = 3
+
+/** Before them one night a week is walked, for deals alone: they tell how the portfolio became what it is. */
+const EARLY_STEP = 7
 
 interface DemoOptions {
   deals: number
@@ -37,7 +45,7 @@ export default function addDemo(command: CliCommand): void {
     )
     .example('demo --days 5')
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
-    .option('--days <count>', 'nights to simulate', parseCount('--days', 366), 3)
+    .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
     .does(async ({cli, options: given}: Call<DemoOptions>) => {
       // Never the folder of the settings: that is for data meant to last.
@@ -132,19 +140,29 @@ async function runDemo(
   using stateDb = openStateDb(folder.stateDb)
   await using receiver = await startReceiver(demoConfig, {service, stateDb, folder}, world)
 
+  // A release of any night before can be built at any time.
+  const releasedFrom = days.at(-RELEASED) ?? firstDay
+  const early = days.length - RELEASED
+  if (early > 0)
+    say(`Of the first ${early} nights one a week is walked, for deals alone; the last ${RELEASED} are whole.`)
   const nights: DemoResult['days'] = []
   let exportDirs: string[] = []
   for (const day of days) {
     if (day !== firstDay) advanceDay(service.store, {seed: options.seed, day})
-    const morning = Date.parse(day)
-    linkPortfolio(service, {
-      seed: options.seed,
-      since: day === firstDay ? 0 : morning,
-      until: morning + DAY_MS,
-    })
     const worldAt = (instant: number): World =>
       day === today ? world : {...world, clock: createFrozenClock(instant)}
     const evening = eveningOf(day, config)
+    if (day < releasedFrom) {
+      if (days.indexOf(day) % EARLY_STEP === 0)
+        await walkNight({...demoConfig, streams: 'deals'}, worldAt(evening))
+      continue
+    }
+    const morning = Date.parse(day)
+    linkPortfolio(service, {
+      seed: options.seed,
+      since: day === releasedFrom ? 0 : morning,
+      until: morning + DAY_MS,
+    })
     const webhooks =
       day === firstDay
         ? null
@@ -171,6 +189,15 @@ async function runDemo(
     release_dir: folder.current,
     export_dirs: exportDirs,
   }
+}
+
+/** A sync that ends before its release. */
+async function walkNight(config: Config, world: World): Promise<void> {
+  const folder = dataFolderAt(config.dataDir)
+  await withRun(folder.stateDb, 'sync', world, async (run) => ({
+    outcome: 'walked',
+    ...(await walkAndApply(folder, requireSource(config), {}, run)),
+  }))
 }
 
 /** The last hour of a day in UTC that still counts for its business date. */

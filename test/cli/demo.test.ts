@@ -193,6 +193,28 @@ test.concurrent("a demo's folder is served to be looked at: nothing is due there
   expect((await serve.ended).code).toBe(0)
 })
 
+test.concurrent('a long demo walks a night of each week before the last three, which alone are released', async () => {
+  const dataDir = join(root, 'long')
+  const {days} = readJson(await demo(dataDir, '--json', '--days', '24')) as {days: unknown[]}
+  expect(days).toHaveLength(3)
+  const folder = dataFolderAt(dataDir)
+  expect(readdirSync(folder.releases)).toHaveLength(3)
+  await using db = await openRelease(requireRelease(folder))
+  expect(
+    await db.all(
+      z.object({day: z.string()}),
+      `select distinct business_date as day from mart.run where stream = 'deal' and is_complete order by day`,
+    ),
+  ).toEqual(['12', '19', '26', '02', '03', '04'].map((day) => ({day: expect.stringMatching(`-${day}$`)})))
+  const row = z.record(z.string(), z.unknown())
+  expect(
+    await db.one(
+      row,
+      'select count(distinct month_end) as months, min(day) as first_day from mart.portfolio_monthly, mart.position_daily',
+    ),
+  ).toEqual({months: '2', first_day: '2026-01-12'})
+})
+
 test.concurrent('a demo does not empty the folder of one that is running, and takes it when that is gone', async () => {
   const dataDir = join(root, 'shared')
   using first = startProcess(
