@@ -113,6 +113,9 @@ function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Htm
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 
+/** Whether a column holds numbers. */
+export const isNumber = ({type}: Rows['columns'][number]) => numeric.test(type)
+
 /** DECIMAL with two places: an amount, as contracts of columns go. */
 export const isAmount = ({type}: Rows['columns'][number]) => /^DECIMAL\(\d+,2\)$/.test(type)
 
@@ -133,7 +136,7 @@ export function renderRows({columns, rows}: Rows): Html {
     columns.map(
       (column, index): Column<Rows['rows'][number]> => ({
         title: html`<code>${column.name}</code>`,
-        kind: numeric.test(column.type) ? 'number' : undefined,
+        kind: isNumber(column) ? 'number' : undefined,
         cell: (row) => renderValue(column, row[index]),
       }),
     ),
