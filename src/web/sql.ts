@@ -1,6 +1,7 @@
 import {explainError} from '../errors.ts'
 import {count} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import {readTables} from '../warehouse/table-columns.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {renderShape, SHAPES} from './shape.ts'
 import {FORMATS} from './tables.ts'
@@ -14,7 +15,7 @@ export async function viewSql(view: View): Promise<Page> {
   const {reader, filter, query} = view
   const text = (query.get('q') ?? '').trim()
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
-  const form = renderForm(view, text, shape)
+  const form = await renderForm(view, text, shape)
   const sql = text.replace(/;\s*$/, '')
   if (sql === '') return {title: 'SQL', body: form}
   const answer = await reader
@@ -32,11 +33,14 @@ ${renderShape(shown, shape)}`,
   }
 }
 
-function renderForm({filter}: View, text: string, shape: string): Html {
+/** The statement in a field, which a script makes an editor that knows the tables. */
+async function renderForm({tables, filter}: View, text: string, shape: string): Promise<Html> {
+  const columnsOf = Object.fromEntries(await readTables(tables))
   return html`<form class="sql" action="/sql">
 ${hiddenFields(filter)}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
-<textarea id="q" name="q" rows="8" spellcheck="false">${text}</textarea>
+<textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}">${text}</textarea>
 <p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
-</form>`
+</form>
+<script src="/assets/sql-editor.js" type="module"></script>`
 }

@@ -72,7 +72,9 @@ describe('the package', () => {
       '/',
       '/portfolio?part=funded',
       '/assets/workbench.js',
-      '/assets/echarts.js',
+      '/assets/sql-editor.js',
+      '/assets/@codemirror/view.js',
+      '/assets/echarts/dist/echarts.esm.min.js.js',
       '/sql?q=select+1',
     ]) {
       expect((await fetch(`${findUrl()}${path}`)).status, path).toBe(200)

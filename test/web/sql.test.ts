@@ -57,3 +57,49 @@ test('rows are shown as what was asked for, and as a table where that cannot be'
   expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])
   await page.close()
 })
+
+test('the editor completes tables and columns, runs by keys, and Tab leaves it', async () => {
+  const page = await open()
+  const editor = page.getByRole('textbox', {name: 'One SELECT'})
+  const choice = page.locator('.cm-tooltip-autocomplete li').first()
+  const complete = async (text: string, label: string) => {
+    await page.keyboard.type(text)
+    await expect.poll(() => choice.textContent({timeout: 1000})).toBe(label)
+    // In its first moment a completion is not taken.
+    await expect
+      .poll(async () => {
+        if (await choice.isVisible()) await choice.click()
+        return await choice.isVisible()
+      })
+      .toBe(false)
+  }
+  await editor.click()
+  await complete('from core.dea', 'deal')
+  await page.keyboard.type(' d\n')
+  await complete('select count(d.loan_am', 'loan_amount')
+  await page.keyboard.type(') as deals\n')
+  await complete('where loan_pro', 'loan_program')
+  await page.keyboard.type(' is not null')
+  await page.keyboard.press('Tab')
+  expect(await page.evaluate('document.activeElement.textContent')).toBe('Run')
+  await editor.focus()
+  await page.keyboard.press('Control+Enter')
+  await page.waitForURL(/q=/)
+  const q = new URL(page.url()).searchParams.get('q')
+  expect(q?.replaceAll('\r', '')).toBe(
+    'from core.deal d\nselect count(d.loan_amount) as deals\nwhere loan_program is not null',
+  )
+  expect(await page.locator('tbody td').count()).toBe(1)
+  expect(await editor.textContent()).toContain('from core.deal d')
+  await page.close()
+})
+
+test('without scripts the field is there, and is the form of the same address', async () => {
+  const page = await browser.newPage({javaScriptEnabled: false})
+  await page.goto(`${side.url}/sql`)
+  await page.getByRole('textbox').fill(`${BY_STATUS};`)
+  await page.getByRole('button', {name: 'Run'}).click()
+  expect(await page.locator('thead').textContent()).toBe('statusamount')
+  expect(await page.getByRole('textbox').inputValue()).toBe(`${BY_STATUS};`)
+  await page.close()
+})
