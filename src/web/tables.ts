@@ -13,7 +13,7 @@ import type {Page, View} from './view.ts'
 const SAMPLE = 20
 
 /** Formats that a table can be had in. */
-export const FORMATS = ['csv', 'json', 'parquet'] as const
+export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
 /** The published tables of a release by schema, the ones that analysts read first. */
 function listTables({release}: View): ReleaseModel[] {

@@ -1,3 +1,4 @@
+import {Workbook} from '@cj-tech-master/excelts'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
@@ -102,4 +103,34 @@ test('without scripts the field is there, and is the form of the same address', 
   expect(await page.locator('thead').textContent()).toBe('statusamount')
   expect(await page.getByRole('textbox').inputValue()).toBe(`${BY_STATUS};`)
   await page.close()
+})
+
+const get = (path: string, query: Record<string, string> = {}) =>
+  fetch(`${side.url}${path}?${new URLSearchParams(query)}`)
+
+test.each([
+  ['/data/core.deal.xlsx', {}, 'from core.deal order by deal_id'],
+  ['/data/core.deal.xlsx', {part: 'funded'}, `from core.deal where status_class = 'funded' order by deal_id`],
+  ['/data/query.xlsx', {q: BY_STATUS}, BY_STATUS],
+])('%s %s is a worksheet', async (path, query, sql) => {
+  const answer = await get(path, query)
+  expect(answer.headers.get('content-type')).toContain('spreadsheetml')
+  const book = new Workbook()
+  await book.xlsx.load(Buffer.from(await answer.arrayBuffer()))
+  expect(book.worksheets).toHaveLength(1)
+  const [sheet] = book.worksheets
+  const expected = await lab.query(sql)
+  expect(sheet?.rowCount).toBe(expected.length + 1)
+  const column = Object.keys(expected[0] ?? {}).findIndex((name) => name.endsWith('amount')) + 1
+  const amounts = expected.map((_, index) => sheet?.getRow(index + 2).getCell(column).value)
+  expect(amounts).toEqual(expected.map(({loan_amount, amount}) => Number(loan_amount ?? amount)))
+})
+
+test('a download that is refused says why', async () => {
+  for (const format of ['csv', 'xlsx']) {
+    const answer = await get(`/data/query.${format}`, {q: 'select nothing'})
+    expect(answer.status).toBe(400)
+    expect(answer.headers.get('content-disposition')).toBeNull()
+    expect(await answer.text()).toContain('Query refused: Binder Error')
+  }
 })
