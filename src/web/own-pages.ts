@@ -1,9 +1,10 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Marked, type Tokens} from 'marked'
 import {explainError} from '../errors.ts'
 import {type Html, html, markup} from '../page/html.ts'
 import {addressOf} from './filter.ts'
+import {listNamed} from './named-files.ts'
 import {renderShape, SHAPES} from './shape.ts'
 import type {Page, View} from './view.ts'
 
@@ -11,14 +12,8 @@ import type {Page, View} from './view.ts'
 const MOST = 1000
 
 /** The pages in `pages/` of the folder of own models, by name. */
-function listOwnPages(sqlDir: string | undefined): string[] {
-  const folder = join(sqlDir ?? '', 'pages')
-  if (sqlDir === undefined || !existsSync(folder)) return []
-  return readdirSync(folder)
-    .filter((file) => /^[\w-]+\.md$/.test(file))
-    .map((file) => file.slice(0, -'.md'.length))
-    .sort()
-}
+const listOwnPages = (sqlDir: string | undefined) =>
+  sqlDir === undefined ? [] : listNamed(join(sqlDir, 'pages'), '.md')
 
 /** `/pages`: the pages people wrote. */
 export function viewOwnPages(sqlDir: string | undefined, {filter}: View): Page {

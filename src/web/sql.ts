@@ -1,8 +1,10 @@
 import {explainError} from '../errors.ts'
 import {count} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
 import {readTables} from '../warehouse/table-columns.ts'
 import {addressOf, hiddenFields} from './filter.ts'
+import {listSavedQueries, readSavedQuery} from './saved-queries.ts'
 import {renderShape, SHAPES} from './shape.ts'
 import {FORMATS} from './tables.ts'
 import type {Page, View} from './view.ts'
@@ -10,13 +12,20 @@ import type {Page, View} from './view.ts'
 /** Rows that are shown; a download has all. */
 const MOST = 500
 
-/** `/sql`: a SELECT over the tables of the deals that the filter means, and its rows as table, figures or chart. */
-export async function viewSql(view: View): Promise<Page> {
+/**
+ * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
+ * rows as table, figures or chart; undefined of a name that nothing is saved under.
+ */
+export async function viewSql(view: View, folder: DataFolder): Promise<Page | undefined> {
   const {reader, filter, query} = view
-  const text = (query.get('q') ?? '').trim()
+  const saved = query.get('saved')
+  const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
+  if (given === undefined) return undefined
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
-  const form = await renderForm(view, text, shape)
-  const sql = text.replace(/;\s*$/, '')
+  const names = listSavedQueries(folder)
+  const form = html`${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
+${await renderForm(view, given.trim(), shape)}`
+  const sql = given.trim().replace(/;\s*$/, '')
   if (sql === '') return {title: 'SQL', body: form}
   const answer = await reader
     .ask({sql, condition: filter.condition, most: MOST + 1})
@@ -29,8 +38,20 @@ export async function viewSql(view: View): Promise<Page> {
     title: 'SQL',
     body: html`${form}
 <p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}" download>${format.toUpperCase()}</a> `)}</p>
+${renderSaving(view, sql)}
 ${renderShape(shown, shape)}`,
   }
+}
+
+/** The form that saves a query, or asks whether to replace the one of its name. */
+function renderSaving({filter, query}: View, sql: string): Html {
+  const taken = query.get('taken')
+  return html`<details${taken !== null && html` open`}><summary>Save this query</summary>
+<form class="sql" method="post" action="/sql/queries">
+${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
+${taken !== null && html`<p class="notice">There is a query ‘${taken}’ already. Save once more to replace it, or under another name.</p><input type="hidden" name="replace" value="${taken}">`}
+<p><label>Name <input name="name" value="${taken ?? query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
+</form></details>`
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */

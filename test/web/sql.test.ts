@@ -1,3 +1,5 @@
+import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
@@ -133,4 +135,61 @@ test('a download that is refused says why', async () => {
     expect(answer.headers.get('content-disposition')).toBeNull()
     expect(await answer.text()).toContain('Query refused: Binder Error')
   }
+})
+
+test('a query is saved under a name, opened by it, and replaced only by whoever is asked', async () => {
+  const page = await open({q: 'select 1 as one', part: 'funded'})
+  const save = async (name: string) => {
+    await page.locator('summary:has-text("Save this query")').click()
+    await page.getByLabel('Name', {exact: true}).fill(name)
+    await page.getByRole('button', {name: 'Save'}).click()
+  }
+  const file = join(lab.folder.queries, 'all_one.sql')
+  await save('all_one')
+  expect(readFileSync(file, 'utf8')).toBe('select 1 as one\n')
+  expect(page.url()).toBe(`${side.url}/sql?part=funded&saved=all_one`)
+  await page.goto(`${side.url}/sql`)
+  await page.getByRole('link', {name: 'all one'}).click()
+  expect(await page.locator('thead').textContent()).toBe('one')
+  await page.goto(`${side.url}/sql?q=select+2+as+two`)
+  await save('all_one')
+  expect(await page.locator('.notice').textContent()).toContain('all_one')
+  expect(readFileSync(file, 'utf8')).toBe('select 1 as one\n')
+  await page.getByRole('button', {name: 'Save'}).click()
+  expect(readFileSync(file, 'utf8')).toBe('select 2 as two\n')
+  expect(readdirSync(lab.folder.queries)).toEqual(['all_one.sql'])
+  expect((await lab.run(['query', '--file', file])).stdout).toContain('two')
+  expect((await get('/sql', {saved: 'nothing'})).status).toBe(404)
+  expect((await get('/sql', {saved: '../state'})).status).toBe(404)
+  await page.close()
+})
+
+const OPERATOR = 'a-token-of-24-characters'
+const VIEWER = 'another-token-for-those-who-look'
+
+test('only an operator saves, and only from a page of this server', async () => {
+  const config = {...lab.config, webPort: 0, webToken: OPERATOR, webViewerToken: VIEWER}
+  const tools = {stateDb, folder: lab.folder, jobs: []}
+  await using guarded = await startWeb(config, tools, lab.createWorld())
+  const save = async (name: string, headers: Record<string, string>, token = OPERATOR) => {
+    const {status} = await fetch(`${guarded.url}/sql/queries`, {
+      method: 'POST',
+      redirect: 'manual',
+      headers: {authorization: `Bearer ${token}`, ...headers},
+      body: new URLSearchParams({name, q: 'select 1'}),
+    })
+    return [status, existsSync(join(lab.folder.queries, `${name}.sql`))]
+  }
+  const here = {origin: guarded.url}
+  expect(await save('refused', {})).toEqual([403, false])
+  expect(await save('refused', {origin: 'null'})).toEqual([403, false])
+  expect(await save('refused', {origin: side.url})).toEqual([403, false])
+  expect(await save('refused', {...here, 'sec-fetch-site': 'cross-site'})).toEqual([403, false])
+  expect(await save('refused', {...here, 'sec-fetch-site': 'same-site'})).toEqual([403, false])
+  expect(await save('refused', here, VIEWER)).toEqual([403, false])
+  expect(await save('refused', here, 'nobody')).toEqual([401, false])
+  for (const name of ['', '.', '../state', 'a/b', 'a b', 'a.sql', 'x'.repeat(101)])
+    expect(await save(name, here), name).toEqual([400, false])
+  expect(await save('taken_on', here)).toEqual([303, true])
+  expect(await save('taken_on', {'sec-fetch-site': 'same-origin'})).toEqual([303, true])
 })
