@@ -1,7 +1,7 @@
 import {existsSync, mkdirSync, readFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
 import {createInterface} from 'node:readline'
-import {explainError, newError} from '../errors.ts'
+import {explainError, messageOf, newError} from '../errors.ts'
 import {openRelease} from '../release/open-release.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -93,8 +93,13 @@ async function runShell(db: Database, historyFile: string, cli: Cli): Promise<vo
   }
   lines.close()
   cli.print('')
-  mkdirSync(dirname(historyFile), {recursive: true})
-  writeFileAtomically(historyFile, history.join('\n'))
+  try {
+    mkdirSync(dirname(historyFile), {recursive: true})
+    writeFileAtomically(historyFile, history.join('\n'))
+  } catch (error) {
+    // Whoever may only read the folder can ask all the same.
+    cli.complain(`What was typed is not kept: ${messageOf(error)}.`)
+  }
 }
 
 function answerCommand(command: string, tables: ReadonlyMap<string, unknown>): string {

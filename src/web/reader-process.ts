@@ -1,7 +1,6 @@
 import {existsSync} from 'node:fs'
 import {join} from 'node:path'
 import {LoantapeError, messageOf} from '../errors.ts'
-import {writeQueryBook} from '../export/xlsx.ts'
 import {createDealSet, type DealSet} from '../release/deal-set.ts'
 import {readRelease} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
@@ -45,8 +44,11 @@ async function answer({sql, params, condition, most, file}: Asked): Promise<Told
   await requireOneStatement(db.connection, one)
   if (file !== undefined) {
     const path = join(filesDir, file.name)
-    if ('sheet' in file) await writeQueryBook(db, {path, title: file.sheet, sql}, manifest)
-    else await db.run(`copy (${sql}\n) to ${quoteLiteral(path)} (${file.format})`, params)
+    if ('sheet' in file) {
+      // Loaded here: no page needs it.
+      const {writeQueryBook} = await import('../export/xlsx.ts')
+      await writeQueryBook(db, {path, title: file.sheet, sql}, manifest)
+    } else await db.run(`copy (${sql}\n) to ${quoteLiteral(path)} (${file.format})`, params)
     return {columns: [], rows: []}
   }
   const reader = await db.connection.runAndReadAll(most === undefined ? sql : `${one} limit ${most}`, params)
