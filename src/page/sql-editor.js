@@ -47,7 +47,8 @@ const editor = new EditorView({
     drawSelection(),
     bracketMatching(),
     closeBrackets(),
-    autocompletion({icons: false}),
+    // So few that the list needs no scrolling, which keys alone could not do.
+    autocompletion({icons: false, maxRenderedOptions: 10}),
     // DuckDB's grammar comes from PostgreSQL's.
     sql({dialect: PostgreSQL, schema: tables}),
     PostgreSQL.language.data.of({autocomplete: completeNames}),

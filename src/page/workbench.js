@@ -25,7 +25,7 @@ const formats = {
 }
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
-  const {init} = await import('echarts/dist/echarts.esm.min.js')
+  const {init} = await import('/assets/echarts.js')
   for (const figure of figures) {
     const [exact, short] = formats[figure.dataset.unit].map(
       (format) => new Intl.NumberFormat('en-US', format),

@@ -1,13 +1,22 @@
-import {readFileSync} from 'node:fs'
-import {join} from 'node:path'
-import {fileURLToPath} from 'node:url'
+import {readFileSync, realpathSync} from 'node:fs'
+import {findPackageJSON} from 'node:module'
+import {dirname, join} from 'node:path'
+import {fileURLToPath, pathToFileURL} from 'node:url'
 import type {FastifyInstance} from 'fastify'
+import {z} from 'zod'
+import {parseJson} from '../json.ts'
 
-/** Scripts that pages load; what they import comes with them. */
-const SCRIPTS = ['workbench.js', 'sql-editor.js']
+const OWN = join(import.meta.dirname, '../page')
 
-/** A package's name where a script imports it. */
-const IMPORT = /(^(?:import|export)[\w\s{},*$]* from |\bimport\()'([^'./][^']*)'/gm
+/** Scripts that pages load, by name; the packages they import come with them. */
+const SCRIPTS = {
+  'workbench.js': join(OWN, 'workbench.js'),
+  'sql-editor.js': join(OWN, 'sql-editor.js'),
+  'echarts.js': fileURLToPath(import.meta.resolve('echarts/dist/echarts.esm.min.js')),
+}
+
+/** `import {a, b} from 'package'`, from its line's start. */
+const IMPORT = /^((?:import|export)[\w\s{},*$]* from )'([^'./][^']*)'/gm
 
 /**
  * Adds `/assets/`: the scripts of the workbench, and the packages that they import. A browser is told the address of each
@@ -18,9 +27,9 @@ export function addAssets(server: FastifyInstance): void {
   const add = (name: string, file: string) => {
     if (added.has(name)) return
     added.add(name)
-    const script = readFileSync(file, 'utf8').replace(IMPORT, (_whole, start: string, imported: string) => {
-      add(`${imported}.js`, fileURLToPath(import.meta.resolve(imported)))
-      return `${start}'/assets/${imported}.js'`
+    const script = readFileSync(file, 'utf8').replace(IMPORT, (_whole, names: string, imported: string) => {
+      add(`${imported}.js`, findModule(imported, file))
+      return `${names}'/assets/${imported}.js'`
     })
     server.get(`/assets/${name}`, async (_request, reply) =>
       reply
@@ -29,5 +38,16 @@ export function addAssets(server: FastifyInstance): void {
         .send(script),
     )
   }
-  for (const name of SCRIPTS) add(name, join(import.meta.dirname, '../page', name))
+  for (const [name, file] of Object.entries(SCRIPTS)) add(name, file)
+}
+
+const packageSchema = z.object({exports: z.object({import: z.string()})})
+
+/** The module of a package as a script finds it that imports it: `import.meta.resolve` tells only what this file would find. */
+function findModule(name: string, importer: string): string {
+  const path = findPackageJSON(name, pathToFileURL(importer))
+  if (path === undefined) throw new Error(`no package '${name}' for '${importer}'`)
+  const {exports} = packageSchema.parse(parseJson(readFileSync(path, 'utf8')))
+  // Links followed, as Node does: what a package imports lies beside where it really is.
+  return realpathSync(join(dirname(path), exports.import))
 }

@@ -74,7 +74,7 @@ describe('the package', () => {
       '/assets/workbench.js',
       '/assets/sql-editor.js',
       '/assets/@codemirror/view.js',
-      '/assets/echarts/dist/echarts.esm.min.js.js',
+      '/assets/echarts.js',
       '/sql?q=select+1',
     ]) {
       expect((await fetch(`${findUrl()}${path}`)).status, path).toBe(200)

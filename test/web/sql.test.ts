@@ -1,6 +1,7 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
+import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
@@ -77,6 +78,11 @@ test('the editor completes tables and columns, runs by keys, and Tab leaves it',
       .toBe(false)
   }
   await editor.click()
+  await page.keyboard.type('select sum')
+  await choice.waitFor()
+  await page.evaluate(axe.source)
+  expect(await page.evaluate('axe.run().then(({violations}) => violations.map(({id}) => id))')).toEqual([])
+  for (let index = 0; index < 'select sum'.length; index += 1) await page.keyboard.press('Backspace')
   await complete('from core.dea', 'deal')
   await page.keyboard.type(' d\n')
   await complete('select count(d.loan_am', 'loan_amount')
