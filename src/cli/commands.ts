@@ -18,6 +18,7 @@ export const COMMANDS: Record<
   serve: ['run every job when it is due, and the web side', () => import('./serve.ts')],
   events: ['what webhooks have brought', () => import('./events.ts')],
   query: ['SQL over a release, read-only', () => import('./query.ts')],
+  sql: ['a shell for SQL over a release', () => import('./sql.ts')],
   diff: ['which deals and fields moved the totals between two releases', () => import('./diff.ts')],
   report: ['the portfolio report as one HTML page', () => import('./report.ts')],
   docs: ['the data dictionary and model graph as one HTML page', () => import('./docs.ts')],

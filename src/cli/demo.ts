@@ -66,7 +66,7 @@ const MARK =
 
 /** What a demo leaves in its folder, and what other commands make there of it. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|history|ledger|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|(warehouse|history|ledger|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
 /**
  * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this

@@ -65,8 +65,12 @@ function readStatement(sql: string | undefined, file: string | undefined): strin
 
 type Connection = Database['connection']
 
-/** Columns and rows of a query; decimals are exact text. */
-async function runQuery(connection: Connection, sql: string) {
+/**
+ * Columns and rows of a query; decimals are exact text.
+ *
+ * @throws ConfigError `QUERY_FAILED`, `QUERY_MEMORY`
+ */
+export async function runQuery(connection: Connection, sql: string) {
   try {
     await requireOneStatement(connection, sql)
     const reader = await connection.runAndReadAll(sql)
@@ -107,7 +111,8 @@ function closeWords(words: string): string {
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 const counted = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT)/
 
-function renderResult(
+/** Rows as they are printed on a terminal of a width. */
+export function renderResult(
   {columns, rows}: Awaited<ReturnType<typeof runQuery>>,
   format: QueryOptions['format'],
   width: number | undefined,

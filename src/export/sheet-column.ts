@@ -95,15 +95,16 @@ const lengthsRow = z.record(z.string(), z.coerce.number())
 /**
  * The columns of a table as a worksheet shows them.
  *
+ * @param from what SQL reads it from
  * @throws CheckError `EXPORT_CELL_TOO_LONG`
  */
-export async function readSheetColumns(db: Database, table: string): Promise<SheetColumn[]> {
-  const columns = await readColumns(db, `release.${table}`)
+export async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
+  const columns = await readColumns(db, from)
   const lengths = columns.map(({name}) => {
     const quoted = quoteName(name)
     return `coalesce(max(length(cast(${quoted} as varchar))), 0) as ${quoted}`
   })
-  const longest = await db.one(lengthsRow, `select ${lengths.join(', ')} from release.${table}`)
+  const longest = await db.one(lengthsRow, `select ${lengths.join(', ')} from ${from}`)
   return columns.map((column) => {
     const {name, type} = column
     const look = lookOf(column)

@@ -2,6 +2,9 @@ import {createWriteStream} from 'node:fs'
 import {join} from 'node:path'
 import {finished} from 'node:stream/promises'
 import type {WorkbookWriter} from '@cj-tech-master/excelts'
+import {z} from 'zod'
+import {groupThousands} from '../money.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readTableComment} from '../warehouse/table-columns.ts'
 import {readControlTotals} from './control-totals.ts'
@@ -28,48 +31,89 @@ type Worksheet = ReturnType<WorkbookWriter['addWorksheet']>
  */
 export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter {
   return async (db, source, {tables}, dir) => {
-    // Loaded here: only this profile needs it, and it takes a third of a second.
-    const {WorkbookWriter} = await import('@cj-tech-master/excelts')
     const notes: SheetNote[] = []
     for (const table of tables) {
       const [about = ''] = (await readTableComment(db, table)).split(/[.:;](?:\s|$)/)
       notes.push({table, about, ...(await readControlTotals(db, table))})
     }
     const name = `loantape-${source.manifest.as_of}.xlsx`
-    const path = join(dir, name)
-    const made = new Date(source.manifest.known_at)
-    const stream = createWriteStream(path)
-    // Nothing is awaited between this and the race below: a failure always finds somebody who waits for it.
-    const isDone = finished(stream)
-    const book = new WorkbookWriter({
-      stream,
-      useStyles: true,
-      trueStreaming: true,
-      created: made,
-      modified: made,
-    })
-    book.creator = source.manifest.generator
-    book.lastModifiedBy = source.manifest.generator
     const names = nameSheets(notes, sheetRows)
-    writeSummarySheet(book, source.manifest, notes, names)
-    const work = async () => {
-      for (const table of tables)
-        await writeSheets(
-          book,
-          db,
-          {table, rows: inOrder(source, table), names: names.get(table) ?? []},
-          sheetRows,
-        )
-      await book.commit()
-      await isDone
-    }
-    // The stream may fail first: the library would then wait for it for ever.
-    await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
-    pinZipDates(path)
+    await writeBook(join(dir, name), source.manifest, async (book) => {
+      writeSummarySheet(book, source.manifest, notes, names)
+      for (const table of tables) {
+        const sheets = {
+          table,
+          from: `release.${table}`,
+          rows: inOrder(source, table),
+          names: names.get(table) ?? [],
+        }
+        await writeSheets(book, db, sheets, sheetRows)
+      }
+    })
     const rows = notes.reduce((sum, note) => sum + note.rows, 0)
     const sheets = notes.map(({about: _about, ...note}) => note)
     return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
   }
+}
+
+/**
+ * Writes the rows of a query as a workbook of one sheet.
+ *
+ * @param title of the sheet
+ * @throws Error where a sheet does not hold them; CheckError `EXPORT_CELL_TOO_LONG`
+ */
+export async function writeQueryBook(
+  db: Database,
+  {path, title, sql}: {path: string; title: string; sql: string},
+  manifest: ReleaseManifest,
+  sheetRows: number = SHEET_ROWS,
+): Promise<void> {
+  // Computed once: the rows are read for the widths of columns, and then written.
+  await db.run(`create or replace temp table asked as select * from (${sql}\n) limit ${sheetRows}`)
+  try {
+    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from asked')
+    if (rows === sheetRows)
+      throw new Error(
+        `more than ${groupThousands(sheetRows - 1)} rows, which is what a worksheet holds: ask for fewer, or for CSV or Parquet.`,
+      )
+    const names = [title.slice(0, NAME_CHARACTERS)]
+    await writeBook(path, manifest, (book) =>
+      writeSheets(book, db, {table: title, from: 'asked', rows: 'asked', names}, sheetRows),
+    )
+  } finally {
+    await db.run('drop table asked')
+  }
+}
+
+/** Writes a workbook by what `fill` puts into it, a part at a time. */
+async function writeBook(
+  path: string,
+  {known_at, generator}: ReleaseManifest,
+  fill: (book: WorkbookWriter) => Promise<void>,
+): Promise<void> {
+  // Loaded here: little else needs it, and it takes a third of a second.
+  const {WorkbookWriter} = await import('@cj-tech-master/excelts')
+  const made = new Date(known_at)
+  const stream = createWriteStream(path)
+  // Nothing is awaited between this and the race below: a failure always finds somebody who waits for it.
+  const isDone = finished(stream)
+  const book = new WorkbookWriter({
+    stream,
+    useStyles: true,
+    trueStreaming: true,
+    created: made,
+    modified: made,
+  })
+  book.creator = generator
+  book.lastModifiedBy = generator
+  const work = async () => {
+    await fill(book)
+    await book.commit()
+    await isDone
+  }
+  // The stream may fail first: the library would then wait for it for ever.
+  await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
+  pinZipDates(path)
 }
 
 /** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */
@@ -95,10 +139,10 @@ function nameSheets(notes: readonly SheetNote[], sheetRows: number): Map<string,
 async function writeSheets(
   book: WorkbookWriter,
   db: Database,
-  {table, rows, names}: {table: string; rows: string; names: readonly string[]},
+  {table, from, rows, names}: {table: string; from: string; rows: string; names: readonly string[]},
   sheetRows: number,
 ): Promise<void> {
-  const columns = await readSheetColumns(db, table)
+  const columns = await readSheetColumns(db, table, from)
   const waiting = names.values()
   const next = () => openSheet(book, waiting.next().value ?? table, columns)
   let sheet = next()

@@ -60,7 +60,7 @@ export interface BackupResult {
 
 /**
  * Copies everything that cannot be built again, under the run lock, so that its parts belong together: warehouse, files handed
- * out, tapes, the key of hashes, the mappings of accounts and fields, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
+ * out, tapes, the key of hashes, the mappings of accounts and fields, saved queries, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
  *
  * @param to a folder that is not there yet, or is empty
  * @throws ConfigError `BACKUP_PLACE`, `BACKUP_EXISTS`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
@@ -118,8 +118,8 @@ export async function backUpDated(
 const STATE_DB = 'state.sqlite'
 
 /** The files that are copied as they are, below the data folder. */
-function listKept({root, warehouse, exports, tapes, hashKey, fields}: DataFolder): string[] {
-  return [warehouse, hashKey, exports, tapes, fields, join(root, 'accounting.json')]
+function listKept({root, warehouse, exports, tapes, hashKey, fields, queries}: DataFolder): string[] {
+  return [warehouse, hashKey, exports, tapes, fields, queries, join(root, 'accounting.json')]
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
     .map((path) => relative(root, path))

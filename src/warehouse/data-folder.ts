@@ -35,6 +35,8 @@ export interface DataFolder {
   hashKey: string
   /** Which further fields of deals become columns. */
   fields: string
+  /** Queries that people saved. */
+  queries: string
   /** Where the engine puts what does not fit into its memory. */
   spill: string
   /** Marks a folder as a demo's. */
@@ -59,6 +61,7 @@ export function dataFolderAt(dataDir: string): DataFolder {
     cache: join(root, 'cache'),
     hashKey: join(root, 'hash.key'),
     fields: join(root, 'fields.json'),
+    queries: join(root, 'queries'),
     spill: join(root, '.spill'),
     demoMark: join(root, '.loantape-demo'),
   }
@@ -114,7 +117,7 @@ function requireWritableFolder(code: ErrorCode, name: string, path: string): voi
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|cache|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import type {Database} from './database.ts'
+import type {Database, Queries} from './database.ts'
 
 /** A column of a table; `type` as DuckDB names it. */
 export type TableColumn = z.output<typeof columnRow>
@@ -23,4 +23,16 @@ export async function readTableComment(db: Database, table: string): Promise<str
     [table],
   )
   return comment ?? ''
+}
+
+const tableRow = z.object({table: z.string(), columns: z.array(z.string())})
+
+/** The names of all columns of each table of the database attached as `release`: `core.deal` → `deal_id`, … . */
+export async function readTables(db: Queries): Promise<Map<string, string[]>> {
+  const tables = await db.all(
+    tableRow,
+    `select concat(schema_name, '.', table_name) as "table", list(column_name order by column_index) as columns
+     from duckdb_columns() where database_name = 'release' and not internal group by all order by all`,
+  )
+  return new Map(tables.map(({table, columns}) => [table, columns]))
 }

@@ -2,6 +2,7 @@ import {hash} from 'node:crypto'
 import {createReadStream, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {FastifyReply, FastifyRequest} from 'fastify'
+import {explainError} from '../errors.ts'
 import {addressOf} from './filter.ts'
 import {FORMATS, hasTable, orderOf} from './tables.ts'
 import type {View} from './view.ts'
@@ -10,11 +11,12 @@ type Format = (typeof FORMATS)[number]
 
 const TYPES: Record<Format, string> = {
   csv: 'text/csv; charset=utf-8',
+  xlsx: 'application/vnd.openxmlformats-officedocument.spreadsheetml.sheet',
   json: 'application/json',
   parquet: 'application/vnd.apache.parquet',
 }
 
-const COPIES: Record<Format, string> = {
+const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
   csv: 'format csv, header',
   json: 'format json, array true',
   parquet: 'format parquet, compression zstd',
@@ -42,14 +44,16 @@ export async function sendData(
       .type('text/plain')
       .send(`No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.\n`)
   const etag = `"${hash('sha256', [release.manifest.release_id, name, asked, addressOf('', filter)].join('\n')).slice(0, 32)}"`
-  reply.header('etag', etag).header('cache-control', 'private, no-cache')
-  if (request.headers['if-none-match'] === etag) return reply.code(304).send()
-  reply
-    .type(TYPES[known])
-    .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
+  const begin = () =>
+    reply
+      .header('etag', etag)
+      .header('cache-control', 'private, no-cache')
+      .type(TYPES[known])
+      .header('content-disposition', `attachment; filename="${table}-${release.manifest.as_of}.${known}"`)
+  if (request.headers['if-none-match'] === etag) return begin().code(304).send()
   const whole = release.manifest.tables.find((entry) => entry.name === table)
   if (whole && known === 'parquet' && filter.condition === undefined)
-    return reply.send(createReadStream(join(release.dir, whole.file)))
+    return begin().send(createReadStream(join(release.dir, whole.file)))
   files += 1
   const file = `${files}.${known}`
   const path = join(reader.filesDir, file)
@@ -57,13 +61,17 @@ export async function sendData(
     await reader.ask({
       sql: asked ?? `from ${table} ${orderOf(view, table)}`,
       condition: filter.condition,
-      file: {name: file, format: COPIES[known]},
+      file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known]})},
     })
     const {size} = statSync(path)
     // The file goes at once; what is read of it stays until it is read.
     const stream = createReadStream(path)
     await new Promise((resolve, reject) => stream.once('open', resolve).once('error', reject))
-    return reply.header('content-length', size).send(stream)
+    return begin().header('content-length', size).send(stream)
+  } catch (error) {
+    const {code, message} = explainError(error)
+    if (code !== 'QUERY_FAILED' && code !== 'QUERY_STOPPED') throw error
+    return reply.code(400).type('text/plain').send(`${message}\n`)
   } finally {
     rmSync(path, {force: true})
   }

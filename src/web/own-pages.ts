@@ -1,30 +1,19 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Marked, type Tokens} from 'marked'
 import {explainError} from '../errors.ts'
-import {type Chart, renderChart} from '../page/chart.ts'
-import {count, dollars, figures} from '../page/figures.ts'
 import {type Html, html, markup} from '../page/html.ts'
 import {addressOf} from './filter.ts'
-import type {Rows} from './reader.ts'
-import {isAmount, renderRows} from './tables.ts'
+import {listNamed} from './named-files.ts'
+import {renderShape, SHAPES} from './shape.ts'
 import type {Page, View} from './view.ts'
 
 /** Rows of a block that are shown. */
 const MOST = 1000
 
-const SHAPES = ['table', 'number', 'line', 'area', 'bar'] as const
-type Shape = (typeof SHAPES)[number]
-
 /** The pages in `pages/` of the folder of own models, by name. */
-function listOwnPages(sqlDir: string | undefined): string[] {
-  const folder = join(sqlDir ?? '', 'pages')
-  if (sqlDir === undefined || !existsSync(folder)) return []
-  return readdirSync(folder)
-    .filter((file) => /^[\w-]+\.md$/.test(file))
-    .map((file) => file.slice(0, -'.md'.length))
-    .sort()
-}
+const listOwnPages = (sqlDir: string | undefined) =>
+  sqlDir === undefined ? [] : listNamed(join(sqlDir, 'pages'), '.md')
 
 /** `/pages`: the pages people wrote. */
 export function viewOwnPages(sqlDir: string | undefined, {filter}: View): Page {
@@ -74,42 +63,8 @@ async function answerBlock(sql: string, asked: string, {reader, filter}: View): 
     return html`<p class="notice failed">Block '${asked}': expected one of ${SHAPES.join(', ')}.</p>`
   try {
     const rows = await reader.ask({sql: sql.replace(/;\s*$/, ''), condition: filter.condition, most: MOST})
-    return renderBlock(rows, shape)
+    return renderShape(rows, shape)
   } catch (error) {
     return html`<pre class="failed" tabindex="0">${explainError(error).message}</pre>`
   }
-}
-
-/** Rows as they were asked for: of a chart the first column names the places, the others are series. */
-function renderBlock(rows: Rows, shape: Shape): Html {
-  if (shape === 'table' || rows.rows.length === 0) return renderRows(rows)
-  if (shape === 'number')
-    return figures(
-      rows.columns.map((column, index) => {
-        const value = rows.rows[0]?.[index] ?? null
-        const text = value === null ? null : String(value)
-        return {
-          name: column.name.replaceAll('_', ' '),
-          value: isAmount(column) ? dollars(text) : count(text),
-          note: '',
-        }
-      }),
-    )
-  const [, ...series] = rows.columns
-  const chart: Chart = {
-    title: series.map(({name}) => name).join(', '),
-    shape,
-    unit: unitOf(series),
-    places: rows.rows.map(([place]) => String(place ?? '–')),
-    series: series.map(({name}, index) => ({
-      name,
-      values: rows.rows.map((row) => (row[index + 1] === null ? null : Number(row[index + 1]))),
-    })),
-  }
-  return renderChart(chart)
-}
-
-function unitOf(columns: Rows['columns']): Chart['unit'] {
-  if (columns.every(isAmount)) return 'usd'
-  return columns.every(({name}) => name.includes('ltv')) ? 'ratio' : 'number'
 }

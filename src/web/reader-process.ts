@@ -1,6 +1,6 @@
 import {existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {messageOf} from '../errors.ts'
+import {LoantapeError, messageOf} from '../errors.ts'
 import {createDealSet, type DealSet} from '../release/deal-set.ts'
 import {readRelease} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
@@ -16,6 +16,7 @@ const KEPT_SETS = 6
 const [dir = '', filesDir = '', memoryMb = ''] = process.argv.slice(2)
 const release = readRelease(dir)
 if (!release) throw new Error(`no release in '${dir}'`)
+const {manifest} = release
 const models = readReleaseModels(dir) ?? []
 const db = await openRelease(release, {memoryMb: Number(memoryMb), withWork: true, filesDir})
 const ALL_DEALS = existsSync(release.work) ? 'release.main,kept.work' : 'release.main'
@@ -42,7 +43,12 @@ async function answer({sql, params, condition, most, file}: Asked): Promise<Told
   const one = `select * from (${sql}\n)`
   await requireOneStatement(db.connection, one)
   if (file !== undefined) {
-    await db.run(`copy (${sql}\n) to ${quoteLiteral(join(filesDir, file.name))} (${file.format})`, params)
+    const path = join(filesDir, file.name)
+    if ('sheet' in file) {
+      // Loaded here: no page needs it.
+      const {writeQueryBook} = await import('../export/xlsx.ts')
+      await writeQueryBook(db, {path, title: file.sheet, sql}, manifest)
+    } else await db.run(`copy (${sql}\n) to ${quoteLiteral(path)} (${file.format})`, params)
     return {columns: [], rows: []}
   }
   const reader = await db.connection.runAndReadAll(most === undefined ? sql : `${one} limit ${most}`, params)
@@ -57,7 +63,9 @@ process.on('disconnect', () => {
   process.kill(process.pid, 'SIGKILL')
 })
 process.on('message', async ({id, ...asked}: Asked & {id: number}) => {
-  const told = await answer(asked).catch((error: unknown) => ({error: messageOf(error)}))
+  const told = await answer(asked).catch((error: unknown) => ({
+    error: error instanceof LoantapeError ? error.problem : messageOf(error),
+  }))
   process.send?.({id, ...told})
 })
 process.send?.({id: 0})

@@ -15,8 +15,8 @@ export interface Asked {
   condition?: string | undefined
   /** Rows beyond are left out. */
   most?: number | undefined
-  /** Write the rows into this file instead, in a format of COPY. */
-  file?: {name: string; format: string} | undefined
+  /** Write the rows into this file instead, in a format of COPY, or as the sheet of a workbook. */
+  file?: {name: string; format: string} | {name: string; sheet: string} | undefined
 }
 
 /** Its answer; values are exact text where a number could not hold them. */

@@ -1,38 +1,67 @@
 import {explainError} from '../errors.ts'
 import {count} from '../page/figures.ts'
-import {html} from '../page/html.ts'
+import {type Html, html} from '../page/html.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
+import {readTables} from '../warehouse/table-columns.ts'
 import {addressOf, hiddenFields} from './filter.ts'
-import {FORMATS, renderRows} from './tables.ts'
+import {listSavedQueries, readSavedQuery} from './saved-queries.ts'
+import {renderShape, SHAPES} from './shape.ts'
+import {FORMATS} from './tables.ts'
 import type {Page, View} from './view.ts'
 
 /** Rows that are shown; a download has all. */
 const MOST = 500
 
-/** `/sql`: a SELECT over the tables of the deals that the filter means, and its rows. */
-export async function viewSql({reader, filter, query}: View): Promise<Page> {
-  const sql = (query.get('q') ?? '').trim()
-  const answer =
-    sql === ''
-      ? undefined
-      : await reader
-          .ask({sql: sql.replace(/;\s*$/, ''), condition: filter.condition, most: MOST + 1})
-          .catch((error: unknown) => explainError(error))
-  const form = html`<form class="sql" action="/sql">
-${hiddenFields(filter)}
-<label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
-<textarea id="q" name="q" rows="8" spellcheck="false">${sql}</textarea>
-<button>Run</button>
-</form>`
-  if (!answer) return {title: 'SQL', body: form}
+/**
+ * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
+ * rows as table, figures or chart; undefined of a name that nothing is saved under.
+ */
+export async function viewSql(view: View, folder: DataFolder): Promise<Page | undefined> {
+  const {reader, filter, query} = view
+  const saved = query.get('saved')
+  const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
+  if (given === undefined) return undefined
+  const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
+  const names = listSavedQueries(folder)
+  const form = html`${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
+${await renderForm(view, given.trim(), shape)}`
+  const sql = given.trim().replace(/;\s*$/, '')
+  if (sql === '') return {title: 'SQL', body: form}
+  const answer = await reader
+    .ask({sql, condition: filter.condition, most: MOST + 1})
+    .catch((error: unknown) => explainError(error))
   if ('message' in answer)
     return {title: 'SQL', body: html`${form}<pre class="failed" tabindex="0">${answer.message}</pre>`}
   const shown = {...answer, rows: answer.rows.slice(0, MOST)}
   const isCut = answer.rows.length > MOST
-  const statement = {q: [sql.replace(/;\s*$/, '')]}
   return {
     title: 'SQL',
     body: html`${form}
-<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, statement)}" download>${format.toUpperCase()}</a> `)}</p>
-${renderRows(shown)}`,
+<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}" download>${format.toUpperCase()}</a> `)}</p>
+${renderSaving(view, sql)}
+${renderShape(shown, shape)}`,
   }
+}
+
+/** The form that saves a query, or asks whether to replace the one of its name. */
+function renderSaving({filter, query}: View, sql: string): Html {
+  const taken = query.get('taken')
+  return html`<details${taken !== null && html` open`}><summary>Save this query</summary>
+<form class="sql" method="post" action="/sql/queries">
+${hiddenFields(filter)}<input type="hidden" name="q" value="${sql}">
+${taken !== null && html`<p class="notice">There is a query ‘${taken}’ already. Save once more to replace it, or under another name.</p><input type="hidden" name="replace" value="${taken}">`}
+<p><label>Name <input name="name" value="${taken ?? query.get('saved')}" required pattern="[\\w\\-]{1,100}" title="Letters, digits, _ and -"></label> <button>Save</button></p>
+</form></details>`
+}
+
+/** The statement in a field, which a script makes an editor that knows the tables. */
+async function renderForm({tables, filter}: View, text: string, shape: string): Promise<Html> {
+  const columnsOf = Object.fromEntries(await readTables(tables))
+  return html`<form class="sql" action="/sql">
+${hiddenFields(filter)}
+<label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
+<textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}">${text}</textarea>
+<p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
+</form>
+<script src="/assets/sql-editor.js" type="module"></script>`
 }

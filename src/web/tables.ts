@@ -13,7 +13,7 @@ import type {Page, View} from './view.ts'
 const SAMPLE = 20
 
 /** Formats that a table can be had in. */
-export const FORMATS = ['csv', 'json', 'parquet'] as const
+export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
 /** The published tables of a release by schema, the ones that analysts read first. */
 function listTables({release}: View): ReleaseModel[] {
@@ -113,6 +113,9 @@ function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Htm
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/
 
+/** Whether a column holds numbers. */
+export const isNumber = ({type}: Rows['columns'][number]) => numeric.test(type)
+
 /** DECIMAL with two places: an amount, as contracts of columns go. */
 export const isAmount = ({type}: Rows['columns'][number]) => /^DECIMAL\(\d+,2\)$/.test(type)
 
@@ -133,7 +136,7 @@ export function renderRows({columns, rows}: Rows): Html {
     columns.map(
       (column, index): Column<Rows['rows'][number]> => ({
         title: html`<code>${column.name}</code>`,
-        kind: numeric.test(column.type) ? 'number' : undefined,
+        kind: isNumber(column) ? 'number' : undefined,
         cell: (row) => renderValue(column, row[index]),
       }),
     ),

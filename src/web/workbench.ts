@@ -27,6 +27,7 @@ import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {createReader, type Limits, type Reader} from './reader.ts'
 import {renderRuns} from './runs.ts'
+import {addSavedQueries} from './saved-queries.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
@@ -185,7 +186,10 @@ export function addWorkbench(
   )
   addPage('/tables', viewTables)
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
-  addPage('/sql', (view) => viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}))
+  addPage('/sql', (view) =>
+    viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}, tools.folder),
+  )
+  addSavedQueries(server, tools.folder)
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
     reply.type('text/html; charset=utf-8')

@@ -3,7 +3,7 @@ import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {writeBatch} from '../../src/export/batch.ts'
-import {createXlsxWriter} from '../../src/export/xlsx.ts'
+import {createXlsxWriter, writeQueryBook} from '../../src/export/xlsx.ts'
 import {pinZipDates} from '../../src/export/zip-dates.ts'
 import type {Release} from '../../src/release/manifest.ts'
 import {digestFile} from '../../src/warehouse/atomic-file.ts'
@@ -208,4 +208,29 @@ test('what is no archive is refused', async () => {
   const path = join(data.folder.root, 'torn.xlsx')
   writeFileSync(path, 'x'.repeat(100))
   expect(await failureOf((async () => pinZipDates(path))())).toMatchObject({code: 'EXPORT_XLSX_TOO_LARGE'})
+})
+
+test('the rows of a query are a sheet of their own, as many as it holds', async () => {
+  await using db = await openDatabase()
+  const path = join(data.folder.root, 'rows.xlsx')
+  const write = (rows: number) =>
+    writeQueryBook(
+      db,
+      {
+        path,
+        title: 'query',
+        sql: `select 1.50::decimal(18,2) as amount, '=a' as b from range(${rows}) -- end`,
+      },
+      release.manifest,
+      11,
+    )
+  for (const rows of [0, 10]) {
+    await write(rows)
+    const book = new Workbook()
+    await book.xlsx.readFile(path)
+    expect(book.worksheets.map(({name}) => name)).toEqual(['query'])
+    expect(valuesOf(book, 'query')).toEqual([['amount', 'b'], ...Array(rows).fill([1.5, '=a'])])
+  }
+  const failure = await failureOf(write(11))
+  expect(failure.message).toContain('more than 10 rows, which is what a worksheet holds')
 })

@@ -72,6 +72,8 @@ describe('the package', () => {
       '/',
       '/portfolio?part=funded',
       '/assets/workbench.js',
+      '/assets/sql-editor.js',
+      '/assets/@codemirror/view.js',
       '/assets/echarts.js',
       '/sql?q=select+1',
     ]) {

@@ -96,7 +96,12 @@ async function open(
 }
 
 const get = (path: string, headers: Record<string, string> = {}) => fetch(side.url + path, {headers})
-const json = async (path: string) => (await (await get(path)).json()) as Record<string, unknown>[]
+const json = async (path: string) => {
+  const answer = await get(path)
+  const text = await answer.text()
+  expect(answer.status, text).toBe(200)
+  return JSON.parse(text) as Record<string, unknown>[]
+}
 const cents = (amount: unknown) => BigInt(Math.round(Number(amount) * 100))
 
 const PAGES = [

@@ -1,0 +1,67 @@
+// The editor of /sql. Its text stays in the field of the form, which is all there is without scripts.
+import {autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap} from '@codemirror/autocomplete'
+import {defaultKeymap, history, historyKeymap} from '@codemirror/commands'
+import {PostgreSQL, sql} from '@codemirror/lang-sql'
+import {bracketMatching, syntaxHighlighting} from '@codemirror/language'
+import {drawSelection, EditorView, keymap, lineNumbers} from '@codemirror/view'
+import {classHighlighter} from '@lezer/highlight'
+
+const field = document.querySelector('#q')
+const [label] = field.labels
+const tables = JSON.parse(field.dataset.tables)
+
+// The language's own completion knows columns after a table or its alias; here are those of the tables the statement names.
+function completeNames(context) {
+  const word = context.matchBefore(/[\w.]+/)
+  if (!word || word.text.includes('.')) return null
+  const text = context.state.doc.toString()
+  const names = Object.keys(tables)
+  const columns = new Set(names.filter((name) => text.includes(name)).flatMap((name) => tables[name]))
+  return {
+    from: word.from,
+    options: [
+      ...[...columns].map((label) => ({label, type: 'property', boost: 2})),
+      ...names.map((label) => ({label, type: 'type', boost: 1})),
+    ],
+    validFor: /^\w*$/,
+  }
+}
+
+const run = () => {
+  field.form.requestSubmit()
+  return true
+}
+const editor = new EditorView({
+  doc: field.value,
+  extensions: [
+    // Tab is not bound: it leaves the editor.
+    keymap.of([
+      {key: 'Mod-Enter', run},
+      ...completionKeymap,
+      ...closeBracketsKeymap,
+      ...historyKeymap,
+      ...defaultKeymap,
+    ]),
+    lineNumbers(),
+    history(),
+    drawSelection(),
+    bracketMatching(),
+    closeBrackets(),
+    // So few that the list needs no scrolling, which keys alone could not do.
+    autocompletion({icons: false, maxRenderedOptions: 10}),
+    // DuckDB's grammar comes from PostgreSQL's.
+    sql({dialect: PostgreSQL, schema: tables}),
+    PostgreSQL.language.data.of({autocomplete: completeNames}),
+    syntaxHighlighting(classHighlighter),
+    EditorView.lineWrapping,
+    EditorView.darkTheme.of(matchMedia('(prefers-color-scheme: dark)').matches),
+    EditorView.contentAttributes.of({'aria-label': label.textContent, 'aria-keyshortcuts': 'Control+Enter'}),
+    EditorView.updateListener.of(({docChanged, state}) => {
+      if (docChanged) field.value = state.doc.toString()
+    }),
+  ],
+})
+field.hidden = true
+field.before(editor.dom)
+field.form.querySelector('button').title = 'Ctrl+Enter'
+label.addEventListener('click', () => editor.focus())

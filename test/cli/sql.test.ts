@@ -1,0 +1,73 @@
+import {stripVTControlCharacters} from 'node:util'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {readFailure} from './outcome.ts'
+
+const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
+
+let lab: Lab
+
+beforeAll(async () => {
+  lab = await createLab()
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+/** The shell on a terminal of 120 columns, which `script` makes. */
+function startShell(): Started {
+  const shell = `stty cols 120 rows 40; '${process.execPath}' '${MAIN}' sql`
+  const args =
+    process.platform === 'linux' ? ['-qefc', shell, '/dev/null'] : ['-q', '/dev/null', 'sh', '-c', shell]
+  return startProcess(['script', ...args], {...lab.env, TERM: 'xterm'})
+}
+
+/** Types, and waits until what is then printed has a text. */
+async function type({process, printed}: Started, text: string, shown: string): Promise<void> {
+  const before = printed().stdout.length
+  process.stdin?.write(text)
+  await expect
+    .poll(() => stripVTControlCharacters(printed().stdout.slice(before)), {timeout: 10_000})
+    .toContain(shown)
+}
+
+test('statements are typed over several lines, completed, corrected and cleared, and remembered', async () => {
+  {
+    using shell = startShell()
+    await type(shell, '', 'as of 2026-02-02')
+    await type(shell, 'select count(*) as deals\r', '->')
+    await type(shell, `from core.deal_hi${TAB}`, 'core.deal_history')
+    await type(shell, ';\r', '\r\ndeals\r\n─────\r\n    3')
+    await type(shell, 'selec 1;\r', 'syntax error at or near "selec"')
+    await type(shell, `select 'a;\r`, '->')
+    await type(shell, `b' as two_lines; -- done\r`, 'a;\\nb')
+    await type(shell, `select d.loan_am${TAB}`, 'd.loan_amount')
+    await type(shell, CTRL_C, 'sql>')
+    await type(shell, '.tables\r', 'mart.portfolio_summary')
+    await type(shell, '.nothing\r', 'expected .tables, .help or .quit')
+    shell.process.stdin?.write('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b;\r')
+    const interrupt = () => {
+      shell.process.stdin?.write(CTRL_C)
+      return shell.printed().stdout
+    }
+    await expect.poll(interrupt, {timeout: 10_000}).toContain('Interrupted')
+    await type(shell, CTRL_D, '\n')
+    expect((await shell.ended).code).toBe(0)
+  }
+  using shell = startShell()
+  await type(shell, '', 'sql>')
+  await type(shell, UP, 'select count(*) from range')
+  await type(shell, CTRL_C, 'sql>')
+  await type(shell, '.quit\r', '\n')
+  expect((await shell.ended).code).toBe(0)
+})
+
+test('off a terminal it leads to `query`', async () => {
+  const ended = await lab.start(['sql', '--json']).ended
+  expect(readFailure(ended)).toMatchObject({
+    code: 'USAGE',
+    exitCode: 2,
+    message: expect.stringContaining('`loantape query -`'),
+  })
+})
