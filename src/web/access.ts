@@ -38,17 +38,26 @@ const HEADERS = {
     "default-src 'none'; script-src 'self'; connect-src 'self'; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'",
   'x-content-type-options': 'nosniff',
   'x-frame-options': 'DENY',
-  'referrer-policy': 'no-referrer',
+  // With `no-referrer` a browser would not say of a form where it comes from.
+  'referrer-policy': 'same-origin',
   'cross-origin-resource-policy': 'same-origin',
   'cache-control': 'no-store',
 }
 
-/** Puts the security headers on every answer, and asks for a token where one is set. */
+/**
+ * Puts the security headers on every answer, and asks for a token where one is set. What changes something is for operators, and
+ * taken from our own pages alone: a browser would add the password to what a page of another site posts to us, too.
+ */
 export function guardAccess(server: FastifyInstance, {webToken, webViewerToken}: Tokens): void {
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(HEADERS)
     const path = request.url.split('?')[0] ?? ''
     if (OPEN_PATHS.has(path)) return
+    const isAction = !['GET', 'HEAD'].includes(request.method)
+    if (isAction && !isFromOurPages(request)) {
+      await reply.code(403).type('text/plain').send('Not done: expected a form of this server.\n')
+      return
+    }
     if (webToken === undefined) {
       // Without a token a page of another site must not reach us under a name that resolves to this machine.
       const host = request.hostname.replace(/^\[|\]$/g, '')
@@ -60,13 +69,19 @@ export function guardAccess(server: FastifyInstance, {webToken, webViewerToken}:
     if (webViewerToken === undefined || !isSame(given, webViewerToken)) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
       await reply.code(401).type('text/plain').send('Token missing or wrong.\n')
-    } else if (FOR_OPERATORS.has(request.routeOptions.url)) {
-      await reply
-        .code(403)
-        .type('text/plain')
-        .send('Records as they were received are for operators: LOANTAPE_WEB_TOKEN.\n')
+    } else if (isAction || FOR_OPERATORS.has(request.routeOptions.url)) {
+      await reply.code(403).type('text/plain').send('This is for operators: LOANTAPE_WEB_TOKEN.\n')
     }
   })
+}
+
+/** Whether a page of ours sent this, by headers that a browser sets and no page can. */
+function isFromOurPages({headers}: FastifyRequest): boolean {
+  const {origin = '', host} = headers
+  const site = headers['sec-fetch-site']
+  // Not sent to a server without TLS.
+  if (site === undefined) return URL.canParse(origin) && new URL(origin).host === host
+  return site === 'same-origin'
 }
 
 /** The token as Bearer, or as the password a browser asks for. */
