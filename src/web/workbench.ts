@@ -24,16 +24,11 @@ import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {createReader, type Limits, type Reader} from './reader.ts'
+import {createReaders, type Readers} from './readers.ts'
 import {renderRuns} from './runs.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
-
-/** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
-const IDLE_MS = 300_000
-const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
 
 const PLACES = [
   ['Morning', '/'],
@@ -47,16 +42,6 @@ const PLACES = [
   ['Runs', '/runs'],
 ] as const
 
-/** The two readers of a release. */
-interface Readers extends Disposable {
-  release: Release
-  pages: Reader
-  people: Reader
-}
-
-/** Releases that are read at once: the current one, and those that somebody looks back at. */
-const OPEN_RELEASES = 3
-
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
 export function addWorkbench(
   server: FastifyInstance,
@@ -64,24 +49,9 @@ export function addWorkbench(
   tools: WebTools,
   world: World,
 ): Disposable {
-  const opened = new Map<string, Readers>()
+  const readers = createReaders(tools.folder, config)
   const live = addLive(server, tools, world)
   addAssets(server)
-
-  /** Those of the release that an address asks for; what was not asked for longest is closed. */
-  function findReaders(filter: Filter): Readers | undefined {
-    const release = findRelease(tools.folder, filter)
-    if (!release) return undefined
-    const id = release.manifest.release_id
-    const readers = opened.get(id) ?? openReaders(release, config)
-    opened.delete(id)
-    opened.set(id, readers)
-    for (const [oldest, old] of [...opened].slice(0, -OPEN_RELEASES)) {
-      old[Symbol.dispose]()
-      opened.delete(oldest)
-    }
-    return readers
-  }
 
   const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
     const {alarms} = overview
@@ -128,7 +98,7 @@ export function addWorkbench(
       const overview = readOverview(tools, world)
       const here = request.url.split('?')[0] ?? '/'
       reply.type('text/html; charset=utf-8')
-      const view = viewOf(findReaders(filter), filter, query)
+      const view = viewOf(readers.find(filter), filter, query)
       if (!view) {
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder), filter, overview)
@@ -174,12 +144,12 @@ export function addWorkbench(
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {
       ...view,
-      reader: findReaders(view.filter)?.people ?? view.reader,
+      reader: readers.find(view.filter)?.people ?? view.reader,
     }),
   )
   addPage('/tables', viewTables)
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
-  addPage('/sql', (view) => viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}))
+  addPage('/sql', (view) => viewSql({...view, reader: readers.find(view.filter)?.people ?? view.reader}))
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
     reply.type('text/html; charset=utf-8')
@@ -193,7 +163,7 @@ export function addWorkbench(
   server.get('/data/:id', async (request, reply) => {
     const query = queryOf(request)
     const filter = parseFilter(query)
-    const open = findReaders(filter)
+    const open = readers.find(filter)
     const view = viewOf(open, filter, query)
     if (!open || !view) return await reply.code(503).type('text/plain').send('There is no release yet.\n')
     return await sendData({...view, reader: open.people}, idOf(request), request, reply)
@@ -201,7 +171,7 @@ export function addWorkbench(
   return {
     [Symbol.dispose]() {
       live[Symbol.dispose]()
-      for (const readers of opened.values()) readers[Symbol.dispose]()
+      readers[Symbol.dispose]()
     },
   }
 }
@@ -245,24 +215,6 @@ const describeEarlier = ({manifest}: Release): Page => ({
   title: 'Built by an earlier version',
   body: html`<p>Release <code>${manifest.release_id}</code> lacks tables that this page reads. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
 })
-
-function openReaders(release: Release, config: Config): Readers {
-  const limit = ({memoryMb, ...times}: Limits): Limits => ({
-    memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-    ...times,
-  })
-  const pages = createReader(release.dir, limit(PAGE_LIMITS))
-  const people = createReader(release.dir, limit(PEOPLE_LIMITS))
-  return {
-    release,
-    pages,
-    people,
-    [Symbol.dispose]() {
-      pages[Symbol.dispose]()
-      people[Symbol.dispose]()
-    },
-  }
-}
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 
