@@ -1,12 +1,16 @@
-import {count, figures, instant} from '../page/figures.ts'
+import {count, figures, instant, span} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {JobRun} from '../state/job-runs.ts'
 import type {Overview} from './overview.ts'
 
-/** The state of a data folder: alarms, release, next slots, last runs, checks. */
-export function renderRuns(overview: Overview): Html {
+/**
+ * The state of a data folder: alarms, release, next slots, last runs, walks, checks.
+ *
+ * @param walks the last walks; nothing as long as there is no release
+ */
+export function renderRuns(overview: Overview, walks: Html | undefined): Html {
   const {now, alarms, holder, queued, jobRuns, release} = overview
   return html`<ul class="facts">
 <li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${alarms.length} ${alarms.length === 1 ? 'alarm' : 'alarms'}</b>`}</li>
@@ -20,6 +24,7 @@ ${renderFigures(overview)}
 ${renderNext(overview)}
 <h2>Last runs of jobs</h2>
 ${jobRuns.length === 0 ? html`<p class="muted">No job has run here yet; what was started by hand shows above.</p>` : renderJobRuns(jobRuns)}
+${walks}
 ${release && renderRelease(release)}`
 }
 
@@ -71,14 +76,21 @@ function renderNext({now, next}: Overview): Html {
   )
 }
 
-const CLASSES = {done: 'passed', failed: 'failed', skipped: 'warned', queued: 'unknown', running: 'unknown'}
+/** How a state of a run looks. */
+export const STATE_CLASSES = {
+  done: 'passed',
+  failed: 'failed',
+  skipped: 'warned',
+  queued: 'unknown',
+  running: 'unknown',
+}
 
 function renderJobRuns(runs: readonly JobRun[]): Html {
   return renderTable(
     ['Job', 'State', 'Slot', 'Started', 'Took', 'What became of it'],
     runs.map((run) => [
-      html`<b>${run.job}</b> <span class="muted">${run.job_run_id}</span>`,
-      html`<b class="${CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
+      html`<a href="/runs/${run.job_run_id}"><b>${run.job}</b> ${run.job_run_id}</a>`,
+      html`<b class="${STATE_CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
       run.slot === null ? html`<span class="muted">asked for</span>` : instant(run.slot),
       run.started_at === null ? '' : instant(run.started_at),
       run.started_at === null || run.ended_at === null
@@ -116,22 +128,4 @@ function renderTable(titles: readonly string[], rows: readonly (readonly (Html |
 <tbody>
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
 </table></div>`
-}
-
-/** A length of time as people say it, the two largest units. */
-function span(ms: number): string {
-  const seconds = Math.max(0, Math.round(ms / 1000))
-  const parts: [number, string][] = [
-    [Math.floor(seconds / 86_400), 'd'],
-    [Math.floor(seconds / 3600) % 24, 'h'],
-    [Math.floor(seconds / 60) % 60, 'min'],
-    [seconds % 60, 's'],
-  ]
-  const first = parts.findIndex(([value]) => value > 0)
-  if (first === -1) return '0 s'
-  return parts
-    .slice(first, first + 2)
-    .filter(([value]) => value > 0)
-    .map(([value, unit]) => `${value} ${unit}`)
-    .join(' ')
 }

@@ -25,10 +25,12 @@ import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
 import {createReaders, type Readers} from './readers.ts'
+import {viewRun} from './run.ts'
 import {renderRuns} from './runs.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
+import {renderWalks} from './walks.ts'
 
 const PLACES = [
   ['Morning', '/'],
@@ -152,13 +154,18 @@ export function addWorkbench(
   addPage('/sql', (view) => viewSql({...view, reader: readers.find(view.filter)?.people ?? view.reader}))
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
+    const filter = parseFilter(queryOf(request))
+    const view = viewOf(readers.find(filter), filter, queryOf(request))
+    const body = renderRuns(overview, view && isReadable(view.release) ? await renderWalks(view) : undefined)
     reply.type('text/html; charset=utf-8')
-    return frame(
-      '/runs',
-      {title: 'Runs', body: renderRuns(overview)},
-      parseFilter(queryOf(request)),
-      overview,
-    )
+    return frame('/runs', {title: 'Runs', body}, filter, overview)
+  })
+  server.get('/runs/:id', async (request, reply) => {
+    const page = viewRun(tools.stateDb, idOf(request))
+    if (!page) reply.code(404)
+    reply.type('text/html; charset=utf-8')
+    const none = {title: 'Not found', body: html`<p>No run of a job has this number, or it is forgotten.</p>`}
+    return frame('/runs', page ?? none, parseFilter(queryOf(request)), readOverview(tools, world))
   })
   server.get('/data/:id', async (request, reply) => {
     const query = queryOf(request)
