@@ -248,4 +248,14 @@ export const MIGRATIONS: readonly string[] = [
      log text,
      primary key (job_run_id, attempt)
    ) strict;`,
+  // What people did on the page; instants are ISO 8601.
+  `create table page_action (
+     action_id integer primary key,
+     who text not null,
+     command text not null,
+     began_at text not null,
+     ended_at text,
+     exit_code integer,
+     words text
+   ) strict;`,
 ]

@@ -9,7 +9,9 @@ import type {Release} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
+import {isOperator} from './access.ts'
+import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
 import {periodList, viewBooks} from './books.ts'
 import {askCommand} from './command.ts'
@@ -18,7 +20,7 @@ import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {findRelease, listReleases} from './find-release.ts'
-import {addLive, describeHolder} from './live.ts'
+import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
@@ -81,7 +83,10 @@ export function addWorkbench(
         : [],
       chips,
       alarms: alarms.length,
-      live: describeHolder(overview.holder),
+      live: describeUnderWay(
+        overview.holder,
+        overview.actions.find(({ended_at}) => ended_at === null),
+      ),
     })
   }
 
@@ -131,6 +136,7 @@ export function addWorkbench(
 
   const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
     askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
+  const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   addPage('/', (view, _request, overview) => viewMorning(view, overview))
   addPage('/portfolio', viewPortfolio)
@@ -141,7 +147,9 @@ export function addWorkbench(
     const {versions} = await ask(traceList, ['trace', '--', idOf(request)])
     return renderReceived(idOf(request), versions)
   })
-  addPage('/books', async (view) => await viewBooks(view, await ask(periodList, ['period', 'list'])))
+  addPage('/books', async (view, request) =>
+    viewBooks(view, await ask(periodList, ['period', 'list']), mayAct(request)),
+  )
   addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {
@@ -156,7 +164,11 @@ export function addWorkbench(
     const overview = readOverview(tools, world)
     const filter = parseFilter(queryOf(request))
     const view = viewOf(readers.find(filter), filter, queryOf(request))
-    const body = renderRuns(overview, view && isReadable(view.release) ? await renderWalks(view) : undefined)
+    const body = renderRuns(overview, {
+      mayAct: mayAct(request),
+      heldBack: findHeldBack(tools.stateDb),
+      walks: view && isReadable(view.release) ? await renderWalks(view) : undefined,
+    })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
   })
