@@ -11,7 +11,7 @@ const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 type Tokens = Pick<Config, 'webToken' | 'webViewerToken'>
 
 /** Routes that are for operators alone: records as they were received. */
-const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received'])
+const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id'])
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.

@@ -34,7 +34,7 @@ export async function renderWalks({reader}: View): Promise<Html> {
     )
     .catch((error: unknown) => explainError(error))
   return html`<h2>Last walks</h2>
-<p class="muted small">Each saw its list to the end. <a href="/tables/mart.run">All certificates</a>.</p>
+<p class="muted small">Each saw its list to the end. <a href="/tables/mart.run">All certificates</a>, <a href="/quarantine">what could not be read</a>.</p>
 ${Array.isArray(walks) ? table(COLUMNS, walks) : html`<p class="notice">${walks.message}</p>`}`
 }
 

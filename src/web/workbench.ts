@@ -14,7 +14,7 @@ import {isOperator} from './access.ts'
 import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
 import {periodList, viewBooks} from './books.ts'
-import {askCommand} from './command.ts'
+import {askCommand, carryOutCommand} from './command.ts'
 import {sendData} from './data-api.ts'
 import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
@@ -26,6 +26,7 @@ import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
+import {readAsked, reasonList, renderQuarantined, viewQuarantine} from './quarantine.ts'
 import {createReaders, type Readers} from './readers.ts'
 import {viewRun} from './run.ts'
 import {renderRuns} from './runs.ts'
@@ -33,6 +34,9 @@ import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
 import {renderWalks} from './walks.ts'
+
+/** A record in quarantine is looked for on its tape this long. */
+const READ_MS = 60_000
 
 const PLACES = [
   ['Morning', '/'],
@@ -150,6 +154,25 @@ export function addWorkbench(
   addPage('/books', async (view, request) =>
     viewBooks(view, await ask(periodList, ['period', 'list']), mayAct(request)),
   )
+  addPage('/quarantine', async (view, request) => {
+    const {path, reason, page} = readAsked(view.query)
+    const words = [
+      path !== null && `--path=${path}`,
+      reason !== null && `--reason=${reason}`,
+      `--page=${page}`,
+    ]
+    const asked = words.filter((word) => word !== false)
+    return await viewQuarantine(
+      view,
+      await ask(reasonList, ['quarantine', 'reasons', ...asked]),
+      mayAct(request),
+    )
+  })
+  addPage('/quarantine/:id', async (_view, request) => {
+    const words = ['quarantine', 'show', '--data', config.dataDir, '--', idOf(request)]
+    const signal = AbortSignal.timeout(READ_MS)
+    return renderQuarantined(idOf(request), await carryOutCommand(words, {env: tools.env, signal}))
+  })
   addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {

@@ -7,6 +7,7 @@ import {readJobs} from '../../src/schedule/job.ts'
 import {listLatestJobRuns} from '../../src/state/job-runs.ts'
 import {beginAction, listActions} from '../../src/state/page-actions.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {startWeb, type WebSide} from '../../src/web/web-server.ts'
 import {startBrowser} from '../page/browser.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -89,7 +90,8 @@ test('nothing is done for another site, for nobody in particular, or for whoever
   expect(listLatestJobRuns(stateDb, 10)).toEqual([])
   const seen = async (path: string, token: string) =>
     await (await fetch(guarded.url + path, {headers: {authorization: `Bearer ${token}`}})).text()
-  for (const path of ['/runs', '/books']) {
+  expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
+  for (const path of ['/runs', '/books', '/quarantine']) {
     expect(await seen(path, VIEWER), path).not.toContain('method="post"')
     expect(await seen(path, TOKEN), path).toContain('method="post"')
   }
@@ -154,6 +156,36 @@ test('a job is run on demand, once, and the page of its run tells of it', async 
   await page.close()
 })
 
+test('the records in quarantine are shown by reason, and read once more when an operator says so', async () => {
+  const page = await open('/quarantine')
+  const cells = async (table: number) =>
+    await page.locator('tbody').nth(table).locator('tr').first().locator('td').allTextContents()
+  expect(await cells(0)).toEqual([
+    'loan_amount',
+    expect.any(String),
+    '1',
+    '2',
+    expect.stringContaining('2026-'),
+    expect.stringContaining('2026-'),
+  ])
+  expect((await cells(1)).slice(0, 2)).toEqual(['deal_000001', 'loan_amount'])
+  expect(await page.content()).not.toContain('4711')
+  expect(await page.locator('a[href="/deals/deal_000001"]').count()).toBe(1)
+  await page.locator('tbody').first().locator('a').click()
+  expect(page.url()).toContain('path=loan_amount')
+  await page.locator('a[href^="/quarantine/q_"]').click()
+  expect(await page.locator('pre').textContent()).toContain('"loan_amount": "about 4711"')
+  const {stdout} = await lab.run(['quarantine', 'reasons'])
+  expect(stdout).toMatch(/^loan_amount .* 1 +2 +2026-02-28/m)
+  await page.goto(`${side.url}/quarantine`)
+  await act(page, 'Read them once more', 'Replay the quarantine')
+  expect((await readLast(page)).slice(2)).toEqual([
+    'loantape quarantine replay',
+    '0 records can be read now, 0 versions appended; 2 still wait.',
+  ])
+  await page.close()
+})
+
 test('a month is closed with a remark, and what cannot be done says why', async () => {
   expect((await lab.run(['accounting', 'init'])).code).toBe(0)
   const page = await open('/books')
@@ -194,7 +226,7 @@ test('what a server left unfinished that was killed is said so by the next', asy
   })
 })
 
-test.each(['/runs', '/runs/1', '/books'])(
+test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
   '%s can be read by a screen reader and fits a phone',
   async (path) => {
     const page = await browser.newPage({viewport: {width: 390, height: 800}, colorScheme: 'dark'})
@@ -209,6 +241,28 @@ test.each(['/runs', '/runs/1', '/books'])(
     await page.close()
   },
 )
+
+test('a hundred thousand records in quarantine are counted, and shown a page at a time', async () => {
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select 'q_' || range as quarantine_id, 'deal' as stream, 'w_1' as walk_id, 'list' as source,
+         'lost_' || range // 2 as record_id, 'status' as path, 'expected a text' as reason,
+         timestamp '2026-02-01' + to_minutes(range) as observed_at, date '2026-02-01' as business_date,
+         timestamp '2026-02-01' as recorded_at, '1/0' as place
+       from range(100000)`,
+    )
+  }
+  const page = await open('/quarantine')
+  const [first] = await page.locator('tbody').first().locator('tr').allTextContents()
+  expect(first).toContain('50,000100,000')
+  expect(await page.locator('tbody').nth(1).locator('tr').count()).toBe(50)
+  expect(await page.locator('nav.pages').textContent()).toContain('page 1 of 1,001')
+  await page.goto(`${side.url}/quarantine?page=1001`)
+  expect(await page.locator('tbody').nth(1).locator('tr').count()).toBe(1)
+  await page.close()
+})
 
 test('a server carries out the run that was asked for, and keeps what it logged', async () => {
   const jobsDir = join(lab.folder.root, '../jobs')

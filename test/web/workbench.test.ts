@@ -113,6 +113,7 @@ const PAGES = [
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal',
+  '/quarantine',
   '/runs',
 ]
 
