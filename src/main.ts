@@ -8,6 +8,11 @@ process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   throw error
 })
 
+// Whoever reads our log may be gone, such as a server that was killed: the work goes on.
+process.stderr.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code !== 'EPIPE') throw error
+})
+
 // Addresses, amounts and keys of hashes: what is created is this user's alone, by whichever library.
 process.umask(0o077)
 

@@ -1,3 +1,4 @@
+import type {ChildProcess} from 'node:child_process'
 import {statSync} from 'node:fs'
 import {hostname} from 'node:os'
 import {basename} from 'node:path'
@@ -34,4 +35,39 @@ export function isAbandoned(path: string): boolean {
   if (host === hostname()) return !isOtherProcess(Number(pid))
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
+}
+
+/** So much of what a process logs is kept. */
+const KEPT_BYTES = 32 * 1024
+
+/** Lets what a child logs go where ours goes; what is returned tells its end, whole lines. */
+export function passLogOn({stderr}: ChildProcess): () => string {
+  let kept = Buffer.alloc(0)
+  stderr?.pipe(process.stderr, {end: false})
+  stderr?.on('data', (chunk: Buffer) => {
+    kept = Buffer.concat([kept, chunk]).subarray(-KEPT_BYTES)
+  })
+  return () => {
+    const text = kept.toString()
+    return kept.length < KEPT_BYTES ? text : text.slice(text.indexOf('\n') + 1)
+  }
+}
+
+/** From SIGTERM to SIGKILL, so that the whole is over within the ten seconds container engines give. */
+const PATIENCE_MS = 8_000
+
+/** Asks a child to stop when the signal aborts, and stops it if it does not; disposing ends that. */
+export function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
+  const stop = () => {
+    child.kill('SIGTERM')
+    const last = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS)
+    child.once('exit', () => clearTimeout(last))
+  }
+  if (signal.aborted) stop()
+  signal.addEventListener('abort', stop)
+  return {
+    [Symbol.dispose]() {
+      signal.removeEventListener('abort', stop)
+    },
+  }
 }

@@ -1,11 +1,12 @@
 import type {Config} from '../config.ts'
-import {countPruned, listWaiting} from '../load/quarantine.ts'
+import {countPruned, listReasons, listWaiting, listWaitingRecords} from '../load/quarantine.ts'
 import {showQuarantined} from '../pipeline/quarantined-records.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
-import type {CliCommand} from './command.ts'
+import type {Call, CliCommand} from './command.ts'
+import {parseCount} from './options.ts'
 import {joinLines, renderTable} from './table.ts'
 
 /** `loantape quarantine`. */
@@ -16,6 +17,14 @@ export default function addQuarantine(command: CliCommand): void {
     .example('quarantine list')
     .description('the records that wait, oldest first')
     .does(({config}) => readWaiting(config), renderWaiting)
+  quarantine
+    .command('reasons')
+    .example('quarantine reasons --path loan_amount')
+    .description('why they wait, and which, each once however often it was seen')
+    .option('--path <field>', 'only records of which this field could not be read')
+    .option('--reason <text>', 'only those of this reason')
+    .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)
+    .does(({config, options}: Call<ReasonsOptions>) => readReasons(config, options), renderReasons)
   quarantine
     .command('show')
     .example('quarantine show q_8d2f6a01b3c4')
@@ -57,6 +66,51 @@ async function readWaiting({dataDir}: Config) {
   const entries = await listWaiting(db, 'history')
   const records = entries.map(({record: _, place: __, ...entry}) => entry)
   return {records, pruned: await countPruned(db, 'history')}
+}
+
+interface ReasonsOptions {
+  path?: string
+  reason?: string
+  page: number
+}
+
+const PER_PAGE = 50
+
+/** Why records wait, and a page of them. */
+async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsOptions) {
+  const folder = dataFolderAt(dataDir)
+  if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
+  await using db = await openHistory(folder)
+  const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
+  return {
+    reasons: await listReasons(db, 'history'),
+    records: await listWaitingRecords(db, 'history', asked),
+    per_page: PER_PAGE,
+    pruned: await countPruned(db, 'history'),
+  }
+}
+
+function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): string {
+  if (reasons.length === 0) return joinLines(['No record waits in quarantine.', describePruned(pruned)])
+  return joinLines([
+    renderTable(
+      ['field', 'reason', {number: 'records'}, {number: 'times'}, 'since'],
+      reasons.map((one) => [one.path, one.reason, String(one.records), String(one.times), one.since]),
+    ),
+    '',
+    renderTable(
+      ['id', 'record', 'field', {number: 'times'}, 'since', 'last walk'],
+      records.map((one) => [
+        one.quarantine_id,
+        one.record_id ?? '(unreadable)',
+        one.path,
+        String(one.times),
+        one.since,
+        one.walk_id ?? '',
+      ]),
+    ),
+    describePruned(pruned),
+  ])
 }
 
 function renderWaiting({records, pruned}: Awaited<ReturnType<typeof readWaiting>>): string {

@@ -89,6 +89,72 @@ export function listWaiting(db: Database, catalog: 'warehouse' | 'history'): Pro
   )
 }
 
+/** Why records wait, and how many of them; instants as an entry has them. */
+export type WaitingReason = z.output<typeof reasonRow>
+const reasonRow = z.object({
+  path: z.string(),
+  reason: z.string(),
+  /** Different records. */
+  records: z.coerce.number(),
+  /** Times they were seen. */
+  times: z.coerce.number(),
+  /** When the first of them was seen, and the last. */
+  since: z.string(),
+  until: z.string(),
+})
+
+/** A record that waits, once for each reason, however often it was seen. */
+export type WaitingRecord = z.output<typeof waitingRow>
+const waitingRow = z.object({
+  /** Of the last time. */
+  quarantine_id: z.string(),
+  walk_id: z.string().nullable(),
+  stream: z.string(),
+  record_id: z.string().nullable(),
+  path: z.string(),
+  reason: z.string(),
+  times: z.coerce.number(),
+  since: z.string(),
+  until: z.string(),
+})
+
+/** Reasons that are told; a source that breaks in more ways than these has to be looked at anyway. */
+const MOST_REASONS = 100
+
+/** Why records wait, the reason of most records first. */
+export function listReasons(db: Database, catalog: 'warehouse' | 'history'): Promise<WaitingReason[]> {
+  return db.all(
+    reasonRow,
+    `select path, reason, count(distinct concat(stream, ' ', coalesce(record_id, quarantine_id))) as records,
+       count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from ${catalog}.raw.quarantine where ${WAITS}
+     group by path, reason order by records desc, path, reason limit ${MOST_REASONS}`,
+  )
+}
+
+/**
+ * Records that wait, without what they hold, the latest first.
+ *
+ * @param asked `path` and `reason` are one of {@link listReasons}; by default all
+ */
+export function listWaitingRecords(
+  db: Database,
+  catalog: 'warehouse' | 'history',
+  asked: {path?: string | undefined; reason?: string | undefined; limit: number; offset: number},
+): Promise<WaitingRecord[]> {
+  return db.all(
+    waitingRow,
+    `select arg_max(quarantine_id, observed_at) as quarantine_id, arg_max(walk_id, observed_at) as walk_id,
+       stream, record_id, path, reason, count(*) as times, min(observed_at) as since, max(observed_at) as until
+     from ${catalog}.raw.quarantine
+     where ${WAITS} and path = coalesce($1, path) and reason = coalesce($2, reason)
+     group by stream, record_id, coalesce(record_id, quarantine_id), path, reason
+     order by until desc, stream, record_id, quarantine_id
+     limit ${asked.limit} offset ${asked.offset}`,
+    [asked.path ?? null, asked.reason ?? null],
+  )
+}
+
 /** How many records in quarantine wait to be replayed. */
 export async function countWaiting(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {waiting} = await db.one(

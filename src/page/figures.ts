@@ -54,6 +54,24 @@ export function instant(at: string | number): string {
   return `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`
 }
 
+/** A length of time as people say it, the two largest units. */
+export function span(ms: number): string {
+  const seconds = Math.max(0, Math.round(ms / 1000))
+  const parts: [number, string][] = [
+    [Math.floor(seconds / 86_400), 'd'],
+    [Math.floor(seconds / 3600) % 24, 'h'],
+    [Math.floor(seconds / 60) % 60, 'min'],
+    [seconds % 60, 's'],
+  ]
+  const first = parts.findIndex(([value]) => value > 0)
+  if (first === -1) return '0 s'
+  return parts
+    .slice(first, first + 2)
+    .filter(([value]) => value > 0)
+    .map(([value, unit]) => `${value} ${unit}`)
+    .join(' ')
+}
+
 /** A small horizontal bar, `share` of 100 long. */
 export function bar(share: number | null): Html {
   const width = Math.max(0, Math.min(100, share ?? 0)).toFixed(2)

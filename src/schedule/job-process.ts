@@ -1,10 +1,8 @@
-import {type ChildProcess, spawn} from 'node:child_process'
+import {spawn} from 'node:child_process'
+import {passLogOn, stopWith} from '../process.ts'
 import type {JobRun} from '../state/job-runs.ts'
 import type {World} from '../types.ts'
 import type {ProcessEnd} from './scheduler.ts'
-
-/** From SIGTERM to SIGKILL, so that the whole is over within the ten seconds container engines give. */
-const PATIENCE_MS = 8_000
 
 /**
  * Carries out a run in a process of its own: what it leaks, breaks or dies of ends with it. Its log goes where ours
@@ -21,28 +19,19 @@ export async function startJobProcess(
   const claim = ['--claim', `${run.job_run_id}.${run.attempt}`]
   const entry = process.argv[1] ?? ''
   const child = spawn(process.execPath, [...process.execArgv, entry, ...args, ...claim, '--json'], {
-    stdio: ['ignore', 'ignore', 'inherit'],
+    stdio: ['ignore', 'ignore', 'pipe'],
   })
+  const readLog = passLogOn(child)
   const ended = new Promise<ProcessEnd>((resolve, reject) => {
     child.once('error', reject)
-    child.once('exit', (code, signal) => resolve({code, signal}))
+    child.once('close', (code, signal) => resolve({code, signal, log: readLog()}))
   })
-  const stop = () => stopProcess(child)
-  if (world.signal.aborted) stop()
-  world.signal.addEventListener('abort', stop)
+  using _stopping = stopWith(child, world.signal)
   try {
     if (child.pid !== undefined) onStarted(child.pid)
     return await ended
   } catch (error) {
     child.kill('SIGKILL')
     throw error
-  } finally {
-    world.signal.removeEventListener('abort', stop)
   }
-}
-
-function stopProcess(child: ChildProcess): void {
-  child.kill('SIGTERM')
-  const last = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS)
-  child.once('exit', () => clearTimeout(last))
 }

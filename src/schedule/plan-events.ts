@@ -1,4 +1,4 @@
-import {listJobRuns, listLastAttempts, recordSlot} from '../state/job-runs.ts'
+import {isUnderWay, listLastAttempts, recordSlot} from '../state/job-runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {listWaitingEvents} from '../state/webhook-events.ts'
 import {WEBHOOK_JOB} from './job.ts'
@@ -15,10 +15,7 @@ export function planEvents(stateDb: StateDb, now: number): void {
   if (!first || !last) return
   const isQuiet = now - Date.parse(last.received_at) >= QUIET_MS
   if (!isQuiet && now - Date.parse(first.received_at) < LONGEST_WAIT_MS) return
-  const isPlanned = (['queued', 'running'] as const)
-    .flatMap((state) => listJobRuns(stateDb, state))
-    .some(({job}) => job === WEBHOOK_JOB)
-  if (isPlanned || hasJustFailed(stateDb, now)) return
+  if (isUnderWay(stateDb, WEBHOOK_JOB) || hasJustFailed(stateDb, now)) return
   recordSlot(stateDb, {job: WEBHOOK_JOB, instant: now, state: 'queued', reason: null}, now)
 }
 

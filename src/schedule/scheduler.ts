@@ -1,4 +1,5 @@
 import {codeOf, messageOf} from '../errors.ts'
+import {storeAttemptLog} from '../state/job-attempts.ts'
 import {beatRun, claimRun, endRun, type JobRun, listTurns} from '../state/job-runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -12,6 +13,8 @@ import {createTimeLimit, describeTimeout, isOverdue} from './time-limit.ts'
 export interface ProcessEnd {
   code: number | null
   signal: string | null
+  /** The end of what it logged. */
+  log?: string
 }
 
 /** Finds due slots and has them run, one at a time. */
@@ -36,8 +39,10 @@ export function createScheduler(
   async function carryOut(run: JobRun): Promise<void> {
     world.log.info({job: run.job, slot: run.slot, attempt: run.attempt}, 'run begins')
     let words: string
+    let log: string | undefined
     try {
-      const {code, signal} = await startRun(run)
+      const {code, signal, ...said} = await startRun(run)
+      log = said.log
       words =
         signal === null
           ? `Its process ended with ${code} and no word.`
@@ -47,6 +52,7 @@ export function createScheduler(
     }
     recordEnd = () => {
       endUnlessRecorded(run, words)
+      if (log !== undefined) storeAttemptLog(stateDb, run, log)
       current = undefined
       recordEnd = undefined
     }

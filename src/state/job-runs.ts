@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
+import {recordAttempt} from './job-attempts.ts'
 import {inStateTransaction, type StateDb} from './state-db.ts'
 
 const text = z.string().nullable()
@@ -69,6 +70,17 @@ export function listTurns(stateDb: StateDb, now: number): JobRun[] {
      order by (select max(started_at) from job_run where job = waiting.job) nulls first, slot, job_run_id`,
     [now],
   )
+}
+
+/** Whether a run of this job waits or goes on. */
+export function isUnderWay(stateDb: StateDb, job: string): boolean {
+  const sql = `select count(*) as runs from job_run where job = ? and state in ('queued', 'running')`
+  return stateDb.one(z.object({runs: z.number()}), sql, [job]).runs > 0
+}
+
+/** A run by its number. */
+export function findJobRun(stateDb: StateDb, jobRunId: number): JobRun | undefined {
+  return stateDb.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
 }
 
 /** The latest runs that were started or skipped, newest first. */
@@ -161,23 +173,26 @@ export interface AttemptEnd {
 /** Records how an attempt ended, unless that was recorded before. */
 export function endRun(stateDb: StateDb, run: JobRun, end: AttemptEnd, now: number): void {
   const final = end.exitCode === 0 ? 'done' : 'failed'
-  stateDb.run(
-    `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
-       error = ?, summary = ?
-     where job_run_id = ? and attempt = ? and state = 'running'`,
-    [
-      end.retryAt === null ? final : 'queued',
-      end.retryAt === null ? null : 'tried again',
-      end.retryAt ?? run.not_before,
-      isoOf(now),
-      end.exitCode,
-      end.errorCode,
-      end.error,
-      end.summary,
-      run.job_run_id,
-      run.attempt,
-    ],
-  )
+  inStateTransaction(stateDb, () => {
+    const {changes} = stateDb.run(
+      `update job_run set state = ?, reason = ?, not_before = ?, ended_at = ?, exit_code = ?, error_code = ?,
+         error = ?, summary = ?
+       where job_run_id = ? and attempt = ? and state = 'running'`,
+      [
+        end.retryAt === null ? final : 'queued',
+        end.retryAt === null ? null : 'tried again',
+        end.retryAt ?? run.not_before,
+        isoOf(now),
+        end.exitCode,
+        end.errorCode,
+        end.error,
+        end.summary,
+        run.job_run_id,
+        run.attempt,
+      ],
+    )
+    if (changes > 0) recordAttempt(stateDb, run, end, now)
+  })
 }
 
 const runningRow = z.unknown().transform((row) => ({run: jobRunRow.parse(row), holder: holderRow.parse(row)}))
@@ -218,10 +233,11 @@ export function listLastAttempts(stateDb: StateDb): JobRun[] {
 /** Runs are kept this long; no slot older than the last look is ever looked for again. */
 export const KEPT_DAYS = 90
 
-/** Forgets what became of a job's slots long ago. */
+/** Forgets what became of a job's slots long ago, attempts included. */
 export function pruneRuns(stateDb: StateDb, job: string, now: number): void {
   stateDb.run(`delete from job_run where job = ? and slot < ? and state in ('done', 'failed', 'skipped')`, [
     job,
     isoOf(now - KEPT_DAYS * 86_400_000),
   ])
+  stateDb.run('delete from job_attempt where job_run_id not in (select job_run_id from job_run)')
 }

@@ -236,4 +236,26 @@ export const MIGRATIONS: readonly string[] = [
   // `ended_no`: the order in which tapes were ended, the last time each.
   `alter table tape add column ended_no integer;
    update tape set ended_no = tape_no where ended_at is not null;`,
+  // How each start of a job run ended, and the end of what it logged; instants are ISO 8601.
+  `create table job_attempt (
+     job_run_id integer not null,
+     attempt integer not null,
+     started_at text not null,
+     ended_at text not null,
+     exit_code integer,
+     error_code text,
+     error text,
+     log text,
+     primary key (job_run_id, attempt)
+   ) strict;`,
+  // What people did on the page; instants are ISO 8601.
+  `create table page_action (
+     action_id integer primary key,
+     who text not null,
+     command text not null,
+     began_at text not null,
+     ended_at text,
+     exit_code integer,
+     words text
+   ) strict;`,
 ]

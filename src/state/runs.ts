@@ -91,6 +91,12 @@ export function listRuns(stateDb: StateDb, limit: number): Run[] {
   return stateDb.all(runRow, 'select * from run order by started_at desc, run_id desc limit ?', [limit])
 }
 
+/** The latest run of `command`, whether it has ended or not. */
+export function findLastRun(stateDb: StateDb, command: string): Run | undefined {
+  const sql = 'select * from run where command = ? order by started_at desc, run_id desc limit 1'
+  return stateDb.first(runRow, sql, [command])
+}
+
 /** The latest run of `command` that ended well. */
 export function findLastSuccess(stateDb: StateDb, command: string): Run | undefined {
   const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'

@@ -11,7 +11,7 @@ const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 type Tokens = Pick<Config, 'webToken' | 'webViewerToken'>
 
 /** Routes that are for operators alone: records as they were received. */
-const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received'])
+const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id'])
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.
@@ -48,7 +48,8 @@ const HEADERS = {
  * Puts the security headers on every answer, and asks for a token where one is set. What changes something is for operators, and
  * taken from our own pages alone: a browser would add the password to what a page of another site posts to us, too.
  */
-export function guardAccess(server: FastifyInstance, {webToken, webViewerToken}: Tokens): void {
+export function guardAccess(server: FastifyInstance, tokens: Tokens): void {
+  const {webToken, webViewerToken} = tokens
   server.addHook('onRequest', async (request, reply) => {
     reply.headers(HEADERS)
     const path = request.url.split('?')[0] ?? ''
@@ -64,9 +65,8 @@ export function guardAccess(server: FastifyInstance, {webToken, webViewerToken}:
       if (!LOOPBACK.has(host)) await reply.code(403).type('text/plain').send('Host not allowed.\n')
       return
     }
-    const given = readToken(request)
-    if (isSame(given, webToken)) return
-    if (webViewerToken === undefined || !isSame(given, webViewerToken)) {
+    if (isOperator(request, tokens)) return
+    if (webViewerToken === undefined || !isSame(readToken(request), webViewerToken)) {
       reply.header('www-authenticate', 'Basic realm="loantape", charset="UTF-8"')
       await reply.code(401).type('text/plain').send('Token missing or wrong.\n')
     } else if (isAction || FOR_OPERATORS.has(request.routeOptions.url)) {
@@ -82,6 +82,11 @@ function isFromOurPages({headers}: FastifyRequest): boolean {
   // Not sent to a server without TLS.
   if (site === undefined) return URL.canParse(origin) && new URL(origin).host === host
   return site === 'same-origin'
+}
+
+/** Whether who asks may change something: without a token everybody, else who shows it. */
+export function isOperator(request: FastifyRequest, {webToken}: Tokens): boolean {
+  return webToken === undefined || isSame(readToken(request), webToken)
 }
 
 /** The token as Bearer, or as the password a browser asks for. */

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {type Column, count, dollars, instant, table} from '../page/figures.ts'
 import {html} from '../page/html.ts'
+import {askFirst} from './actions.ts'
 import {hasTable} from './tables.ts'
 import type {Page, View} from './view.ts'
 
@@ -38,8 +39,8 @@ const movedRow = z.object({
 type Moved = z.output<typeof movedRow>
 
 /** `/books`: the months, what of them was issued, what the journal holds, and whether it ties out. */
-export async function viewBooks(view: View, {periods, events}: PeriodList): Promise<Page> {
-  const {tables} = view
+export async function viewBooks(view: View, {periods, events}: PeriodList, mayAct: boolean): Promise<Page> {
+  const {tables, release} = view
   const journal = hasTable(view, 'accounting.journal_line')
     ? await tables.all(
         movedRow,
@@ -62,6 +63,7 @@ export async function viewBooks(view: View, {periods, events}: PeriodList): Prom
   )
   const isTied = ties.funded === ties.register && (ties.closing === null || ties.closing === ties.funded)
   const months = periods.toReversed()
+  const due = periods.find(({state}) => state === 'open')
   const columns: Column<PeriodList['periods'][number]>[] = [
     {title: 'Period', cell: ({period}) => html`<b>${period}</b>`},
     {
@@ -87,6 +89,7 @@ export async function viewBooks(view: View, {periods, events}: PeriodList): Prom
   const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${count(ties.loans)} loans ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
 <h2>Periods</h2>
 ${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
+${mayAct && due && due.period < release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
 <h2>Journal</h2>
 <p class="muted small">Every movement of the funded book is one balanced entry; <a href="/tables/accounting.journal_line">all lines</a>, <a href="/tables/accounting.loan_register">the register</a>, <a href="/tables/mart.funded_rollforward">the roll-forward</a>.</p>
 ${
@@ -108,3 +111,11 @@ ${
 }`
   return {title: 'Books', body}
 }
+
+const askToClose = (period: string) =>
+  askFirst(`Close ${period}`, {
+    asked: {do: 'close', period},
+    says: html`Fixes the journal and register of ${period}; what becomes known later is booked in the month after (<code>loantape period close ${period}</code>).`,
+    button: `Yes, close ${period}`,
+    inputs: html`<p><label>Remark <input name="why" maxlength="500"></label></p>`,
+  })

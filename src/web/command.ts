@@ -1,8 +1,9 @@
-import {fork} from 'node:child_process'
+import {type ChildProcess, fork} from 'node:child_process'
 import {extname, join} from 'node:path'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
+import {passLogOn, stopWith} from '../process.ts'
 
 const ENTRY = join(import.meta.dirname, `../main${extname(import.meta.filename)}`)
 const TIMEOUT_MS = 60_000
@@ -21,25 +22,11 @@ export async function askCommand<T>(
   words: readonly string[],
   env?: Record<string, string>,
 ): Promise<T> {
-  const child = fork(ENTRY, [command, '--json', ...words], {
-    stdio: ['ignore', 'pipe', 'ignore', 'ipc'],
-    ...(env && {env}),
-  })
+  const child = start([command, '--json', ...words], 'ignore', env)
   const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS)
   try {
-    const ended = new Promise<number | null>((resolve, reject) => {
-      child.once('error', reject)
-      child.once('close', resolve)
-    })
-    const chunks: Buffer[] = []
-    let printed = 0
-    child.stdout?.on('data', (chunk: Buffer) => {
-      printed += chunk.length
-      if (printed <= MOST_PRINTED) chunks.push(chunk)
-      else child.kill('SIGKILL')
-    })
-    const code = await ended
-    const answer = parseJson(Buffer.concat(chunks).toString())
+    const {code, printed} = await readToEnd(child)
+    const answer = parseJson(printed)
     if (code === 0) return schema.parse(answer)
     const failed = z.object({error: z.object({message: z.string()})}).safeParse(answer)
     throw newError(
@@ -49,4 +36,54 @@ export async function askCommand<T>(
   } finally {
     clearTimeout(timer)
   }
+}
+
+/** How a command ended, and its own words for people. */
+export interface CommandEnd {
+  /** Null of one that was killed. */
+  exitCode: number | null
+  words: string
+}
+
+/**
+ * Carries a command of loantape out to its end, however long that takes; its log goes where ours goes.
+ *
+ * @param signal asks it to stop; what is stored by then is kept
+ */
+export async function carryOutCommand(
+  args: readonly string[],
+  {env, signal}: {env?: Record<string, string> | undefined; signal: AbortSignal},
+): Promise<CommandEnd> {
+  const child = start(args, 'pipe', env)
+  const readLog = passLogOn(child)
+  using _stopping = stopWith(child, signal)
+  const {code, printed} = await readToEnd(child)
+  if (code === 0) return {exitCode: code, words: printed.trim()}
+  const complaint = readLog()
+    .split('\n')
+    .findLast((line) => line.startsWith(COMPLAINT))
+  return {
+    exitCode: code,
+    words: complaint?.slice(COMPLAINT.length) ?? 'It ended without a word; see the log.',
+  }
+}
+
+const COMPLAINT = 'loantape: '
+
+const start = (args: readonly string[], stderr: 'ignore' | 'pipe', env?: Record<string, string>) =>
+  fork(ENTRY, args, {stdio: ['ignore', 'pipe', stderr, 'ipc'], ...(env && {env})})
+
+async function readToEnd(child: ChildProcess): Promise<{code: number | null; printed: string}> {
+  const ended = new Promise<number | null>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', resolve)
+  })
+  const chunks: Buffer[] = []
+  let length = 0
+  child.stdout?.on('data', (chunk: Buffer) => {
+    length += chunk.length
+    if (length <= MOST_PRINTED) chunks.push(chunk)
+    else child.kill('SIGKILL')
+  })
+  return {code: await ended, printed: Buffer.concat(chunks).toString()}
 }

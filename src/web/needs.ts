@@ -65,7 +65,7 @@ export async function renderNeeds(view: View, {alarms, lastSync}: Overview): Pro
       bare.deals > 0 &&
       html`<a href="${addressOf('/tables/mart.document_coverage', filter)}">${count(bare.deals)} deals</a> of ${dollars(bare.amount)} are in underwriting without an appraisal`,
     quarantined > 0 &&
-      html`${count(quarantined)} records of the last walk are in quarantine: <code>loantape quarantine</code> lists them`,
+      html`<a href="/quarantine">${count(quarantined)} ${quarantined === 1 ? 'record' : 'records'}</a> of the last walk could not be read`,
     ...release.manifest.checks.results
       .filter(({name}) => name !== 'limit_is_kept')
       .map(

@@ -5,6 +5,7 @@ import type {Job} from '../schedule/job.ts'
 import {listAlarms} from '../state/alarms.ts'
 import {listJobRuns, listLatestJobRuns} from '../state/job-runs.ts'
 import {findLockHolder} from '../state/lock.ts'
+import {listActions} from '../state/page-actions.ts'
 import {findLastSuccess} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
@@ -49,6 +50,8 @@ export function readOverview({stateDb, folder, jobs, takesWebhooks}: WebTools, w
     alarms: listAlarms(stateDb),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
+    /** What people did on the page, newest first. */
+    actions: listActions(stateDb, 20),
     queued: listJobRuns(stateDb, 'queued'),
     jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,

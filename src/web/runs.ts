@@ -1,13 +1,25 @@
-import {count, figures, instant} from '../page/figures.ts'
-import {type Html, html} from '../page/html.ts'
+import {count, figures, instant, span} from '../page/figures.ts'
+import {type Html, html, prose} from '../page/html.ts'
 import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
+import type {Job} from '../schedule/job.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {JobRun} from '../state/job-runs.ts'
+import type {PageAction} from '../state/page-actions.ts'
+import {askFirst, type findHeldBack} from './actions.ts'
 import type {Overview} from './overview.ts'
 
-/** The state of a data folder: alarms, release, next slots, last runs, checks. */
-export function renderRuns(overview: Overview): Html {
-  const {now, alarms, holder, queued, jobRuns, release} = overview
+/** What the page of runs shows beside the overview. */
+interface Beside {
+  /** Whether who looks may act. */
+  mayAct: boolean
+  heldBack: ReturnType<typeof findHeldBack>
+  /** The last walks; nothing as long as there is no release. */
+  walks: Html | undefined
+}
+
+/** The state of a data folder: alarms, release, next slots, last runs, what people did, walks, checks. */
+export function renderRuns(overview: Overview, {mayAct, heldBack, walks}: Beside): Html {
+  const {now, alarms, holder, queued, jobRuns, actions, release} = overview
   return html`<ul class="facts">
 <li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${alarms.length} ${alarms.length === 1 ? 'alarm' : 'alarms'}</b>`}</li>
 <li>${holder ? html`running: <b>${holder.command}</b>, ${holder.progress}` : html`<b>idle</b>`}</li>
@@ -15,12 +27,39 @@ export function renderRuns(overview: Overview): Html {
 <li>as seen at <b>${instant(now)}</b></li>
 </ul>
 ${alarms.map(({name, state, since}) => html`<p class="notice"><b class="failed">${name}: ${state}</b> since ${instant(since)}. What to do stands in docs/operations.md.</p>`)}
+${heldBack && renderHeldBack(heldBack, mayAct)}
 ${renderFigures(overview)}
 <h2>Next slots</h2>
-${renderNext(overview)}
+${renderNext(overview, mayAct)}
 <h2>Last runs of jobs</h2>
 ${jobRuns.length === 0 ? html`<p class="muted">No job has run here yet; what was started by hand shows above.</p>` : renderJobRuns(jobRuns)}
+<h2 id="people">What people did</h2>
+${actions.length === 0 ? html`<p class="muted">Nobody has asked for anything on these pages.</p>` : renderActions(actions)}
+${walks}
 ${release && renderRelease(release)}`
+}
+
+function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: boolean): Html {
+  const form = askFirst('Accept it', {
+    asked: {do: 'accept', what},
+    says: html`Walks the source again and takes what it shows although it is more than a day explains (<code>loantape sync --accept ${what}</code>).`,
+    button: 'Walk again and accept',
+  })
+  return html`<div class="notice"><b class="failed">The last walk was refused.</b> ${prose(words)}${mayAct && form}</div>`
+}
+
+function renderActions(actions: readonly PageAction[]): Html {
+  return renderTable(
+    ['When', 'Who', 'What', 'What came of it'],
+    actions.map(({began_at, who, command, ended_at, exit_code, words}) => [
+      instant(began_at),
+      who,
+      html`<code>${command}</code>`,
+      ended_at === null
+        ? html`<b class="unknown">goes on</b>`
+        : html`<span class="lines ${exit_code === 0 ? '' : 'failed'}">${prose(words ?? '')}</span>`,
+    ]),
+  )
 }
 
 function renderFigures({now, lastSync, coverage, release}: Overview): Html {
@@ -58,27 +97,42 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
   ])
 }
 
-function renderNext({now, next}: Overview): Html {
+function renderNext({now, next}: Overview, mayAct: boolean): Html {
   return renderTable(
-    ['Job', 'Due in', 'Local time', 'UTC', 'Steps'],
+    ['Job', 'Due in', 'Local time', 'UTC', 'Steps', ...(mayAct ? ['Now'] : [])],
     next.map(({job, slot}) => [
       html`<b>${job.name}</b>`,
       span(slot - now),
       html`${formatLocal(slot, job.timeZone)} <span class="muted">${job.timeZone}</span>`,
       instant(slot),
       job.steps.map((step) => step.do).join(', '),
+      ...(mayAct ? [askToRun(job)] : []),
     ]),
   )
 }
 
-const CLASSES = {done: 'passed', failed: 'failed', skipped: 'warned', queued: 'unknown', running: 'unknown'}
+const askToRun = ({name, steps}: Job) =>
+  askFirst(`Run ${name}`, {
+    asked: {do: 'run', job: name},
+    says: `Queues a run of ${name} (${steps.map((step) => step.do).join(', ')}). It starts within seconds, or when what goes on has ended.`,
+    button: `Run ${name}`,
+  })
+
+/** How a state of a run looks. */
+export const STATE_CLASSES = {
+  done: 'passed',
+  failed: 'failed',
+  skipped: 'warned',
+  queued: 'unknown',
+  running: 'unknown',
+}
 
 function renderJobRuns(runs: readonly JobRun[]): Html {
   return renderTable(
     ['Job', 'State', 'Slot', 'Started', 'Took', 'What became of it'],
     runs.map((run) => [
-      html`<b>${run.job}</b> <span class="muted">${run.job_run_id}</span>`,
-      html`<b class="${CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
+      html`<a href="/runs/${run.job_run_id}"><b>${run.job}</b> ${run.job_run_id}</a>`,
+      html`<b class="${STATE_CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
       run.slot === null ? html`<span class="muted">asked for</span>` : instant(run.slot),
       run.started_at === null ? '' : instant(run.started_at),
       run.started_at === null || run.ended_at === null
@@ -116,22 +170,4 @@ function renderTable(titles: readonly string[], rows: readonly (readonly (Html |
 <tbody>
 ${rows.map((cells) => html`<tr>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>\n`)}</tbody>
 </table></div>`
-}
-
-/** A length of time as people say it, the two largest units. */
-function span(ms: number): string {
-  const seconds = Math.max(0, Math.round(ms / 1000))
-  const parts: [number, string][] = [
-    [Math.floor(seconds / 86_400), 'd'],
-    [Math.floor(seconds / 3600) % 24, 'h'],
-    [Math.floor(seconds / 60) % 60, 'min'],
-    [seconds % 60, 's'],
-  ]
-  const first = parts.findIndex(([value]) => value > 0)
-  if (first === -1) return '0 s'
-  return parts
-    .slice(first, first + 2)
-    .filter(([value]) => value > 0)
-    .map(([value, unit]) => `${value} ${unit}`)
-    .join(' ')
 }

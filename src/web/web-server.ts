@@ -7,6 +7,7 @@ import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
 import type {World} from '../types.ts'
 import {guardAccess, requireSafeAddress} from './access.ts'
+import {addActions} from './actions.ts'
 import {createMetrics} from './metrics.ts'
 import type {WebTools} from './overview.ts'
 import {addWebhooks} from './webhooks.ts'
@@ -66,8 +67,9 @@ export async function startWeb(
   server.get('/metrics', async (_request, reply) =>
     reply.type(metrics.contentType).send(await metrics.render()),
   )
-  using workbench = new DisposableStack()
+  await using workbench = new AsyncDisposableStack()
   workbench.use(addWorkbench(server, config, tools, world))
+  workbench.use(addActions(server, config, tools, world))
   addWebhooks(server, config, tools.stateDb, world)
 
   await server.listen({host: config.webHost, port: config.webPort}).catch((error: unknown) => {
@@ -83,7 +85,7 @@ export async function startWeb(
   return {
     url: `http://${host}:${port}`,
     async [Symbol.asyncDispose]() {
-      listening.dispose()
+      await listening.disposeAsync()
       await server.close()
     },
   }

@@ -9,33 +9,36 @@ import type {Release} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
+import {isOperator} from './access.ts'
+import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
 import {periodList, viewBooks} from './books.ts'
-import {askCommand} from './command.ts'
+import {askCommand, carryOutCommand} from './command.ts'
 import {diffAnswer, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
 import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {findNewest, findRelease, listReleases} from './find-release.ts'
-import {addLive, describeHolder} from './live.ts'
+import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning} from './morning.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {createReader, type Limits, type Reader} from './reader.ts'
+import {readAsked, reasonList, renderQuarantined, viewQuarantine} from './quarantine.ts'
+import {createReaders, type Readers} from './readers.ts'
+import {viewRun} from './run.ts'
 import {renderRuns} from './runs.ts'
 import {addSavedQueries} from './saved-queries.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
 import type {Page, View} from './view.ts'
+import {renderWalks} from './walks.ts'
 
-/** Pages read what loantape asks; people's own questions go to a process of their own, which may take its time. */
-const IDLE_MS = 300_000
-const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
-const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
+/** A record in quarantine is looked for on its tape this long. */
+const READ_MS = 60_000
 
 const PLACES = [
   ['Morning', '/'],
@@ -49,16 +52,6 @@ const PLACES = [
   ['Runs', '/runs'],
 ] as const
 
-/** The two readers of a release. */
-interface Readers extends Disposable {
-  release: Release
-  pages: Reader
-  people: Reader
-}
-
-/** Releases that are read at once: the current one, and those that somebody looks back at. */
-const OPEN_RELEASES = 3
-
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
 export function addWorkbench(
   server: FastifyInstance,
@@ -66,24 +59,9 @@ export function addWorkbench(
   tools: WebTools,
   world: World,
 ): Disposable {
-  const opened = new Map<string, Readers>()
+  const readers = createReaders(tools.folder, config)
   const live = addLive(server, tools, world)
   addAssets(server)
-
-  /** Those of the release that an address asks for; what was not asked for longest is closed. */
-  function findReaders(filter: Filter): Readers | undefined {
-    const release = findRelease(tools.folder, filter)
-    if (!release) return undefined
-    const id = release.manifest.release_id
-    const readers = opened.get(id) ?? openReaders(release, config)
-    opened.delete(id)
-    opened.set(id, readers)
-    for (const [oldest, old] of [...opened].slice(0, -OPEN_RELEASES)) {
-      old[Symbol.dispose]()
-      opened.delete(oldest)
-    }
-    return readers
-  }
 
   const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
     const {alarms} = overview
@@ -111,7 +89,10 @@ export function addWorkbench(
         : [],
       chips,
       alarms: alarms.length,
-      live: describeHolder(overview.holder),
+      live: describeUnderWay(
+        overview.holder,
+        overview.actions.find(({ended_at}) => ended_at === null),
+      ),
     })
   }
 
@@ -130,7 +111,7 @@ export function addWorkbench(
       const overview = readOverview(tools, world)
       const here = request.url.split('?')[0] ?? '/'
       reply.type('text/html; charset=utf-8')
-      const view = viewOf(findReaders(filter), filter, query)
+      const view = viewOf(readers.find(filter), filter, query)
       if (!view) {
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder), filter, overview)
@@ -161,6 +142,7 @@ export function addWorkbench(
 
   const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
     askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
+  const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   addPage('/', (view, _request, overview) => viewMorning(view, overview))
   addPage('/portfolio', viewPortfolio)
@@ -171,39 +153,69 @@ export function addWorkbench(
     const {versions} = await ask(traceList, ['trace', '--', idOf(request)])
     return renderReceived(idOf(request), versions)
   })
-  addPage('/books', async (view) => await viewBooks(view, await ask(periodList, ['period', 'list'])))
   addPage('/compare', (view) =>
     viewCompare(view, findNewest(tools.folder, view.release), (before, after) =>
       ask(diffAnswer, ['diff', before, after]),
     ),
   )
+  addPage('/books', async (view, request) =>
+    viewBooks(view, await ask(periodList, ['period', 'list']), mayAct(request)),
+  )
+  addPage('/quarantine', async (view, request) => {
+    const {path, reason, page} = readAsked(view.query)
+    const words = [
+      path !== null && `--path=${path}`,
+      reason !== null && `--reason=${reason}`,
+      `--page=${page}`,
+    ]
+    const asked = words.filter((word) => word !== false)
+    return await viewQuarantine(
+      view,
+      await ask(reasonList, ['quarantine', 'reasons', ...asked]),
+      mayAct(request),
+    )
+  })
+  addPage('/quarantine/:id', async (_view, request) => {
+    const words = ['quarantine', 'show', '--data', config.dataDir, '--', idOf(request)]
+    const signal = AbortSignal.timeout(READ_MS)
+    return renderQuarantined(idOf(request), await carryOutCommand(words, {env: tools.env, signal}))
+  })
   addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {
       ...view,
-      reader: findReaders(view.filter)?.people ?? view.reader,
+      reader: readers.find(view.filter)?.people ?? view.reader,
     }),
   )
   addPage('/tables', viewTables)
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
   addPage('/sql', (view) =>
-    viewSql({...view, reader: findReaders(view.filter)?.people ?? view.reader}, tools.folder),
+    viewSql({...view, reader: readers.find(view.filter)?.people ?? view.reader}, tools.folder),
   )
   addSavedQueries(server, tools.folder)
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
+    const filter = parseFilter(queryOf(request))
+    const view = viewOf(readers.find(filter), filter, queryOf(request))
+    const body = renderRuns(overview, {
+      mayAct: mayAct(request),
+      heldBack: findHeldBack(tools.stateDb),
+      walks: view && isReadable(view.release) ? await renderWalks(view) : undefined,
+    })
     reply.type('text/html; charset=utf-8')
-    return frame(
-      '/runs',
-      {title: 'Runs', body: renderRuns(overview)},
-      parseFilter(queryOf(request)),
-      overview,
-    )
+    return frame('/runs', {title: 'Runs', body}, filter, overview)
+  })
+  server.get('/runs/:id', async (request, reply) => {
+    const page = viewRun(tools.stateDb, idOf(request))
+    if (!page) reply.code(404)
+    reply.type('text/html; charset=utf-8')
+    const none = {title: 'Not found', body: html`<p>No run of a job has this number, or it is forgotten.</p>`}
+    return frame('/runs', page ?? none, parseFilter(queryOf(request)), readOverview(tools, world))
   })
   server.get('/data/:id', async (request, reply) => {
     const query = queryOf(request)
     const filter = parseFilter(query)
-    const open = findReaders(filter)
+    const open = readers.find(filter)
     const view = viewOf(open, filter, query)
     if (!open || !view) return await reply.code(503).type('text/plain').send('There is no release yet.\n')
     return await sendData({...view, reader: open.people}, idOf(request), request, reply)
@@ -211,7 +223,7 @@ export function addWorkbench(
   return {
     [Symbol.dispose]() {
       live[Symbol.dispose]()
-      for (const readers of opened.values()) readers[Symbol.dispose]()
+      readers[Symbol.dispose]()
     },
   }
 }
@@ -255,24 +267,6 @@ const describeEarlier = ({manifest}: Release): Page => ({
   title: 'Built by an earlier version',
   body: html`<p>Release <code>${manifest.release_id}</code> lacks tables that this page reads. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
 })
-
-function openReaders(release: Release, config: Config): Readers {
-  const limit = ({memoryMb, ...times}: Limits): Limits => ({
-    memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-    ...times,
-  })
-  const pages = createReader(release.dir, limit(PAGE_LIMITS))
-  const people = createReader(release.dir, limit(PEOPLE_LIMITS))
-  return {
-    release,
-    pages,
-    people,
-    [Symbol.dispose]() {
-      pages[Symbol.dispose]()
-      people[Symbol.dispose]()
-    },
-  }
-}
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 

@@ -113,7 +113,7 @@ async function killServerDuringRun(source: TestServer, settings: Record<string, 
   const server = lab.start(['serve', '--no-web'], settings)
   await until(() => source.requests.length > 0)
   server.process.kill('SIGKILL')
-  // Not its end: the run, which goes on, has its output open still.
+  // The run goes on, with nobody to read its log.
   await once(server.process, 'exit')
   const [run] = readRuns(`select pid from job_run where job = 'once' and state = 'running'`)
   expect(run?.pid).not.toBe(server.process.pid)

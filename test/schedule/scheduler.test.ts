@@ -10,7 +10,8 @@ import {listSlots} from '../../src/schedule/cron.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {formatLocal} from '../../src/schedule/local-time.ts'
 import {createScheduler, type ProcessEnd, type Scheduler} from '../../src/schedule/scheduler.ts'
-import {adoptRun, endRun, type JobRun, listLatestJobRuns} from '../../src/state/job-runs.ts'
+import {listAttempts} from '../../src/state/job-attempts.ts'
+import {adoptRun, endRun, type JobRun, listLatestJobRuns, pruneRuns} from '../../src/state/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {storeEvent} from '../../src/state/webhook-events.ts'
 import type {World} from '../../src/types.ts'
@@ -285,6 +286,29 @@ test('a run that kills its process each time is given up after three attempts', 
     error_code: 'JOB_CRASHED',
     error: 'Its process was killed by SIGKILL.',
   })
+})
+
+test('how each attempt ended is kept, with what its process logged last', async () => {
+  const scheduler = aScheduler([aJob()])
+  scheduler.tick()
+  now = Date.parse('2026-06-01T06:30:00Z')
+  scheduler.tick()
+  await scheduler.crash({code: null, signal: 'SIGKILL', log: 'out of memory\n'})
+  scheduler.tick()
+  now += MINUTE
+  await scheduler.end()
+  const [run] = listLatestJobRuns(scheduler.stateDb, 1)
+  expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([
+    expect.objectContaining({attempt: 1, error_code: 'JOB_CRASHED', exit_code: null, log: 'out of memory\n'}),
+    expect.objectContaining({
+      attempt: 2,
+      error_code: null,
+      exit_code: 0,
+      ended_at: '2026-06-01T06:31:00.000Z',
+    }),
+  ])
+  pruneRuns(scheduler.stateDb, 'nightly', now + 91 * DAY)
+  expect(listAttempts(scheduler.stateDb, run?.job_run_id ?? 0)).toEqual([])
 })
 
 test('a run whose end the state database does not take ends with a later tick, and holds up nobody for ever', async () => {

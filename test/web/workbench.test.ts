@@ -118,6 +118,7 @@ const PAGES = [
   '/tables',
   '/tables/core.deal',
   '/sql?q=from core.deal',
+  '/quarantine',
   '/runs',
 ]
 

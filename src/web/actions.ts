@@ -1,0 +1,156 @@
+import type {FastifyInstance} from 'fastify'
+import {z} from 'zod'
+import {sleepUntilStopped} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {codeOf, explainError, messageOf} from '../errors.ts'
+import {ACCEPTABLE} from '../load/guard.ts'
+import {type Html, html} from '../page/html.ts'
+import {isUnderWay, recordSlot} from '../state/job-runs.ts'
+import {beginAction, endAction, listOpenActions} from '../state/page-actions.ts'
+import {findLastRun} from '../state/runs.ts'
+import type {StateDb} from '../state/state-db.ts'
+import type {World} from '../types.ts'
+import {isDemoFolder} from '../warehouse/data-folder.ts'
+import {carryOutCommand} from './command.ts'
+import type {WebTools} from './overview.ts'
+
+/** What an operator may have done, as a form says it. */
+const askedSchema = z.discriminatedUnion('do', [
+  z.object({do: z.literal('run'), job: z.string()}),
+  z.object({do: z.literal('replay')}),
+  z.object({do: z.literal('accept'), what: z.enum(ACCEPTABLE)}),
+  z.object({
+    do: z.literal('close'),
+    period: z.string().regex(/^\d{4}-\d\d$/),
+    why: z.string().trim().max(500).default(''),
+  }),
+])
+type Asked = z.output<typeof askedSchema>
+
+/** An answer waits this long, so that it mostly shows what came of it. */
+const WAITED_MS = 5_000
+
+/**
+ * Adds `POST /actions`: what operators do on the page, one at a time, each noted in the state database. A run of a job is queued
+ * for the scheduler; all else is a command carried out in a process of its own. Disposing what is returned asks it to stop and
+ * waits for it.
+ */
+export function addActions(
+  server: FastifyInstance,
+  {dataDir}: Config,
+  {stateDb, folder, jobs, env}: WebTools,
+  world: World,
+): AsyncDisposable {
+  const {realClock, log} = world
+  const closing = new AbortController()
+  const signal = AbortSignal.any([world.signal, closing.signal])
+  let underWay: Promise<void> | undefined
+
+  /** Why it cannot be done now. */
+  function findObstacle(asked: Asked): string | undefined {
+    if (asked.do === 'run') {
+      if (!jobs.some(({name}) => name === asked.job)) return `no job '${asked.job}' is scheduled here`
+      return isUnderWay(stateDb, asked.job) ? `a run of ${asked.job} waits or goes on already` : undefined
+    }
+    if (underWay) return 'something else that was asked for goes on: wait for its end'
+    if (asked.do === 'accept' && findHeldBack(stateDb)?.what !== asked.what)
+      return `the last walk was not refused for '${asked.what}'`
+    return undefined
+  }
+
+  async function carryOut(actionId: number, words: readonly string[]): Promise<void> {
+    const end = await carryOutCommand([...words, '--data', dataDir], {env, signal}).catch(
+      (error: unknown) => {
+        const {exitCode, message} = explainError(error)
+        return {exitCode, words: message}
+      },
+    )
+    try {
+      endAction(stateDb, actionId, end, realClock.now())
+    } catch (error) {
+      log.error({code: codeOf(error), reason: messageOf(error)}, 'what came of an action could not be noted')
+    } finally {
+      underWay = undefined
+    }
+  }
+
+  for (const {action_id} of listOpenActions(stateDb)) {
+    const words = 'The server ended before it; what it did stands among the runs.'
+    endAction(stateDb, action_id, {exitCode: null, words}, realClock.now())
+  }
+  if (!isDemoFolder(folder)) {
+    server.register(async (scope) => {
+      scope.removeAllContentTypeParsers()
+      scope.addContentTypeParser(
+        'application/x-www-form-urlencoded',
+        {parseAs: 'string'},
+        async (_request: unknown, body: string | Buffer) =>
+          Object.fromEntries(new URLSearchParams(String(body))),
+      )
+      scope.post('/actions', async ({body, ip}, reply) => {
+        const parsed = askedSchema.safeParse(body)
+        const refuse = (status: number, why: string) =>
+          reply.code(status).type('text/plain').send(`Not done: ${why}.\n`)
+        if (!parsed.success) return await refuse(400, 'expected a form of this server')
+        const obstacle = findObstacle(parsed.data)
+        if (obstacle !== undefined) return await refuse(409, obstacle)
+        const words = wordsOf(parsed.data)
+        const now = realClock.now()
+        const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
+        if (parsed.data.do === 'run') {
+          const reason = 'asked for on the page'
+          recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
+          endAction(stateDb, beginAction(stateDb, asked, now), {exitCode: 0, words: 'Queued.'}, now)
+        } else {
+          underWay = carryOut(beginAction(stateDb, asked, now), words)
+          await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
+        }
+        return await reply.redirect('/runs#people', 303)
+      })
+    })
+  }
+  return {
+    async [Symbol.asyncDispose]() {
+      closing.abort()
+      await underWay
+    },
+  }
+}
+
+/** The command line that does it. */
+function wordsOf(asked: Asked): string[] {
+  switch (asked.do) {
+    case 'run':
+      return ['run', asked.job]
+    case 'replay':
+      return ['quarantine', 'replay']
+    case 'accept':
+      return ['sync', '--accept', asked.what]
+    case 'close':
+      return ['period', 'close', asked.period, ...(asked.why === '' ? [] : [`--why=${asked.why}`])]
+  }
+}
+
+/** What a guard held back at the last sync, in its words. */
+export function findHeldBack(stateDb: StateDb) {
+  const run = findLastRun(stateDb, 'sync')
+  const what = ACCEPTABLE.find((one) => run?.error_code === `GUARD_${one.toUpperCase()}`)
+  return what && {what, words: run?.error ?? ''}
+}
+
+/** A form that asks once before it is done: `says` is what will happen. */
+export function askFirst(
+  title: string,
+  {
+    asked,
+    says,
+    button,
+    inputs,
+  }: {asked: Record<string, string>; says: Html | string; button: string; inputs?: Html},
+): Html {
+  return html`<details class="ask"><summary>${title}</summary><form method="post" action="/actions">
+${Object.entries(asked).map(([name, value]) => html`<input type="hidden" name="${name}" value="${value}">`)}
+<p>${says}</p>
+${inputs}
+<button>${button}</button></form></details>`
+}

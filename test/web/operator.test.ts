@@ -1,0 +1,293 @@
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import axe from 'axe-core'
+import type {Browser, Page} from 'playwright-core'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {readJobs} from '../../src/schedule/job.ts'
+import {listLatestJobRuns} from '../../src/state/job-runs.ts'
+import {beginAction, listActions} from '../../src/state/page-actions.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
+import {startWeb, type WebSide} from '../../src/web/web-server.ts'
+import {startBrowser} from '../page/browser.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+
+const TOKEN = 'a-token-of-24-characters'
+const VIEWER = 'another-token-for-those-who-look'
+
+let lab: Lab
+let stateDb: StateDb
+let side: WebSide
+let browser: Browser
+
+/** February is walked, one record of it could not be read, and on March 2 most deals are gone, which a guard holds back. */
+beforeAll(async () => {
+  lab = await createLab()
+  const {store, faults} = lab.service
+  store.insert(someDeals(80))
+  await lab.sync('2026-02-26T23:30:00-05:00')
+  for (const day of ['2026-02-27', '2026-02-28']) {
+    faults.add({
+      match: {path: /^\/deals\?/, nth: 1},
+      fault: {
+        kind: 'mutate',
+        change: (body) => {
+          const [first] = (body as {data: Record<string, unknown>[]}).data
+          if (first) first.loan_amount = 'about 4711'
+          return body
+        },
+      },
+    })
+    await lab.sync(`${day}T23:30:00-05:00`)
+    faults.clear()
+  }
+  await lab.sync('2026-03-01T23:30:00-05:00')
+  for (const {id} of someDeals(40)) store.remove(id)
+  expect(await failureOf(lab.sync('2026-03-02T23:30:00-05:00'))).toMatchObject({code: 'GUARD_SHRINK'})
+  stateDb = openStateDb(lab.folder.stateDb)
+  side = await serve({})
+  browser = await startBrowser()
+})
+
+afterAll(async () => {
+  await browser.close()
+  await side[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<WebSide> {
+  const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
+  const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config), env}
+  return await startWeb({...lab.config, ...tokens, webPort: 0}, tools, lab.createWorld())
+}
+
+const post = (fields: Record<string, string>, headers: Record<string, string>, at = side) =>
+  fetch(`${at.url}/actions`, {method: 'POST', redirect: 'manual', body: new URLSearchParams(fields), headers})
+
+const RUN = {do: 'run', job: 'nightly'}
+
+test('nothing is done for another site, for nobody in particular, or for whoever may only look', async () => {
+  await using guarded = await serve({webToken: TOKEN, webViewerToken: VIEWER})
+  const own = {origin: guarded.url, authorization: `Bearer ${TOKEN}`}
+  const attempts: [string, number, Record<string, string>, WebSide][] = [
+    ['no origin', 403, {}, side],
+    ['a foreign origin', 403, {origin: 'https://example.com'}, side],
+    ['an origin that is hidden', 403, {origin: 'null'}, side],
+    ['a page of a sister site', 403, {origin: side.url, 'sec-fetch-site': 'same-site'}, side],
+    ['a foreign page', 403, {'sec-fetch-site': 'cross-site'}, side],
+    ['another name for this machine', 403, {origin: 'http://evil.example', host: 'evil.example'}, side],
+    ['an operator on a foreign page', 403, {...own, origin: 'https://example.com'}, guarded],
+    ['an operator on no page', 403, {authorization: `Bearer ${TOKEN}`}, guarded],
+    ['a viewer', 403, {...own, authorization: `Bearer ${VIEWER}`}, guarded],
+    ['a wrong token', 401, {...own, authorization: `Bearer ${TOKEN}x`}, guarded],
+    ['no token', 401, {origin: guarded.url}, guarded],
+  ]
+  for (const [who, status, headers, at] of attempts) {
+    expect((await post(RUN, headers, at)).status, who).toBe(status)
+  }
+  expect(listActions(stateDb, 10)).toEqual([])
+  expect(listLatestJobRuns(stateDb, 10)).toEqual([])
+  const seen = async (path: string, token: string) =>
+    await (await fetch(guarded.url + path, {headers: {authorization: `Bearer ${token}`}})).text()
+  expect(await seen('/quarantine/q_1', VIEWER)).toContain('for operators')
+  for (const path of ['/runs', '/books', '/quarantine']) {
+    expect(await seen(path, VIEWER), path).not.toContain('method="post"')
+    expect(await seen(path, TOKEN), path).toContain('method="post"')
+  }
+})
+
+test.each([
+  ['no form', {}, 400],
+  ['a command of another kind', {do: 'prune'}, 400],
+  ['a month that is none', {do: 'close', period: '2026-02 --why=x'}, 400],
+  ['a job nobody knows', {do: 'run', job: 'nope'}, 409],
+  ['a change that no guard held back', {do: 'accept', what: 'growth'}, 409],
+])('of %s nothing is done', async (_, fields, status) => {
+  const before = listActions(stateDb, 10)
+  expect((await post(fields as Record<string, string>, {origin: side.url})).status).toBe(status)
+  expect(listActions(stateDb, 10)).toEqual(before)
+})
+
+test('a demo is there to be looked at', async () => {
+  await using demo = await createLab()
+  mkdirSync(demo.folder.root)
+  writeFileSync(demo.folder.demoMark, '')
+  using own = openStateDb(':memory:')
+  const tools = {stateDb: own, folder: demo.folder, jobs: []}
+  await using shown = await startWeb({...demo.config, webPort: 0}, tools, demo.createWorld())
+  expect((await post({do: 'replay'}, {origin: shown.url}, shown)).status).toBe(404)
+})
+
+/** Opens a page without JavaScript. */
+async function open(path: string): Promise<Page> {
+  const page = await browser.newPage({javaScriptEnabled: false, viewport: {width: 390, height: 800}})
+  await page.goto(side.url + path)
+  return page
+}
+
+/** Opens a question on a page, and answers it with its button. */
+async function act(page: Page, question: string, answer: string): Promise<void> {
+  const asked = page.locator('details.ask').filter({has: page.locator(`summary:text-is("${question}")`)})
+  await asked.locator('summary').click()
+  await asked.getByRole('button', {name: answer}).click()
+  expect(page.url()).toBe(`${side.url}/runs#people`)
+}
+
+/** The line of what people did last, once it has come to its end. */
+async function readLast(page: Page): Promise<string[]> {
+  await expect
+    .poll(() => listActions(stateDb, 1)[0]?.ended_at, {timeout: 60_000, interval: 200})
+    .not.toBeNull()
+  await page.goto(`${side.url}/runs`)
+  return await page.locator('#people + .scroll tbody tr').first().locator('td').allTextContents()
+}
+
+test('a job is run on demand, once, and the page of its run tells of it', async () => {
+  const page = await open('/runs')
+  await act(page, 'Run nightly', 'Run nightly')
+  expect((await readLast(page)).slice(1)).toEqual(['web 127.0.0.1', 'loantape run nightly', 'Queued.'])
+  const [run] = listLatestJobRuns(stateDb, 10)
+  expect(run).toMatchObject({job: 'nightly', state: 'queued', reason: 'asked for on the page'})
+  expect((await post(RUN, {origin: side.url})).status).toBe(409)
+  await page.locator(`a[href="/runs/${run?.job_run_id}"]`).click()
+  expect(await page.locator('main').textContent()).toContain('asked for on the page')
+  expect((await fetch(`${side.url}/runs/999`)).status).toBe(404)
+  await page.close()
+})
+
+test('the records in quarantine are shown by reason, and read once more when an operator says so', async () => {
+  const page = await open('/quarantine')
+  const cells = async (table: number) =>
+    await page.locator('tbody').nth(table).locator('tr').first().locator('td').allTextContents()
+  expect(await cells(0)).toEqual([
+    'loan_amount',
+    expect.any(String),
+    '1',
+    '2',
+    expect.stringContaining('2026-'),
+    expect.stringContaining('2026-'),
+  ])
+  expect((await cells(1)).slice(0, 2)).toEqual(['deal_000001', 'loan_amount'])
+  expect(await page.content()).not.toContain('4711')
+  expect(await page.locator('a[href="/deals/deal_000001"]').count()).toBe(1)
+  await page.locator('tbody').first().locator('a').click()
+  expect(page.url()).toContain('path=loan_amount')
+  await page.locator('a[href^="/quarantine/q_"]').click()
+  expect(await page.locator('pre').textContent()).toContain('"loan_amount": "about 4711"')
+  const {stdout} = await lab.run(['quarantine', 'reasons'])
+  expect(stdout).toMatch(/^loan_amount .* 1 +2 +2026-02-28/m)
+  await page.goto(`${side.url}/quarantine`)
+  await act(page, 'Read them once more', 'Replay the quarantine')
+  expect((await readLast(page)).slice(2)).toEqual([
+    'loantape quarantine replay',
+    '0 records can be read now, 0 versions appended; 2 still wait.',
+  ])
+  await page.close()
+})
+
+test('a month is closed with a remark, and what cannot be done says why', async () => {
+  expect((await lab.run(['accounting', 'init'])).code).toBe(0)
+  const page = await open('/books')
+  await page.locator('summary:text-is("Close 2026-02")').click()
+  await page.getByLabel('Remark').fill('--all well <b>')
+  await page.getByRole('button', {name: 'Yes, close 2026-02'}).click()
+  const [, , what, words] = await readLast(page)
+  expect(what).toBe('loantape period close 2026-02 --why=--all well <b>')
+  expect(words).toMatch(/^Closed 2026-02: /)
+  await post({do: 'close', period: '2026-02', why: ''}, {origin: side.url})
+  const [, , , refused] = await readLast(page)
+  expect(refused).toContain('closed already')
+  expect(await page.locator('#people + .scroll .failed').count()).toBe(1)
+  expect((await fetch(`${side.url}/books`).then((answer) => answer.text())).includes('--all well')).toBe(true)
+  await page.close()
+})
+
+test('what a guard held back is accepted, and is then no more to be accepted', async () => {
+  const page = await open('/runs')
+  expect(await page.locator('.notice').textContent()).toContain('Refused: ')
+  await act(page, 'Accept it', 'Walk again and accept')
+  const [, , what, words] = await readLast(page)
+  expect(what).toBe('loantape sync --accept shrink')
+  expect(words).toContain('Walk of 2026-03-03 complete')
+  expect(await page.locator('summary:text-is("Accept it")').count()).toBe(0)
+  expect(await page.locator('h2:has-text("Last walks") ~ .scroll').first().textContent()).toContain(
+    '2026-03-03',
+  )
+  await page.close()
+})
+
+test('what a server left unfinished that was killed is said so by the next', async () => {
+  beginAction(stateDb, {who: 'web 127.0.0.1', command: 'loantape quarantine replay'}, Date.now())
+  await using _next = await serve({})
+  expect(listActions(stateDb, 1)[0]).toMatchObject({
+    exit_code: null,
+    words: expect.stringContaining('server ended'),
+  })
+})
+
+test.each(['/quarantine', '/runs', '/runs/1', '/books'])(
+  '%s can be read by a screen reader and fits a phone',
+  async (path) => {
+    const page = await browser.newPage({viewport: {width: 390, height: 800}, colorScheme: 'dark'})
+    await page.goto(side.url + path)
+    for (const question of await page.locator('details.ask summary').all()) await question.click()
+    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(390)
+    await page.evaluate(axe.source)
+    const found = (await page.evaluate(
+      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => ({id, impact, where: nodes[0].html})))',
+    )) as {id: string; impact: string; where: string}[]
+    expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
+    await page.close()
+  },
+)
+
+test('a hundred thousand records in quarantine are counted, and shown a page at a time', async () => {
+  {
+    await using db = await openWarehouse(lab.folder)
+    await db.run(
+      `insert into warehouse.raw.quarantine by name
+       select 'q_' || range as quarantine_id, 'deal' as stream, 'w_1' as walk_id, 'list' as source,
+         'lost_' || range // 2 as record_id, 'status' as path, 'expected a text' as reason,
+         timestamp '2026-02-01' + to_minutes(range) as observed_at, date '2026-02-01' as business_date,
+         timestamp '2026-02-01' as recorded_at, '1/0' as place
+       from range(100000)`,
+    )
+  }
+  const page = await open('/quarantine')
+  const [first] = await page.locator('tbody').first().locator('tr').allTextContents()
+  expect(first).toContain('50,000100,000')
+  expect(await page.locator('tbody').nth(1).locator('tr').count()).toBe(50)
+  expect(await page.locator('nav.pages').textContent()).toContain('page 1 of 1,001')
+  await page.goto(`${side.url}/quarantine?page=1001`)
+  expect(await page.locator('tbody').nth(1).locator('tr').count()).toBe(1)
+  await page.close()
+})
+
+test('a server carries out the run that was asked for, and keeps what it logged', async () => {
+  const jobsDir = join(lab.folder.root, '../jobs')
+  mkdirSync(jobsDir)
+  const job = {name: 'yearly', schedule: '0 0 1 1 *', timeZone: 'UTC', catchUp: 'none', graceMinutes: 60}
+  writeFileSync(
+    join(jobsDir, 'yearly.mjs'),
+    `export default ${JSON.stringify({...job, steps: [{do: 'build'}]})}`,
+  )
+  stateDb.run('delete from job_run')
+  const server = lab.start(['serve'], {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0'})
+  const readUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(server.printed().stderr)?.[1]
+  await expect.poll(readUrl, {timeout: 50_000}).toBeDefined()
+  const url = readUrl() ?? ''
+  const answer = await fetch(`${url}/actions`, {
+    method: 'POST',
+    redirect: 'manual',
+    body: new URLSearchParams({do: 'run', job: 'yearly'}),
+    headers: {origin: url},
+  })
+  expect(answer.status).toBe(303)
+  const findRun = () => listLatestJobRuns(stateDb, 10).find(({job}) => job === 'yearly')
+  await expect.poll(() => findRun()?.state, {timeout: 60_000}).toBe('done')
+  const read = async () => await (await fetch(`${url}/runs/${findRun()?.job_run_id}`)).text()
+  await expect.poll(read, {timeout: 10_000}).toContain('step begins  job=yearly  step=build')
+  expect(await read()).toContain('<b class="passed">well</b>')
+  expect(server.printed().stderr).toContain('step begins')
+})
