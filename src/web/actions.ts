@@ -97,12 +97,13 @@ export function addActions(
         const words = wordsOf(parsed.data)
         const now = realClock.now()
         const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}
+        const actionId = beginAction(stateDb, asked, now)
         if (parsed.data.do === 'run') {
           const reason = 'asked for on the page'
           recordSlot(stateDb, {job: parsed.data.job, instant: now, state: 'queued', reason}, now)
-          endAction(stateDb, beginAction(stateDb, asked, now), {exitCode: 0, words: 'Queued.'}, now)
+          endAction(stateDb, actionId, {exitCode: 0, words: 'Queued.'}, now)
         } else {
-          underWay = carryOut(beginAction(stateDb, asked, now), words)
+          underWay = carryOut(actionId, words)
           await Promise.race([underWay, sleepUntilStopped(realClock, WAITED_MS, signal)])
         }
         return await reply.redirect('/runs#people', 303)
