@@ -103,7 +103,10 @@ export function markHandedOver(
 }
 
 /** The files of a batch as they were handed out, by name. */
-export function readBatchContent(stateDb: StateDb, {profile, batch_id}: IssuedBatch): BatchContent[] {
+export function readBatchContent(
+  stateDb: StateDb,
+  {profile, batch_id}: Pick<IssuedBatch, 'profile' | 'batch_id'>,
+): BatchContent[] {
   const files = stateDb.all(
     z.object({name: z.string(), content: z.instanceof(Uint8Array)}),
     `select name, content from journal_file join journal_batch using (batch_no)

@@ -4,11 +4,14 @@ import type {DeliveryResult} from '../delivery/deliver-files.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, TABLE_PROFILE_NAMES} from '../export/batch.ts'
+import {groupThousands} from '../money.ts'
 import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
-import {type ExportRequest, exportRelease} from '../pipeline/export.ts'
+import {type ExportRequest, exportRelease, previewExport} from '../pipeline/export.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
+import type {JournalPreview} from '../pipeline/journal-preview.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
+import {renderTable} from './table.ts'
 
 interface CliOptions {
   asOf?: string
@@ -23,6 +26,7 @@ interface CliOptions {
   accept?: 'columns'
   deliver?: string[]
   redeliver?: string
+  preview?: boolean
 }
 
 /** `loantape export`. */
@@ -36,6 +40,13 @@ export default function addExport(command: CliCommand): void {
     .option('--period <month>', 'journals: of this month, YYYY-MM; tables: as of its end')
     .option('--table <name...>', 'only these tables, such as core.deal')
     .option('--with-opening', 'journals: also book what was funded already at the first walk')
+    .addOption(
+      new Option('--preview', 'journals: what would be issued, and nothing is').conflicts([
+        'reissue',
+        'redeliver',
+        'deliver',
+      ]),
+    )
     .option('--reissue <batch>', 'write a journal batch again, the same bytes')
     .addOption(new Option('--line-ending <kind>', 'csv: how lines end').choices(['lf', 'crlf']))
     .option('--spreadsheet-safe', "csv: put ' before texts that a spreadsheet would take for formulas")
@@ -45,16 +56,19 @@ export default function addExport(command: CliCommand): void {
     )
     .option('--deliver <target...>', 'then send the batches to these targets (LOANTAPE_TARGETS_FILE)')
     .option('--redeliver <batch>', 'send a batch once more, to --deliver or to where it went before')
-    .does(exportFiles, ({batches = [], deliveries = []}) =>
-      [...batches.map(renderBatch), ...deliveries.map(renderDelivery)].join('\n'),
+    .does(exportFiles, ({batches = [], deliveries = [], previews = []}) =>
+      [...batches.map(renderBatch), ...deliveries.map(renderDelivery), ...previews.map(renderPreview)].join(
+        '\n',
+      ),
     )
 }
 
 async function exportFiles(
   {config, options, world}: Call<CliOptions>,
   profiles: string[],
-): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]}> {
+): Promise<{batches?: BatchResult[]; deliveries?: DeliveryResult[]; previews?: JournalPreview[]}> {
   requireOneSubject(profiles, options)
+  if (options.preview) return {previews: await previewExport(config, readRequest(profiles, options), world)}
   const {reissue, redeliver, deliver: targets = []} = options
   if (redeliver !== undefined)
     return {deliveries: await redeliverBatch(config, {batchId: redeliver, targets}, world)}
@@ -104,6 +118,11 @@ function requireOneSubject(profiles: readonly string[], options: CliOptions): vo
 
 /** An option that changes nothing is a mistake that nobody would notice. */
 function requireTakers(profiles: readonly string[], options: CliOptions): void {
+  const table = profiles.find((name) => TABLE_PROFILE_NAMES.includes(name))
+  if (options.preview && table !== undefined)
+    throw usageError(
+      `--preview is for journals, which are issued once; ${table} comes out the same every time`,
+    )
   const takers: [flag: string, isGiven: boolean, names: readonly string[]][] = [
     ['--table', options.table !== undefined, TABLE_PROFILE_NAMES],
     ['--with-opening', options.withOpening ?? false, JOURNAL_NAMES],
@@ -120,6 +139,30 @@ function requireTakers(profiles: readonly string[], options: CliOptions): void {
 
 function usageError(words: string): LoantapeError {
   return newError('USAGE', `Command line: ${words}.`)
+}
+
+/** What a batch would be, for people. */
+function renderPreview({batch, accounts, files}: JournalPreview): string {
+  const {profile, period, batch_id, outcome} = batch
+  if (outcome !== 'written') return renderBatch(batch)
+  const table = renderTable(
+    ['account', 'name', {number: 'lines'}, {number: 'debit'}, {number: 'credit'}],
+    accounts.map(({account_code, account_name, lines, debit, credit}) => [
+      account_code,
+      account_name,
+      String(lines),
+      groupThousands(debit),
+      groupThousands(credit),
+    ]),
+  )
+  const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
+  return [
+    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued`,
+    '',
+    table,
+    '',
+    ...heads,
+  ].join('\n')
 }
 
 /** One delivery, for people. */

@@ -11,7 +11,8 @@ import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {requireBuilt} from './build.ts'
-import {exportJournal} from './journal-export.ts'
+import {exportJournal, type JournalRequest} from './journal-export.ts'
+import {type JournalPreview, previewJournal} from './journal-preview.ts'
 import {readPeriodSpan} from './period-span.ts'
 
 /** Which batches to write. */
@@ -43,19 +44,38 @@ export async function exportRelease(
 ): Promise<BatchResult[]> {
   const profiles = request.profiles.filter((name) => !findJournalProfile(name))
   for (const name of profiles) requireProfile(name, PROFILE_NAMES)
-  const journals = request.profiles
-    .flatMap((name) => findJournalProfile(name) ?? [])
-    .map((profile) => ({
-      profile,
-      period: requireMonth(profile.name, request.period),
-      withOpening: request.withOpening ?? false,
-    }))
+  const journals = listJournals(request)
   const batches = profiles.length > 0 ? await exportTables(config, {...request, profiles}, world) : []
   for (const journal of journals) {
     world.onProgress({step: journal.profile.name})
     batches.push(...(await exportJournal(config, journal, world)))
   }
   return batches
+}
+
+/** The journals that are asked for. */
+function listJournals({profiles, period, withOpening = false}: ExportRequest): JournalRequest[] {
+  return profiles
+    .flatMap((name) => findJournalProfile(name) ?? [])
+    .map((profile) => ({profile, period: requireMonth(profile.name, period), withOpening}))
+}
+
+/**
+ * Tells what an export of journals would issue, and issues nothing.
+ *
+ * @throws what {@link exportRelease} throws
+ */
+export async function previewExport(
+  config: Config,
+  request: ExportRequest,
+  world: World,
+): Promise<JournalPreview[]> {
+  const previews: JournalPreview[] = []
+  for (const journal of listJournals(request)) {
+    world.onProgress({step: journal.profile.name})
+    previews.push(...(await previewJournal(config, journal, world)))
+  }
+  return previews
 }
 
 function requireMonth(profile: string, period: string | undefined): string {

@@ -50,12 +50,38 @@ export async function exportJournal(
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const {profile, period, withOpening} = request
-  requireExports(folder, profile.name)
+  requireExports(folder, request.profile.name)
   using stateDb = openStateDb(folder.stateDb)
+  return await issueMonth(
+    config,
+    request,
+    {
+      stateDb,
+      handOut: (batch) => deliver(stateDb, folder, batch, world),
+      findHandedOut: (batch) => requireHandedOver(stateDb, folder, batch, world),
+    },
+    world,
+  )
+}
+
+/** Where batches are issued, and how their files get to people. */
+export interface Issuing {
+  stateDb: StateDb
+  handOut(batch: IssuedBatch): BatchResult
+  /** Where the files of a batch lie that was issued before. */
+  findHandedOut(batch: IssuedBatch): string
+}
+
+/** Brings what was issued of a month up to date. */
+export async function issueMonth(
+  config: Config,
+  {profile, period, withOpening}: JournalRequest,
+  {stateDb, handOut, findHandedOut}: Issuing,
+  world: World,
+): Promise<BatchResult[]> {
+  const folder = dataFolderAt(config.dataDir)
   requireKnownBatches(stateDb, folder, {profile: profile.name, period})
-  const recovered = listUndelivered(stateDb, profile.name)
-  const batches = recovered.map((batch) => deliver(stateDb, folder, batch, world))
+  const batches = listUndelivered(stateDb, profile.name).map(handOut)
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
   await requireSameHistory(stateDb, folder)
@@ -73,7 +99,7 @@ export async function exportJournal(
   const issue = async (target: MonthTarget) => {
     const elsewhere = await readElsewhere(stateDb, profile, target, readLatest)
     const batch = issueJournal(stateDb, {profile, target: {...target, elsewhere}}, world)
-    if (batch) batches.push(deliver(stateDb, folder, batch, world))
+    if (batch) batches.push(handOut(batch))
   }
   if (closed && isIssuedAsClosed(stateDb, profile, closed)) {
     await issue({
@@ -97,7 +123,7 @@ export async function exportJournal(
     dateOf: createDating(month.closedPeriods),
   })
   if (batches.some((batch) => batch.period === period)) return batches
-  return [...batches, describeStanding(stateDb, folder, request, world)]
+  return [...batches, describeStanding(stateDb, {profile, period}, findHandedOut)]
 }
 
 /** What a month is to add up to, before other months are looked at. */
@@ -142,7 +168,7 @@ export function deliver(stateDb: StateDb, folder: DataFolder, batch: IssuedBatch
 
 const rowsOfFiles = z.object({files: z.array(z.object({rows: z.number()}))})
 
-function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
+export function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' | 'outcome'> {
   const {profile, period, batch_id} = batch
   const written = readBatchContent(stateDb, batch)
   const files = written.filter(({name}) => name !== 'manifest.json')
@@ -161,15 +187,11 @@ function measure(stateDb: StateDb, batch: IssuedBatch): Omit<BatchResult, 'dir' 
 /** What there is where nothing is new: the last batch, or that there is nothing to book. */
 function describeStanding(
   stateDb: StateDb,
-  folder: DataFolder,
-  {profile, period}: JournalRequest,
-  world: World,
+  {profile, period}: Pick<JournalRequest, 'profile' | 'period'>,
+  findHandedOut: Issuing['findHandedOut'],
 ): BatchResult {
   const last = listBatches(stateDb, profile.name, period).at(-1)
-  if (last) {
-    const dir = requireHandedOver(stateDb, folder, last, world)
-    return {...measure(stateDb, last), dir, outcome: 'unchanged'}
-  }
+  if (last) return {...measure(stateDb, last), dir: findHandedOut(last), outcome: 'unchanged'}
   return {profile: profile.name, period, batch_id: '', dir: '', files: 0, rows: 0, bytes: 0, outcome: 'empty'}
 }
 

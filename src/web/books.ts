@@ -65,7 +65,7 @@ export async function viewBooks(view: View, {periods, events}: PeriodList, mayAc
   const months = periods.toReversed()
   const due = periods.find(({state}) => state === 'open')
   const columns: Column<PeriodList['periods'][number]>[] = [
-    {title: 'Period', cell: ({period}) => html`<b>${period}</b>`},
+    {title: 'Period', cell: ({period}) => html`<a href="/books/${period}">${period}</a>`},
     {
       title: 'State',
       cell: ({state}) =>
@@ -77,8 +77,8 @@ export async function viewBooks(view: View, {periods, events}: PeriodList, mayAc
     {title: 'Known later', kind: 'number', cell: ({closed}) => (closed ? count(closed.late) : '')},
     {
       title: 'Not yet issued',
-      cell: ({not_issued}) =>
-        html`${not_issued.map(({profile, entries, amount}) => html`<div class="warned">${profile}: ${count(entries)} ${entries === 1 ? 'entry' : 'entries'}, ${dollars(amount)}</div>`)}`,
+      cell: ({period, not_issued}) =>
+        html`${not_issued.map(({profile, entries, amount}) => html`<div><a href="/books/${period}?for=${profile}">${profile}: ${count(entries)} ${entries === 1 ? 'entry' : 'entries'}, ${dollars(amount)}</a></div>`)}`,
     },
     {
       title: 'Issued',

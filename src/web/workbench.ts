@@ -13,6 +13,7 @@ import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
 import {isOperator} from './access.ts'
 import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
+import {previewList, viewPreview} from './book-preview.ts'
 import {periodList, viewBooks} from './books.ts'
 import {askCommand, carryOutCommand} from './command.ts'
 import {diffAnswer, viewCompare} from './compare.ts'
@@ -152,6 +153,13 @@ export function addWorkbench(
   addPage('/deals/:id/received', async (_view, request) => {
     const {versions} = await ask(traceList, ['trace', '--', idOf(request)])
     return renderReceived(idOf(request), versions)
+  })
+  addPage('/books/:id', async (view, request) => {
+    const period = idOf(request)
+    if (!/^\d{4}-\d\d$/.test(period)) return undefined
+    return await viewPreview(view, period, (profile) =>
+      ask(previewList, ['export', profile, '--period', period, '--preview']),
+    )
   })
   addPage('/compare', (view) =>
     viewCompare(view, findNewest(tools.folder, view.release), (before, after) =>

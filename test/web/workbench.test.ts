@@ -113,6 +113,7 @@ const PAGES = [
   '/deals/deal_000001',
   '/deals/deal_000001/received',
   '/books',
+  '/books/2026-03',
   '/pages',
   '/pages/our_book',
   '/tables',

@@ -1,0 +1,28 @@
+import {expect, test} from 'vitest'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {aDeal, createLab, runProgram} from '../support/lab.ts'
+
+test('the page of a month shows what its export would issue, then that it is issued', async () => {
+  await using lab = await createLab()
+  lab.service.store.insert([aDeal(1), aDeal(2)])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'funded'})
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const env = {...lab.env, LOANTAPE_NOW: '2026-03-04T12:00:00-05:00'}
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: [], env},
+    lab.createWorld(),
+  )
+  const read = async () => await (await fetch(`${side.url}/books/2026-03?for=quickbooks`)).text()
+  expect(await read()).toContain('loantape accounting init')
+  expect(await runProgram(['accounting', 'init'], env)).toMatchObject({code: 0})
+  const shown = await read()
+  expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
+  const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []
+  const issued = await runProgram(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
+  expect(JSON.parse(issued.stdout)).toMatchObject({batches: [{batch_id: batch, outcome: 'written', rows: 2}]})
+  expect(await read()).toContain('All of it is issued')
+})
