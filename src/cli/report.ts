@@ -1,6 +1,6 @@
-import {reportPortfolio} from '../pipeline/report.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import {dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
+import {renderReport} from '../web/report.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption, type ReleaseOptions, requireAskedRelease} from './options.ts'
 
@@ -18,7 +18,7 @@ export default function addReport(command: CliCommand): void {
         const release = await requireAskedRelease(call)
         const {release_id} = release.manifest
         const file = out ?? `${folder.root}/report-${release_id}.html`
-        writeFileAtomically(file, await reportPortfolio(release))
+        writeFileAtomically(file, await renderReport(release))
         return {file, release_id}
       },
       ({file}) => `The portfolio report: ${file}`,

@@ -7,7 +7,6 @@ import {
   dollars,
   dollarsAtAGlance,
   figures,
-  instant,
   linked,
   percent,
   ratio,
@@ -15,7 +14,6 @@ import {
   words,
 } from './figures.ts'
 import {type Html, html} from './html.ts'
-import {renderPage} from './html-page.ts'
 
 /** A row of a table that not every release has: values as text, by column. */
 export type Cells = Record<string, string | null>
@@ -32,24 +30,6 @@ export interface PortfolioReport extends Portfolio, ReleaseManifest {
   exposures: readonly Cells[] | null
   /** The page of a deal. */
   dealLink?: ((dealId: string) => string) | undefined
-}
-
-/** The portfolio report as one self-contained page. */
-export function renderPortfolioReport(report: PortfolioReport): string {
-  const body = html`<main class="sheet">
-<h1>Portfolio report</h1>
-<ul class="facts">
-<li>as of <b>${report.as_of}</b></li>
-<li>Release <b class="mono">${report.release_id}</b></li>
-<li>last walk of <b>${report.observed_until}</b></li>
-<li><b>${count(report.checks.passed)}</b> checks passed${report.checks.warned > 0 && html`, <b class="warned">${report.checks.warned} warned</b>`}</li>
-<li>all amounts in USD</li>
-</ul>
-${renderPortfolio(report)}
-${renderQuality(report)}
-<footer>Written by <code>loantape report</code>, ${report.generator}, from release <span class="mono">${report.release_id}</span>, which holds everything known at ${instant(report.known_at)}.</footer>
-</main>`
-  return renderPage({title: `Portfolio report as of ${report.as_of}`, body})
 }
 
 /** Figures, breakdowns, positions, roll-forward and concentration of some deals. */
@@ -176,7 +156,8 @@ const listExposureColumns = (dealLink: PortfolioReport['dealLink']): Column<Cell
   share('Share', 'share_pct'),
 ]
 
-function renderQuality({quality, checks}: PortfolioReport): Html {
+/** How far the figures can be trusted. */
+export function renderQuality({quality, checks}: Pick<PortfolioReport, 'quality' | 'checks'>): Html {
   return html`<h2>Data quality</h2>
 ${
   checks.results.length > 0 &&

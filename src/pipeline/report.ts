@@ -1,12 +1,9 @@
 import {z} from 'zod'
-import {newError} from '../errors.ts'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
 import type {Series} from '../page/chart.ts'
-import {type PortfolioReport, renderPortfolioReport} from '../page/portfolio-report.ts'
-import type {Release} from '../release/manifest.ts'
-import {openRelease} from '../release/open-release.ts'
+import type {PortfolioReport} from '../page/portfolio-report.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {Database, Queries} from '../warehouse/database.ts'
+import type {Queries} from '../warehouse/database.ts'
 
 const count = z.coerce.number()
 
@@ -18,51 +15,6 @@ const cellsRow = z.record(
     .union([z.string(), z.number(), z.boolean(), z.null()])
     .transform((value) => (value === null ? null : String(value))),
 )
-
-/** Tables without which there is no report. */
-const NEEDED = [
-  'mart.portfolio_summary',
-  'mart.portfolio_breakdown',
-  'mart.position_daily',
-  'mart.data_quality',
-]
-
-/** The release of a selection may hold other tables only. */
-function requireTables({manifest: {release_id, tables}}: Release): void {
-  const missing = NEEDED.find((name) => !tables.some((table) => table.name === name))
-  if (missing === undefined) return
-  throw newError(
-    'REPORT_TABLE',
-    `Release '${release_id}' has no table '${missing}': expected one that holds ${NEEDED.join(', ')}.`,
-  )
-}
-
-/** A release of an earlier version does not say what is open. */
-async function requireOpenAmount(db: Database, {manifest: {release_id}}: Release): Promise<void> {
-  const column = await db.first(
-    z.object({column_name: z.string()}),
-    `select column_name from duckdb_columns()
-     where database_name = 'release' and table_name = 'portfolio_summary' and column_name = 'open_amount'`,
-  )
-  if (column) return
-  throw newError(
-    'REPORT_TABLE',
-    `Release '${release_id}' has no column 'open_amount' in mart.portfolio_summary: expected one that this version built.`,
-    {next: 'Run `loantape build`, or name its date with --as-of.'},
-  )
-}
-
-/**
- * The portfolio report of a release.
- *
- * @throws ConfigError `REPORT_TABLE`
- */
-export async function reportPortfolio(release: Release): Promise<string> {
-  requireTables(release)
-  await using db = await openRelease(release)
-  await requireOpenAmount(db, release)
-  return renderPortfolioReport(await readPortfolio(db, release.manifest))
-}
 
 /** What there is to say of the deals whose tables these are. */
 export async function readPortfolio(tables: Queries, manifest: ReleaseManifest): Promise<PortfolioReport> {

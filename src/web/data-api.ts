@@ -5,7 +5,7 @@ import type {FastifyReply, FastifyRequest} from 'fastify'
 import {explainError} from '../errors.ts'
 import {addressOf} from './filter.ts'
 import {FORMATS, hasTable, orderOf} from './tables.ts'
-import type {View} from './view.ts'
+import type {AskingView} from './view.ts'
 
 type Format = (typeof FORMATS)[number]
 
@@ -29,7 +29,7 @@ let files = 0
  * a SELECT. The ETag changes with the release and with what is asked.
  */
 export async function sendData(
-  view: View,
+  view: AskingView,
   name: string,
   request: FastifyRequest,
   reply: FastifyReply,

@@ -78,8 +78,11 @@ const totalsRow = z.object({
   pipeline: z.string(),
 })
 
+/** What goes on while the page is asked for. */
+type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'>
+
 /** `/`: what there is, what moved it since another day, and what needs a person. */
-export async function viewMorning(view: View, overview: Overview): Promise<Page> {
+export async function viewMorning(view: View, overview: Now): Promise<Page> {
   const {tables, release, filter, query} = view
   const {as_of: asOf, checks} = release.manifest
   const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')

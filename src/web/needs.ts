@@ -20,8 +20,8 @@ const limitRow = z.object({
 })
 
 /** Limits that are exceeded, nearly reached, or would be exceeded if all that is approved funded. */
-async function renderLimits({reader, filter}: View): Promise<Html[]> {
-  const limits = await reader.tablesOf().all(
+async function renderLimits({whole, filter}: View): Promise<Html[]> {
+  const limits = await whole.all(
     limitRow,
     `from mart.limit_status where state <> 'ok' or state_if_approved_fund = 'breach'
      order by state <> 'breach', state <> 'warn', name`,
@@ -40,7 +40,10 @@ async function renderLimits({reader, filter}: View): Promise<Html[]> {
 const needRow = z.object({deals: z.coerce.number(), amount: z.string()})
 
 /** What a person has to look at, the most urgent first. */
-export async function renderNeeds(view: View, {alarms, lastSync}: Overview): Promise<Html> {
+export async function renderNeeds(
+  view: View,
+  {alarms, lastSync}: Pick<Overview, 'alarms' | 'lastSync'>,
+): Promise<Html> {
   const {tables, release, filter} = view
   const read = async (name: string, where: string) =>
     hasTable(view, name)

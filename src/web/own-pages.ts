@@ -6,7 +6,7 @@ import {type Html, html, markup} from '../page/html.ts'
 import {addressOf} from './filter.ts'
 import {listNamed} from './named-files.ts'
 import {renderShape, SHAPES} from './shape.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** Rows of a block that are shown. */
 const MOST = 1000
@@ -29,7 +29,7 @@ export function viewOwnPages(sqlDir: string | undefined, {filter}: View): Page {
 export async function viewOwnPage(
   sqlDir: string | undefined,
   name: string,
-  view: View,
+  view: AskingView,
 ): Promise<Page | undefined> {
   if (!listOwnPages(sqlDir).includes(name)) return undefined
   const marked = new Marked()
@@ -57,7 +57,7 @@ export async function viewOwnPage(
   return {title: heading?.text ?? name.replaceAll('_', ' '), body: markup(marked.parser(tokens))}
 }
 
-async function answerBlock(sql: string, asked: string, {reader, filter}: View): Promise<Html> {
+async function answerBlock(sql: string, asked: string, {reader, filter}: AskingView): Promise<Html> {
   const shape = SHAPES.find((one) => one === asked)
   if (!shape)
     return html`<p class="notice failed">Block '${asked}': expected one of ${SHAPES.join(', ')}.</p>`

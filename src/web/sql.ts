@@ -7,7 +7,7 @@ import {addressOf, hiddenFields} from './filter.ts'
 import {listSavedQueries, readSavedQuery} from './saved-queries.ts'
 import {renderShape, SHAPES} from './shape.ts'
 import {FORMATS} from './tables.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** Rows that are shown; a download has all. */
 const MOST = 500
@@ -16,7 +16,7 @@ const MOST = 500
  * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
  * rows as table, figures or chart; undefined of a name that nothing is saved under.
  */
-export async function viewSql(view: View, folder: DataFolder): Promise<Page | undefined> {
+export async function viewSql(view: AskingView, folder: DataFolder): Promise<Page | undefined> {
   const {reader, filter, query} = view
   const saved = query.get('saved')
   const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))

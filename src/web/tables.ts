@@ -7,7 +7,7 @@ import {quoteName} from '../warehouse/database.ts'
 import {addressOf} from './filter.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Rows} from './reader.ts'
-import type {Page, View} from './view.ts'
+import type {AskingView, Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */
 const SAMPLE = 20
@@ -64,7 +64,7 @@ async function readProfile(
 }
 
 /** `/tables/<name>`: what a table means, how it is computed, its first rows and what its columns hold; undefined of no table. */
-export async function viewTable(view: View, name: string): Promise<Page | undefined> {
+export async function viewTable(view: AskingView, name: string): Promise<Page | undefined> {
   const {reader, filter, release} = view
   const models = readReleaseModels(release.dir) ?? []
   const model = models.find((one) => one.name === name && one.is_published)

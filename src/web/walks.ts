@@ -24,9 +24,8 @@ const walkRow = z.object({
 type Walk = z.output<typeof walkRow>
 
 /** The certificates of the last walks that count in a release. */
-export async function renderWalks({reader}: View): Promise<Html> {
-  const walks = await reader
-    .tablesOf()
+export async function renderWalks({whole}: View): Promise<Html> {
+  const walks = await whole
     .all(
       walkRow,
       `select *, created + updated + missing + vanished + restored as changed

@@ -6,7 +6,6 @@ import {instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
 import type {Release} from '../release/manifest.ts'
-import {readReleaseModels} from '../release/models-file.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
@@ -35,7 +34,7 @@ import {renderRuns} from './runs.ts'
 import {addSavedQueries} from './saved-queries.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
-import type {Page, View} from './view.ts'
+import {type AskingView, findLacking, type Page} from './view.ts'
 import {renderWalks} from './walks.ts'
 
 /** A record in quarantine is looked for on its tape this long. */
@@ -101,7 +100,7 @@ export function addWorkbench(
   const addPage = (
     path: string,
     make: (
-      view: View,
+      view: AskingView,
       request: FastifyRequest,
       overview: Overview,
     ) => Promise<Page | undefined> | Page | undefined,
@@ -117,7 +116,8 @@ export function addWorkbench(
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder), filter, overview)
       }
-      if (!isReadable(view.release)) return frame(here, describeEarlier(view.release), filter, overview)
+      const lacking = findLacking(view.release)
+      if (lacking !== undefined) return frame(here, describeEarlier(view.release, lacking), filter, overview)
       const page = await Promise.resolve(make(view, request, overview)).catch((error: unknown): Page => {
         const {message, next} = explainError(error)
         reply.code(500)
@@ -208,7 +208,7 @@ export function addWorkbench(
     const body = renderRuns(overview, {
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
-      walks: view && isReadable(view.release) ? await renderWalks(view) : undefined,
+      walks: view && findLacking(view.release) === undefined ? await renderWalks(view) : undefined,
     })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
@@ -262,24 +262,26 @@ function describeNone(folder: DataFolder): Page {
   }
 }
 
-/** What pages read, whatever they are about. */
-const NEEDED = ['mart.portfolio_monthly', 'mart.pipeline_aging', 'work.deal_standing', 'work.position_span']
-
-/** Whether a release has what pages read: one that an earlier version built may not. */
-function isReadable({dir}: Release): boolean {
-  const names = new Set(readReleaseModels(dir)?.map(({name}) => name))
-  return NEEDED.every((name) => names.has(name))
-}
-
-const describeEarlier = ({manifest}: Release): Page => ({
+const describeEarlier = ({manifest}: Release, lacking: string): Page => ({
   title: 'Built by an earlier version',
-  body: html`<p>Release <code>${manifest.release_id}</code> lacks tables that this page reads. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
+  body: html`<p>Release <code>${manifest.release_id}</code> has no table <code>${lacking}</code>, which pages read. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
 })
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 
-function viewOf(readers: Readers | undefined, filter: Filter, query: URLSearchParams): View | undefined {
+function viewOf(
+  readers: Readers | undefined,
+  filter: Filter,
+  query: URLSearchParams,
+): AskingView | undefined {
   if (!readers) return undefined
   const {release, pages} = readers
-  return {release, reader: pages, tables: pages.tablesOf(filter.condition), filter, query}
+  return {
+    release,
+    reader: pages,
+    tables: pages.tablesOf(filter.condition),
+    whole: pages.tablesOf(),
+    filter,
+    query,
+  }
 }

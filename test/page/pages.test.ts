@@ -1,13 +1,12 @@
-import {chmodSync, mkdirSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {describeTables} from '../../src/pipeline/dictionary.ts'
-import {reportPortfolio} from '../../src/pipeline/report.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
-import {openDatabase} from '../../src/warehouse/database.ts'
+import {renderReport} from '../../src/web/report.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {startBrowser} from './browser.ts'
 
@@ -41,7 +40,7 @@ beforeAll(async () => {
   await lab.sync('2026-02-03T23:30:00-05:00', {config})
   const pages = {
     dictionary: await describeTables(lab.folder, config, lab.createWorld()),
-    report: await reportPortfolio(requireRelease(lab.folder)),
+    report: await renderReport(requireRelease(lab.folder)),
   }
   for (const [name, text] of Object.entries(pages)) {
     files[name] = join(lab.folder.root, `${name}.html`)
@@ -173,17 +172,20 @@ test('the report has the exact figures of its release', async () => {
   await page.close()
 })
 
-test('the report ends with roll-forward, concentration and what limits the numbers', async () => {
+test('the report goes from Morning over the portfolio and the pipeline to what limits the numbers', async () => {
   const {page} = await open('report')
   const headings = await page.locator('h2, h3').allTextContents()
-  expect(headings[0]).toBe('Position over time')
-  expect(headings.slice(-5)).toEqual([
+  expect(headings[0]).toBe('Morning')
+  const after = headings.slice(headings.indexOf('Open deals by state'))
+  expect(after.slice(0, 6)).toEqual([
     'Open deals by state',
     'Funded roll-forward',
     'Concentration',
     'Largest funded deals',
-    'Data quality',
+    'Month by month',
+    'Pipeline',
   ])
+  expect(headings.at(-1)).toBe('Data quality')
   const cells = async (heading: string) =>
     await page.locator(`h2:has-text("${heading}") ~ .scroll >> nth=0`).locator('tbody td').allTextContents()
   expect(await cells('Funded roll-forward')).toEqual([
@@ -199,31 +201,26 @@ test('the report ends with roll-forward, concentration and what limits the numbe
 test('the report of an empty portfolio has shares of nothing', async () => {
   await using empty = await createLab()
   await empty.sync('2026-02-02T23:30:00-05:00')
-  const text = await reportPortfolio(requireRelease(empty.folder))
+  const text = await renderReport(requireRelease(empty.folder))
   expect(text).toContain('0 deals, $0.00')
   expect(text).not.toMatch(/\d %/)
 })
 
-test('a report of a release without the later tables leaves their sections out', async () => {
-  const built = requireRelease(lab.copyFolder('older'))
-  const later = ['mart.funded_rollforward', 'mart.concentration']
-  const tables = built.manifest.tables.filter(({name}) => !later.includes(name))
-  const release = {...built, manifest: {...built.manifest, tables}}
-  chmodSync(release.database, 0o644)
-  {
-    await using db = await openDatabase({attach: [{path: release.database, alias: 'older'}]})
-    await db.run('drop table older.mart.funded_rollforward; drop table older.mart.concentration')
-  }
-  const text = await reportPortfolio(release)
-  expect(text).toContain('<h2>Position over time</h2>')
-  expect(text).not.toMatch(/<h2>(Funded roll-forward|Concentration)/)
-  {
-    await using db = await openDatabase({attach: [{path: release.database, alias: 'older'}]})
-    await db.run('alter table older.mart.portfolio_summary drop column open_amount')
-  }
-  const failure = await failureOf(reportPortfolio(release))
+test('there is no report of a release that an earlier version built, which says what to do', async () => {
+  const release = requireRelease(lab.copyFolder('older'))
+  const file = join(release.dir, 'models.json')
+  writeFileSync(file, readFileSync(file, 'utf8').replaceAll('mart.portfolio_monthly', 'mart.other'))
+  const failure = await failureOf(renderReport(release))
   expect(failure).toMatchObject({code: 'REPORT_TABLE', exitCode: 2})
-  expect(failure.message).toMatch(/no column 'open_amount'.* Run `loantape build`, or name its date/)
+  expect(failure.message).toMatch(
+    /no table 'mart.portfolio_monthly'.* Run `loantape build`, or name its date/,
+  )
+})
+
+test('no link of the report leads to a server, and none of its choices stands there', async () => {
+  const text = readFileSync(files.report ?? '', 'utf8')
+  expect(text).toContain('Month by month')
+  expect(text).not.toMatch(/<a [^>]*href="(?!#)|<form|class="choices"/)
 })
 
 test('the dictionary of a folder without any release has every table, but no rows', async () => {
