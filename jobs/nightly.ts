@@ -6,5 +6,5 @@ export default {
   timeZone: 'America/New_York',
   catchUp: 'latest',
   graceMinutes: 360,
-  steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}, {do: 'notify'}],
+  steps: [{do: 'sync'}, {do: 'export', profiles: ['csv', 'parquet']}, {do: 'notify', digest: true}],
 } satisfies Job

@@ -1,9 +1,11 @@
+import {existsSync, readFileSync} from 'node:fs'
+import {basename} from 'node:path'
 import {request} from 'undici'
 import type {Config} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import {claimNotice, recordSending, settleAlarms} from '../state/alarms.ts'
+import {claimNotice, queueNews, recordSending, settleAlarms} from '../state/alarms.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {readConditions} from './conditions.ts'
@@ -12,6 +14,8 @@ import {readConditions} from './conditions.ts'
 interface Message {
   title: string
   words: string
+  /** A file that goes along where the channel can carry one. */
+  file: string | null
 }
 
 /** A way to tell people; rejects when the message was not taken. */
@@ -55,7 +59,7 @@ async function postMessage(url: string, {title, words}: Message): Promise<void> 
 async function mailMessage(
   url: string,
   address: {from: string; to: string},
-  {title, words}: Message,
+  {title, words, file}: Message,
 ): Promise<void> {
   // Only here: every command would take longer to start.
   const {createTransport} = await import('nodemailer')
@@ -68,7 +72,15 @@ async function mailMessage(
     disableUrlAccess: true,
   })
   try {
-    await transport.sendMail({...address, subject: `loantape: ${title}`, text: `${title}\n\n${words}\n`})
+    // It may be gone by now: retention goes on while a server of mail does not answer.
+    const attachments =
+      file !== null && existsSync(file) ? [{filename: basename(file), content: readFileSync(file)}] : []
+    await transport.sendMail({
+      ...address,
+      subject: `loantape: ${title}`,
+      text: `${title}\n\n${words}\n`,
+      attachments,
+    })
   } finally {
     transport.close()
   }
@@ -101,6 +113,18 @@ export async function tellPeople(
       recordSending(stateDb, notice, reason, world.realClock.now())
     }
   }
+}
+
+/** Queues the figures of a day for every channel, once a day; `tellPeople` sends them. */
+export function queueDigest(
+  stateDb: StateDb,
+  config: Config,
+  digest: {day: string; title: string; words: string; file: string},
+  now: number,
+): void {
+  const {day, ...message} = digest
+  const channels = createChannels(config).map(({name}) => name)
+  queueNews(stateDb, {name: `digest ${day}`, channels, ...message}, now)
 }
 
 const PING_TIMEOUT_MS = 10_000

@@ -1,7 +1,10 @@
+import {join} from 'node:path'
 import type {RatesResult} from '../pipeline/rates.ts'
+import type {Release} from '../release/manifest.ts'
 import {type Claim, performJob} from '../schedule/execute-run.ts'
 import {requireJob} from '../schedule/job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
+import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import {renderBackup} from './backup.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderBatch, renderDelivery} from './export.ts'
@@ -17,9 +20,18 @@ export default function addRun(command: CliCommand): void {
     .addOption(claimOption())
     .does(
       async ({config, options: {claim}, world}: Call<{claim?: Claim}>, name: string) =>
-        performJob(config, {job: await requireJob(config, name), claim}, world),
+        performJob(config, {job: await requireJob(config, name), claim}, world, describeDay),
       ({steps}) => steps.map(renderStep).join('\n'),
     )
+}
+
+/** The figures of a release as text, and its report beside it. */
+async function describeDay(release: Release): Promise<{title: string; words: string; file: string}> {
+  // Only here: most jobs send none.
+  const {describeMorning, renderReport} = await import('../web/report.ts')
+  const file = join(release.dir, 'report.html')
+  writeFileAtomically(file, await renderReport(release))
+  return {...(await describeMorning(release)), file}
 }
 
 function renderStep(step: StepResult): string {

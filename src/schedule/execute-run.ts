@@ -1,8 +1,8 @@
-import {pingDeadMan, tellPeople} from '../alarm/tell.ts'
+import {pingDeadMan, queueDigest, tellPeople} from '../alarm/tell.ts'
 import type {Config} from '../config.ts'
-import {explainError, newError} from '../errors.ts'
+import {explainError, messageOf, newError} from '../errors.ts'
 import {scrubSecrets} from '../log.ts'
-import {findCurrentRelease} from '../release/manifest.ts'
+import {findCurrentRelease, type Release} from '../release/manifest.ts'
 import {adoptRun, beginRun, endRun} from '../state/job-runs.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -58,20 +58,37 @@ export async function executeRun<T>(
   }
 }
 
-/** Runs a job, records how it ended, and tells whoever waits for word of it. */
+/**
+ * Runs a job, records how it ended, and tells whoever waits for word of it.
+ *
+ * @param describe a release, for people
+ */
 export async function performJob(
   config: Config,
   request: {job: Job; claim?: Claim | undefined},
   world: World,
+  describe?: (release: Release) => Promise<{title: string; words: string; file: string}>,
 ): Promise<JobResult> {
   const {job} = request
+  const notify = job.steps.find((step) => step.do === 'notify')
+  const folder = dataFolderAt(config.dataDir)
   try {
     const result = await executeRun(config, request, world, (slot) => runJob(config, {job, slot}, world))
     if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
+    const release = findCurrentRelease(folder)
+    if (notify?.digest && describe && release && result.outcome === 'done') {
+      try {
+        using stateDb = openStateDb(folder.stateDb)
+        const digest = {day: release.manifest.as_of, ...(await describe(release))}
+        queueDigest(stateDb, config, digest, world.realClock.now())
+      } catch (error) {
+        // What the job is for is done.
+        world.log.warn({reason: scrubSecrets(messageOf(error))}, 'the figures of the day could not be told')
+      }
+    }
     return result
   } finally {
-    if (job.steps.some((step) => step.do === 'notify')) {
-      const folder = dataFolderAt(config.dataDir)
+    if (notify) {
       using stateDb = openStateDb(folder.stateDb)
       await tellPeople(stateDb, config, world, findCurrentRelease(folder)?.manifest)
     }

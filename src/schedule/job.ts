@@ -69,8 +69,11 @@ const stepSchema = z.discriminatedUnion('do', [
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up below this folder, named after the instant, and keep so many. */
   z.strictObject({do: z.literal('backup'), to: z.string().min(1), kept: z.number().int().min(1)}),
-  /** Tell people what has changed since they were last told; also after a step that failed. */
-  z.strictObject({do: z.literal('notify')}),
+  /**
+   * Tell people what has changed since they were last told, also after a step that failed; with `digest` after a run that released
+   * something also the figures of the day, once for each day.
+   */
+  z.strictObject({do: z.literal('notify'), digest: z.boolean().optional()}),
 ])
 
 /** A scheduled job: plain data, one per file of `jobs/`. */

@@ -29,6 +29,8 @@ const noticeRow = z.object({
   channel: z.string(),
   title: z.string(),
   words: z.string(),
+  /** A file that goes along where the channel can carry one. */
+  file: z.string().nullable(),
 })
 
 const DAY_MS = 86_400_000
@@ -66,11 +68,8 @@ export function settleAlarms(
       const since = raised.find((alarm) => alarm.name === name)?.since ?? at
       if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
       else stateDb.insert('alarm', {name, state, since}, 'or replace')
-      const message = JSON.stringify(state === 'ok' ? describeRecovery(condition, since) : condition)
-      for (const channel of channels) {
-        const untried = {attempts: 0, next_attempt_at: now}
-        stateDb.insert('notice', {channel, alarm: name, message, created_at: at, ...untried})
-      }
+      const message = state === 'ok' ? describeRecovery(condition, since) : condition
+      for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
     }
     // What is watched no more, such as a job whose runs are forgotten, is no alarm.
     stateDb.run('delete from alarm where name not in (select value from json_each(?))', [
@@ -88,6 +87,31 @@ function describeRecovery({title, words}: Condition, since: string): {title: str
 const FIRST_PAUSE_MS = 60_000
 const LONGEST_PAUSE_MS = 3_600_000
 
+/** Queues a message for each channel. One of a name that was told is not told again. */
+export function queueNews(
+  stateDb: StateDb,
+  {
+    name,
+    channels,
+    ...message
+  }: {name: string; channels: readonly string[]; title: string; words: string; file: string},
+  now: number,
+): void {
+  inStateTransaction(stateDb, () => {
+    if (stateDb.column(z.number(), 'select 1 from notice where alarm = ? limit 1', [name]).length > 0) return
+    for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
+  })
+}
+
+function insertNotice(
+  stateDb: StateDb,
+  {channel, alarm, message}: {channel: string; alarm: string; message: object},
+  now: number,
+): void {
+  const untried = {attempts: 0, next_attempt_at: now, created_at: new Date(now).toISOString()}
+  stateDb.insert('notice', {channel, alarm, message: JSON.stringify(message), ...untried})
+}
+
 /** Takes the next notice that is due for sending; nobody else gets it before its next attempt is due. */
 export function claimNotice(stateDb: StateDb, channels: readonly string[], now: number): Notice | undefined {
   return stateDb.first(
@@ -101,7 +125,7 @@ export function claimNotice(stateDb: StateDb, channels: readonly string[], now: 
          and channel in (select value from json_each(?3))
        order by notice_id limit 1
      )
-     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words`,
+     returning notice_id, channel, message ->> '$.title' as title, message ->> '$.words' as words, message ->> '$.file' as file`,
     [now, new Date(now - SENT_WITHIN_DAYS * DAY_MS).toISOString(), JSON.stringify(channels)],
   )
 }

@@ -25,8 +25,8 @@ import type {Page, View} from './view.ts'
 /** Deals that moved a total and are named; the others are counted. */
 const NAMED = 12
 
-const PARTS = ['open', 'funded', 'pipeline'] as const
-const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
+export const PARTS = ['open', 'funded', 'pipeline'] as const
+export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
 
 /** A deal as it stood at the ends of two days; what it adds to a part is its amount, where its status is of it. */
 const MOVED = `
@@ -81,10 +81,9 @@ const totalsRow = z.object({
 /** What goes on while the page is asked for. */
 type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'>
 
-/** `/`: what there is, what moved it since another day, and what needs a person. */
-export async function viewMorning(view: View, overview: Now): Promise<Page> {
-  const {tables, release, filter, query} = view
-  const {as_of: asOf, checks} = release.manifest
+/** What there is, and what moved it since another day, the one before by default; of which the largest movements are named. */
+export async function readMorning({tables, release, query}: View) {
+  const {as_of: asOf} = release.manifest
   const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')
   const {first} = await tables.one(
     z.object({first: z.string().nullable()}),
@@ -92,27 +91,29 @@ export async function viewMorning(view: View, overview: Now): Promise<Page> {
   )
   const wished = query.get('against') ?? ''
   const asked = isCalendarDate(wished) ? wished : addDays(asOf, -1)
-  const against = first === null || asked < first || asked >= asOf ? undefined : asked
-  const totals =
-    against === undefined
-      ? undefined
-      : await tables.one(
-          totalsRow,
-          `${MOVED}
-           select count(*) filter (where open <> 0 or funded <> 0 or pipeline <> 0) as deals,
-             ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
-          [against],
-        )
-  const moved =
-    against === undefined
-      ? []
-      : await tables.all(
-          movedRow,
-          `${MOVED}
-           select * from moved where open <> 0 or funded <> 0 or pipeline <> 0
-           order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
-          [against],
-        )
+  if (first === null || asked < first || asked >= asOf) return {summary, first, moved: []}
+  const totals = await tables.one(
+    totalsRow,
+    `${MOVED}
+     select count(*) filter (where open <> 0 or funded <> 0 or pipeline <> 0) as deals,
+       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
+    [asked],
+  )
+  const moved = await tables.all(
+    movedRow,
+    `${MOVED}
+     select * from moved where open <> 0 or funded <> 0 or pipeline <> 0
+     order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
+    [asked],
+  )
+  return {summary, first, against: asked, totals, moved}
+}
+
+/** `/`: what there is, what moved it since another day, and what needs a person. */
+export async function viewMorning(view: View, overview: Now): Promise<Page> {
+  const {release, filter} = view
+  const {as_of: asOf, checks} = release.manifest
+  const {summary, first, against, totals, moved} = await readMorning(view)
   const figureOf = (part: (typeof PARTS)[number], deals: number, amount: string) => ({
     name: TITLES[part],
     value: dollarsAtAGlance(amount),
