@@ -1,6 +1,6 @@
 import type {FastifyInstance} from 'fastify'
 import {z} from 'zod'
-import {sleepUntilStopped} from '../clock.ts'
+import {isCalendarDate, parseInstant, sleepUntilStopped} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {codeOf, explainError, messageOf} from '../errors.ts'
 import {ACCEPTABLE} from '../load/guard.ts'
@@ -12,6 +12,7 @@ import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {isDemoFolder} from '../warehouse/data-folder.ts'
 import {carryOutCommand} from './command.ts'
+import {addFormRoutes} from './form.ts'
 import type {WebTools} from './overview.ts'
 
 /** What an operator may have done, as a form says it. */
@@ -23,6 +24,14 @@ const askedSchema = z.discriminatedUnion('do', [
     do: z.literal('close'),
     period: z.string().regex(/^\d{4}-\d\d$/),
     why: z.string().trim().max(500).default(''),
+  }),
+  z.object({
+    do: z.literal('build'),
+    as_of: z.string().refine(isCalendarDate),
+    known_at: z
+      .string()
+      .default('')
+      .refine((text) => text === '' || parseInstant(text) !== null),
   }),
 ])
 type Asked = z.output<typeof askedSchema>
@@ -79,16 +88,11 @@ export function addActions(
     endAction(stateDb, action_id, {exitCode: null, words}, realClock.now())
   }
   if (!isDemoFolder(folder)) {
-    server.register(async (scope) => {
-      scope.removeAllContentTypeParsers()
-      scope.addContentTypeParser(
-        'application/x-www-form-urlencoded',
-        {parseAs: 'string'},
-        async (_request: unknown, body: string | Buffer) =>
-          Object.fromEntries(new URLSearchParams(String(body))),
-      )
+    addFormRoutes(server, (scope) => {
       scope.post('/actions', async ({body, ip}, reply) => {
-        const parsed = askedSchema.safeParse(body)
+        const parsed = askedSchema.safeParse(
+          body instanceof URLSearchParams ? Object.fromEntries(body) : body,
+        )
         const refuse = (status: number, why: string) =>
           reply.code(status).type('text/plain').send(`Not done: ${why}.\n`)
         if (!parsed.success) return await refuse(400, 'expected a form of this server')
@@ -127,6 +131,13 @@ function wordsOf(asked: Asked): string[] {
       return ['quarantine', 'replay']
     case 'accept':
       return ['sync', '--accept', asked.what]
+    case 'build':
+      return [
+        'build',
+        '--as-of',
+        asked.as_of,
+        ...(asked.known_at === '' ? [] : ['--known-at', asked.known_at]),
+      ]
     case 'close':
       return ['period', 'close', asked.period, ...(asked.why === '' ? [] : [`--why=${asked.why}`])]
   }

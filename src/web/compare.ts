@@ -3,6 +3,7 @@ import {type Column, count, dollars, instant, linked, signed, table} from '../pa
 import {type Html, html} from '../page/html.ts'
 import type {Release} from '../release/manifest.ts'
 import {describeMove} from './morning.ts'
+import {offerBuild} from './no-release.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
@@ -44,13 +45,14 @@ export async function viewCompare(
   {release}: View,
   newest: Release,
   readDiff: (before: string, after: string) => Promise<z.output<typeof diffAnswer>>,
+  mayAct: boolean,
 ): Promise<Page> {
   const [then, now] = [release.manifest, newest.manifest]
   const title = `What was believed of ${then.as_of}`
   if (then.release_id === now.release_id)
     return {
       title,
-      body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>`,
+      body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>${mayAct && offerBuild(then.as_of, '')}`,
     }
   const {totals} = await readDiff(then.release_id, now.release_id)
   const whole = totals.filter(({status}) => status === null)

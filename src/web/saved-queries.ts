@@ -4,6 +4,7 @@ import type {FastifyInstance} from 'fastify'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {addressOf, parseFilter} from './filter.ts'
+import {addFormRoutes} from './form.ts'
 import {listNamed, NAME} from './named-files.ts'
 
 /** The names of the queries that were saved: `queries/*.sql` in the data folder. */
@@ -20,13 +21,7 @@ export function readSavedQuery(folder: DataFolder, name: string): string | undef
  * to replace it; the form then says so with `replace`, the name once more.
  */
 export function addSavedQueries(server: FastifyInstance, folder: DataFolder): void {
-  server.register(async (scope) => {
-    scope.removeAllContentTypeParsers()
-    scope.addContentTypeParser(
-      'application/x-www-form-urlencoded',
-      {parseAs: 'string'},
-      async (_request: unknown, body: string | Buffer) => new URLSearchParams(String(body)),
-    )
+  addFormRoutes(server, (scope) => {
     scope.post('/sql/queries', async ({body}, reply) => {
       const form = body instanceof URLSearchParams ? body : new URLSearchParams()
       const name = form.get('name') ?? ''

@@ -5,10 +5,9 @@ import {explainError} from '../errors.ts'
 import {instant} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
-import type {Release} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
+import {isDemoFolder} from '../warehouse/data-folder.ts'
 import {isOperator} from './access.ts'
 import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
@@ -20,9 +19,10 @@ import {sendData} from './data-api.ts'
 import {renderReceived, traceList, viewDeal} from './deal.ts'
 import {viewDeals} from './deals.ts'
 import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
-import {findNewest, findRelease, listReleases} from './find-release.ts'
+import {findNewest, findRelease} from './find-release.ts'
 import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning} from './morning.ts'
+import {describeEarlier, describeNone} from './no-release.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
@@ -96,6 +96,7 @@ export function addWorkbench(
     })
   }
 
+  const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   /** A page of the release; one without a release says how to get one. */
   const addPage = (
     path: string,
@@ -114,7 +115,7 @@ export function addWorkbench(
       const view = viewOf(readers.find(filter), filter, query)
       if (!view) {
         if (overview.release) reply.code(404)
-        return frame(here, describeNone(tools.folder), filter, overview)
+        return frame(here, describeNone(tools.folder, filter, mayAct(request)), filter, overview)
       }
       const lacking = findLacking(view.release)
       if (lacking !== undefined) return frame(here, describeEarlier(view.release, lacking), filter, overview)
@@ -143,7 +144,6 @@ export function addWorkbench(
 
   const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
     askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
-  const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
   addPage('/', (view, _request, overview) => viewMorning(view, overview))
   addPage('/portfolio', viewPortfolio)
@@ -161,9 +161,12 @@ export function addWorkbench(
       ask(previewList, ['export', profile, '--period', period, '--preview']),
     )
   })
-  addPage('/compare', (view) =>
-    viewCompare(view, findNewest(tools.folder, view.release), (before, after) =>
-      ask(diffAnswer, ['diff', before, after]),
+  addPage('/compare', (view, request) =>
+    viewCompare(
+      view,
+      findNewest(tools.folder, view.release),
+      (before, after) => ask(diffAnswer, ['diff', before, after]),
+      mayAct(request),
     ),
   )
   addPage('/books', async (view, request) =>
@@ -246,26 +249,6 @@ ${hiddenFields({...filter, values: others})}
 <label>Known until <input type="date" name="known_at" value="${knownAt}"></label>
 <button>Show</button></form>${others.size < filter.values.size && html`<p><a href="${addressOf('/compare', filter)}">What is known of this day now</a></p>`}</details>`
 }
-
-/** Why there is nothing to show, and what to do about it. */
-function describeNone(folder: DataFolder): Page {
-  const kept = [...new Set(listReleases(folder).map(({manifest}) => manifest.as_of))].sort().toReversed()
-  if (kept.length === 0)
-    return {
-      title: 'No release yet',
-      body: html`<p>The first <code>loantape sync</code> makes one; until then there is nothing to show. <a href="/runs">Runs</a> shows what is under way.</p>`,
-    }
-  return {
-    title: 'No such release',
-    body: html`<p>None of this date is kept. <code>loantape build --as-of</code> makes one for any past date; there are:</p>
-<ul>${kept.map((asOf) => html`<li><a href="/?as_of=${asOf}">${asOf}</a></li>`)}</ul>`,
-  }
-}
-
-const describeEarlier = ({manifest}: Release, lacking: string): Page => ({
-  title: 'Built by an earlier version',
-  body: html`<p>Release <code>${manifest.release_id}</code> has no table <code>${lacking}</code>, which pages read. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
-})
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 

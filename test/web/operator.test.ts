@@ -101,6 +101,8 @@ test.each([
   ['no form', {}, 400],
   ['a command of another kind', {do: 'prune'}, 400],
   ['a month that is none', {do: 'close', period: '2026-02 --why=x'}, 400],
+  ['a day that is none', {do: 'build', as_of: '2026-02-30'}, 400],
+  ['a moment that is none', {do: 'build', as_of: '2026-02-28', known_at: '--verify'}, 400],
   ['a job nobody knows', {do: 'run', job: 'nope'}, 409],
   ['a change that no guard held back', {do: 'accept', what: 'growth'}, 409],
 ])('of %s nothing is done', async (_, fields, status) => {
@@ -201,6 +203,23 @@ test('a month is closed with a remark, and what cannot be done says why', async 
   expect(await page.locator('#people + .scroll .failed').count()).toBe(1)
   expect((await fetch(`${side.url}/books`).then((answer) => answer.text())).includes('--all well')).toBe(true)
   await page.close()
+})
+
+test('a release that is not kept is built for whoever asks, and shown', async () => {
+  const asked = '/portfolio?as_of=2026-03-01&known_at=2026-03-01'
+  const read = async () => await (await fetch(side.url + asked)).text()
+  const none = await read()
+  expect(none).toContain('Build the release of 2026-03-01')
+  const fields = Object.fromEntries(
+    [...none.matchAll(/type="hidden" name="(do|as_of|known_at)" value="([^"]*)"/g)].map(([, name, value]) => [
+      name,
+      value,
+    ]),
+  )
+  expect(fields).toEqual({do: 'build', as_of: '2026-03-01', known_at: '2026-03-01T23:59:59.999999Z'})
+  expect((await post(fields, {origin: side.url})).status).toBe(303)
+  await expect.poll(() => listActions(stateDb, 1)[0]?.exit_code, {timeout: 20_000}).toBe(0)
+  expect(await read()).toContain('as of <b>2026-03-01</b>')
 })
 
 test('what a guard held back is accepted, and is then no more to be accepted', async () => {
