@@ -158,6 +158,8 @@ export interface Model {
   isPublished: boolean
   /** `-- per: deal_id`: each row depends on rows of its own deal alone. */
   isPerDeal: boolean
+  /** `-- adds_up:` columns whose values over the deals of each part of a portfolio add up to the whole's. */
+  addsUp: string[]
 }
 
 /** A SELECT over a release that returns the rows that are wrong, their id first. */

@@ -2,6 +2,7 @@
 -- last closing of mart.funded_rollforward.
 -- grain: deal_id
 -- per: deal_id
+-- adds_up: loan_amount
 -- check: unique(deal_id)
 -- check: not_null(deal_id, loan_amount, funded_on, funded_on_is_exact)
 --

@@ -3,6 +3,7 @@
 -- grain: entry_id, line_no
 -- order: entry_date, entry_id, line_no
 -- per: deal_id
+-- adds_up: debit, credit
 -- check: unique(entry_id, line_no)
 -- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
 --

@@ -1,6 +1,7 @@
 -- Deals present at as_of, as last known: those missing from the last walk are among them, vanished ones are not.
 -- grain: deal_id
 -- per: deal_id
+-- adds_up: loan_amount
 -- check: unique(deal_id)
 -- check: not_null(deal_id, state, loan_amount, status, status_text, status_class, created_at, created_on)
 -- check: not_null(first_seen_at, last_changed_at, status_since, is_missing)

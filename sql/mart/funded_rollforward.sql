@@ -1,6 +1,7 @@
 -- The funded book by month: what it was, what moved it, and what it is. Opening and what moved it make the closing,
 -- which is read from the funded positions of the month's last day, not computed from them.
 -- grain: month
+-- adds_up: opening, found, originated, restored, increased, decreased, reversed, vanished, ended, closing
 -- check: unique(month)
 -- check: not_null(month, opening, found, originated, restored, increased, decreased, reversed, vanished, ended, closing)
 -- check: accepted(difference, 0.00)

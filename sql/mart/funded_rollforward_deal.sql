@@ -2,6 +2,7 @@
 -- twice within a month has a row for each change.
 -- grain: month, deal_id, business_date, term, amount
 -- per: deal_id
+-- adds_up: amount
 -- check: not_null(month, deal_id, term, amount, business_date)
 -- check: accepted(term, opening, found, originated, restored, increased, decreased, reversed, vanished, ended)
 -- check: between(amount, 0, 9999999999999999.99)

@@ -2,6 +2,7 @@
 -- already funded at the first walk is its opening, or found when it could be read later, and stands in no month here: when
 -- it was funded is not known.
 -- grain: month, loan_program
+-- adds_up: deals, amount
 -- check: unique(month, loan_program)
 -- check: not_null(month, loan_program, deals, amount)
 --

@@ -1,5 +1,6 @@
 -- How long each deal of the pipeline has been in its status, against what is usual for that status.
 -- grain: deal_id
+-- adds_up: loan_amount
 -- check: unique(deal_id)
 -- check: not_null(deal_id, status, loan_amount, status_since, days_in_status, age_band)
 -- check: accepted(age_band, ≤7, 8–14, 15–30, 31–60, 61–90, >90)

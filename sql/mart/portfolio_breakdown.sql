@@ -1,5 +1,7 @@
 -- The portfolio at as_of by six dimensions; the buckets of each add up to mart.portfolio_summary.
--- grain: dimension, sort_order
+-- grain: dimension, bucket
+-- order: dimension, sort_order
+-- adds_up: deals, amount, funded_deals, funded_amount, open_deals, open_amount, ended_deals, ended_amount
 -- check: unique(dimension, sort_order)
 -- check: unique(dimension, bucket)
 -- check: not_null(dimension, bucket, sort_order, deals, amount, funded_deals, funded_amount)

@@ -1,6 +1,8 @@
 -- The open and the funded portfolio at the end of every month, by seven dimensions: each deal as it was known that day to be. The
 -- buckets of a dimension add up to mart.position_daily of the day.
--- grain: dimension, sort_order, month_end
+-- grain: dimension, bucket, month_end
+-- order: dimension, sort_order, month_end
+-- adds_up: open_deals, open_amount, funded_deals, funded_amount
 -- check: unique(dimension, bucket, month_end)
 -- check: not_null(month_end, dimension, bucket, sort_order, open_deals, open_amount, funded_deals, funded_amount)
 -- check: accepted(dimension, status, status_class, loan_program, state, size_band, ltv_band, created_month)

@@ -1,6 +1,8 @@
 -- The portfolio at as_of in one row. Missing deals count, vanished ones do not. Every deal is open or ended: what is
 -- repaid, sold, withdrawn or declined stays in deals and amount, which tie to the source.
 -- grain: as_of
+-- adds_up: deals, amount, open_deals, open_amount, ended_deals, ended_amount, pipeline_deals, pipeline_amount
+-- adds_up: funded_deals, funded_amount
 -- check: unique(as_of)
 -- check: not_null(as_of, deals, amount, open_deals, open_amount, ended_deals, ended_amount)
 -- check: not_null(pipeline_deals, pipeline_amount, funded_deals, funded_amount)

@@ -1,6 +1,7 @@
 -- The position at the end of every calendar day from the first walk to as_of, by status. Days without a walk carry the
 -- day before.
 -- grain: day, status
+-- adds_up: deals, amount
 -- check: unique(day, status)
 -- check: not_null(day, status, deals, amount, observed)
 --

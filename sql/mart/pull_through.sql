@@ -3,6 +3,7 @@
 -- one counts fundings since the first walk, and of the deals created before it only those still there:
 -- `censored_created_before_first_walk` of mart.data_quality.
 -- grain: month
+-- adds_up: entered, funded, cohort_funded
 -- check: unique(month)
 -- check: not_null(month, entered, funded, cohort_funded)
 -- check: between(cohort_pull_through_pct, 0, 100)

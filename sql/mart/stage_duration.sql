@@ -3,6 +3,7 @@
 -- vanished are left out: `censored_stage_began_unseen` and `censored_stage_vanished` of mart.data_quality. Going missing,
 -- or vanishing and coming back, neither ends a spell nor stops its days.
 -- grain: status
+-- adds_up: completed, still_open
 -- check: unique(status)
 -- check: not_null(status, completed, still_open)
 --

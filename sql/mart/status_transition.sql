@@ -1,6 +1,7 @@
 -- What became of the deals of each status from month to month. Every deal that stood in the portfolio at the end of any day of a
 -- month is in exactly one of its rows.
 -- grain: month, from_status, to_status
+-- adds_up: deals, amount
 -- check: unique(month, from_status, to_status)
 -- check: not_null(month, from_status, to_status, deals, amount)
 -- check: between(roll_rate_pct, 0, 100)

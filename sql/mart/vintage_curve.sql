@@ -2,6 +2,7 @@
 -- began before the first walk is left out, because deals gone by then were never seen: `censored vintage` of
 -- mart.data_quality counts its deals. Vanished deals count.
 -- grain: cohort_month, age_months
+-- adds_up: deals
 -- check: unique(cohort_month, age_months)
 -- check: not_null(cohort_month, age_months, deals, funded_pct)
 -- check: between(funded_pct, 0, 100)

@@ -118,12 +118,14 @@ export function parseModel(source: {schema: string; name: string; file: string; 
     declaredDependencies: [],
     isPublished: schema !== WORK_SCHEMA,
     isPerDeal: false,
+    addsUp: [],
   }
   for (const [index, line] of header.entries()) readHeaderLine(model, line.trimEnd(), index + 1)
   const last = {file, line: Math.max(1, header.length)}
   if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
   if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
-  for (const [field, columns] of Object.entries({grain: model.grain, order: model.order})) {
+  const {grain, order, addsUp} = model
+  for (const [field, columns] of Object.entries({grain, order, adds_up: addsUp})) {
     const unknown = columns.find((column) => !model.columns.some(({name}) => name === column))
     if (unknown === undefined) continue
     throw headerError(
@@ -155,6 +157,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
     // Columns may have these names, and follow them.
     else if (key === 'order' && model.columns.length === 0) model.order.push(...splitList(value))
     else if (key === 'per' && model.columns.length === 0) model.isPerDeal = parsePer(value, place)
+    else if (key === 'adds_up' && model.columns.length === 0) model.addsUp.push(...splitList(value))
     else if (key === 'check') model.checks.push({...parseCheck(value, place), line: lineNo})
     else if (key === 'depends_on') {
       model.declaredDependencies.push(...splitList(value).map((name) => ({name, line: lineNo})))
@@ -172,7 +175,7 @@ function readHeaderLine(model: Model, line: string, lineNo: number): void {
   } else {
     throw headerError(
       place,
-      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- check:\` or \`-- depends_on:\``,
+      `header line '${line}': expected \`-- column: meaning\`, \`-- grain:\`, \`-- order:\`, \`-- per: ${DEAL_ID}\`, \`-- adds_up:\`, \`-- check:\` or \`-- depends_on:\``,
     )
   }
 }

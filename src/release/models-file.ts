@@ -13,6 +13,8 @@ const releaseModel = z.object({
   description: z.string(),
   grain: z.array(z.string()),
   columns: z.array(z.object({name: z.string(), type: z.string(), meaning: z.string()})),
+  /** Columns whose values over the parts of a portfolio add up to the whole's. */
+  adds_up: z.array(z.string()).default([]),
   /** Models, seeds and raw tables it is built from. */
   reads: z.array(z.string()),
   /** Whether each row depends on rows of its own deal alone. */
@@ -35,6 +37,7 @@ export async function writeModels(
       description: model.description,
       grain: model.grain,
       columns: model.columns.map(({name, meaning}) => ({name, type: types.get(name) ?? '', meaning})),
+      adds_up: model.addsUp,
       reads: [...(reads.get(model.name) ?? [])],
       is_per_deal: model.isPerDeal,
       is_published: model.isPublished,

@@ -44,17 +44,19 @@ const profileRow = z.object({
   most: z.string().nullable(),
   different: z.coerce.number(),
   nulls: z.coerce.number(),
+  sum: z.string().nullable(),
 })
 
 /** What each column of a table holds, in one pass. */
 async function readProfile(
   {tables}: View,
-  {name, columns}: ReleaseModel,
+  {name, columns, adds_up}: ReleaseModel,
 ): Promise<Map<string, z.output<typeof profileRow>>> {
   const parts = columns.map(({name: column}) => {
     const quoted = quoteName(column)
     return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
-      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted})) as ${quoted}`
+      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted}),
+      sum := ${adds_up.includes(column) ? `cast(sum(${quoted}) as varchar)` : 'cast(null as varchar)'}) as ${quoted}`
   })
   return new Map(
     Object.entries(
@@ -79,6 +81,14 @@ export async function viewTable(view: AskingView, name: string): Promise<Page | 
     {title: 'Least', cell: (column) => shorten(profileOf.get(column.name)?.least)},
     {title: 'Most', cell: (column) => shorten(profileOf.get(column.name)?.most)},
     {title: 'Different', kind: 'number', cell: (column) => about(profileOf.get(column.name)?.different)},
+    {
+      title: 'Sum',
+      kind: 'number',
+      cell: (column) => {
+        const sum = profileOf.get(column.name)?.sum
+        return sum === undefined || sum === null ? '' : groupThousands(sum)
+      },
+    },
     {
       title: 'Null',
       kind: 'number',
