@@ -125,7 +125,25 @@ function renderRollforward(rows: PortfolioReport['rollforward']): Html | false {
   ]
   return html`<h2>Funded roll-forward</h2>
 <p class="muted small">Closing = opening + found + originated + restored + increased − decreased − reversed − vanished − ended; terms that never occurred are left out.</p>
+<p class="muted small">What moved it in ${rows.at(-1)?.month}; the axis does not begin at zero.</p>
+${renderFall(rows.at(-1) ?? {})}
 ${table(columns, rows.slice(-12))}`
+}
+
+/** Terms that take away from the book. */
+const TAKEN = new Set(['decreased', 'reversed', 'vanished', 'ended'])
+
+/** How the book came from the opening of a month to its closing. */
+function renderFall(row: Cells): Html {
+  const amountOf = (term: string) => Number(row[term] ?? 0) * (TAKEN.has(term) ? -1 : 1)
+  const moved = TERMS.filter((term) => amountOf(term) !== 0)
+  return renderChart({
+    title: `What moved the funded book in ${row.month}`,
+    shape: 'waterfall',
+    unit: 'usd',
+    places: ['opening', ...moved.map((term) => `${TAKEN.has(term) ? '−' : '+'} ${term}`), 'closing'],
+    series: [{name: 'Amount', values: ['opening', ...moved, 'closing'].map(amountOf)}],
+  })
 }
 
 function renderConcentration({concentration: rows, exposures, dealLink}: PortfolioReport): Html | false {

@@ -15,7 +15,7 @@ addEventListener('pagehide', () => source.close())
 const formats = {
   usd: [
     {style: 'currency', currency: 'USD'},
-    {style: 'currency', currency: 'USD', notation: 'compact'},
+    {style: 'currency', currency: 'USD', notation: 'compact', maximumSignificantDigits: 4},
   ],
   ratio: [
     {style: 'percent', maximumFractionDigits: 2},
