@@ -98,6 +98,8 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
 }
 
 function renderNext({now, next}: Overview, mayAct: boolean): Html {
+  if (next.length === 0) return html`<p class="muted">No job is scheduled here.</p>`
+  if (next.length === 0) return html`<p class="muted">No job is scheduled here.</p>`
   return renderTable(
     ['Job', 'Due in', 'Local time', 'UTC', 'Steps', ...(mayAct ? ['Now'] : [])],
     next.map(({job, slot}) => [

@@ -44,19 +44,17 @@ const profileRow = z.object({
   most: z.string().nullable(),
   different: z.coerce.number(),
   nulls: z.coerce.number(),
-  sum: z.string().nullable(),
 })
 
 /** What each column of a table holds, in one pass. */
 async function readProfile(
   {tables}: View,
-  {name, columns, adds_up}: ReleaseModel,
+  {name, columns}: ReleaseModel,
 ): Promise<Map<string, z.output<typeof profileRow>>> {
   const parts = columns.map(({name: column}) => {
     const quoted = quoteName(column)
     return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
-      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted}),
-      sum := ${adds_up.includes(column) ? `cast(sum(${quoted}) as varchar)` : 'cast(null as varchar)'}) as ${quoted}`
+      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted})) as ${quoted}`
   })
   return new Map(
     Object.entries(
@@ -82,14 +80,6 @@ export async function viewTable(view: AskingView, name: string): Promise<Page | 
     {title: 'Most', cell: (column) => shorten(profileOf.get(column.name)?.most)},
     {title: 'Different', kind: 'number', cell: (column) => about(profileOf.get(column.name)?.different)},
     {
-      title: 'Sum',
-      kind: 'number',
-      cell: (column) => {
-        const sum = profileOf.get(column.name)?.sum
-        return sum === undefined || sum === null ? '' : groupThousands(sum)
-      },
-    },
-    {
       title: 'Null',
       kind: 'number',
       cell: (column) => about(profileOf.get(column.name)?.nulls),
@@ -100,6 +90,7 @@ export async function viewTable(view: AskingView, name: string): Promise<Page | 
 <ul class="facts">
 <li>one row per <b>${model.grain.join(', ')}</b></li>
 ${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, models)}</li>`}
+${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${model.adds_up.join(', ')}</b></li>`}
 ${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
 </ul>
 <p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}" download>${format.toUpperCase()}</a> `)}</p>
