@@ -17,28 +17,37 @@ walked as (
   where stream = 'deal' and is_complete
 ),
 
--- One step where a version begins and one where it ends: never deals times days.
-steps as (
+-- Few rows, whatever there are versions.
+spans as (
   select
-    from_day as day,
+    from_day,
+    to_day,
     status,
     count(*) as deals,
     sum(loan_amount) as amount
   from work.position_span
   group by
     from_day,
+    to_day,
     status
+),
+
+-- One step where a version begins and one where it ends: never deals times days.
+steps as (
+  select
+    from_day as day,
+    status,
+    deals,
+    amount
+  from spans
   union all
   select
     to_day as day,
     status,
-    -count(*) as deals,
-    -sum(loan_amount) as amount
-  from work.position_span
+    -deals,
+    -amount
+  from spans
   where to_day is not null
-  group by
-    to_day,
-    status
 ),
 
 daily as (
