@@ -10,8 +10,8 @@ const OPEN_PATHS = new Set(['/healthz', '/readyz', '/webhooks/deals'])
 
 type Tokens = Pick<Config, 'webToken' | 'webViewerToken'>
 
-/** Routes that are for operators alone: records as they were received. */
-const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id'])
+/** Routes that are for operators alone: records as they were received, and what may build a release. */
+const FOR_OPERATORS = new Set<string | undefined>(['/deals/:id/received', '/quarantine/:id', '/books/:id'])
 
 /**
  * Refuses to serve strangers: every address but a loopback one needs a token, and so does telling viewers from operators.

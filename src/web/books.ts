@@ -1,7 +1,12 @@
 import {z} from 'zod'
+import {listAllBatches, listIssuedProfiles} from '../accounting/issued.ts'
+import {findJournalProfile} from '../accounting/journal-profiles.ts'
+import {explainError} from '../errors.ts'
 import {type Column, count, dollars, instant, table} from '../page/figures.ts'
 import {html} from '../page/html.ts'
 import {askFirst} from './actions.ts'
+import type {NotIssued} from './needs.ts'
+import type {WebTools} from './overview.ts'
 import {hasTable} from './tables.ts'
 import type {Page, View} from './view.ts'
 
@@ -119,3 +124,37 @@ const askToClose = (period: string) =>
     button: `Yes, close ${period}`,
     inputs: html`<p><label>Remark <input name="why" maxlength="500"></label></p>`,
   })
+
+/**
+ * Finds what of ended months is not issued, for whoever exports journals, or why that is not known; asked again where another release or
+ * batch is there.
+ */
+export function createNotIssued(
+  {stateDb, jobs}: Pick<WebTools, 'stateDb' | 'jobs'>,
+  ask: () => Promise<PeriodList>,
+) {
+  let asked: {key: string; answer: Promise<NotIssued[] | string>} | undefined
+  const exported = jobs.flatMap(({steps}) =>
+    steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])),
+  )
+  return ({release}: View): Promise<readonly NotIssued[] | string> => {
+    const isUsed = listIssuedProfiles(stateDb).length > 0 || exported.some((name) => findJournalProfile(name))
+    if (!isUsed) return Promise.resolve([])
+    const {release_id, as_of} = release.manifest
+    const key = JSON.stringify([release_id, listAllBatches(stateDb).length])
+    if (asked?.key !== key) {
+      const answer = ask().then(
+        ({periods}) =>
+          periods
+            .filter(({period}) => period < as_of.slice(0, 7))
+            .flatMap(({period, not_issued}) => not_issued.map((one) => ({period, ...one}))),
+        (error: unknown) => {
+          asked = undefined
+          return explainError(error).message
+        },
+      )
+      asked = {key, answer}
+    }
+    return asked.answer
+  }
+}

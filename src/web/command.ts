@@ -1,5 +1,6 @@
 import {type ChildProcess, fork} from 'node:child_process'
 import {extname, join} from 'node:path'
+import pLimit from 'p-limit'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
@@ -7,6 +8,8 @@ import {passLogOn, stopWith} from '../process.ts'
 
 const ENTRY = join(import.meta.dirname, `../main${extname(import.meta.filename)}`)
 const TIMEOUT_MS = 60_000
+/** Each reads on a core of its own, beside a sync: who asks for more waits. */
+const inTurn = pLimit(2)
 const MOST_PRINTED = 64 * 1024 * 1024
 
 /**
@@ -16,26 +19,29 @@ const MOST_PRINTED = 64 * 1024 * 1024
  * @param env the command's environment; by default this process's
  * @throws UnexpectedError `COMMAND_FAILED` with the command's own words
  */
-export async function askCommand<T>(
+export function askCommand<T>(
   schema: z.ZodType<T>,
   command: string,
   words: readonly string[],
   env?: Record<string, string>,
 ): Promise<T> {
-  const child = start([command, '--json', ...words], 'ignore', env)
-  const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS)
-  try {
-    const {code, printed} = await readToEnd(child)
-    const answer = parseJson(printed)
-    if (code === 0) return schema.parse(answer)
-    const failed = z.object({error: z.object({message: z.string()})}).safeParse(answer)
-    throw newError(
-      'COMMAND_FAILED',
-      failed.data?.error.message ?? `\`loantape ${command}\` was stopped: it took too long or said too much.`,
-    )
-  } finally {
-    clearTimeout(timer)
-  }
+  return inTurn(async () => {
+    const child = start([command, '--json', ...words], 'ignore', env)
+    const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS)
+    try {
+      const {code, printed} = await readToEnd(child)
+      const answer = parseJson(printed)
+      if (code === 0) return schema.parse(answer)
+      const failed = z.object({error: z.object({message: z.string()})}).safeParse(answer)
+      throw newError(
+        'COMMAND_FAILED',
+        failed.data?.error.message ??
+          `\`loantape ${command}\` was stopped: it took too long or said too much.`,
+      )
+    } finally {
+      clearTimeout(timer)
+    }
+  })
 }
 
 /** How a command ended, and its own words for people. */

@@ -16,8 +16,8 @@ import {
   words,
 } from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import {addressOf} from './filter.ts'
-import {renderNeeds} from './needs.ts'
+import {addressOf, hiddenFields} from './filter.ts'
+import {type NotIssued, renderNeeds} from './needs.ts'
 import type {Overview} from './overview.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
@@ -79,7 +79,9 @@ const totalsRow = z.object({
 })
 
 /** What goes on while the page is asked for. */
-type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'>
+type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'> & {
+  notIssued: readonly NotIssued[] | string
+}
 
 /** What there is, and what moved it since another day, the one before by default; of which the largest movements are named. */
 export async function readMorning({tables, release, query}: View) {
@@ -167,7 +169,7 @@ function renderMoves({asOf, against, first, moved, totals}: Moves, {filter}: Vie
         html`<span${day === against && html` aria-current="true"`}>${day}</span> `,
         addressOf('/', filter, {against: [day]}),
       ),
-    )}</p>`
+    )}</p><form class="against" action="/">${hiddenFields(filter)}<label>or <input type="date" name="against" value="${against}" max="${addDays(asOf, -1)}"${first !== null && html` min="${first}"`}></label> <button>Compare</button></form>`
   if (totals === undefined)
     return html`<h2>What moved it</h2><p class="muted">There is no earlier day to compare ${asOf} with.</p>`
   const rest = totals.deals - moved.length

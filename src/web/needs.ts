@@ -6,6 +6,14 @@ import type {Overview} from './overview.ts'
 import {hasTable} from './tables.ts'
 import type {View} from './view.ts'
 
+/** What of the journal of an ended month has not been issued. */
+export interface NotIssued {
+  period: string
+  profile: string
+  entries: number
+  amount: string
+}
+
 const limitRow = z.object({
   name: z.string(),
   dimension: z.string(),
@@ -42,7 +50,11 @@ const needRow = z.object({deals: z.coerce.number(), amount: z.string()})
 /** What a person has to look at, the most urgent first. */
 export async function renderNeeds(
   view: View,
-  {alarms, lastSync}: Pick<Overview, 'alarms' | 'lastSync'>,
+  {
+    alarms,
+    lastSync,
+    notIssued,
+  }: Pick<Overview, 'alarms' | 'lastSync'> & {notIssued: readonly NotIssued[] | string},
 ): Promise<Html> {
   const {tables, release, filter} = view
   const read = async (name: string, where: string) =>
@@ -69,6 +81,12 @@ export async function renderNeeds(
       html`<a href="${addressOf('/tables/mart.document_coverage', filter)}">${count(bare.deals)} deals</a> of ${dollars(bare.amount)} are in underwriting without an appraisal`,
     quarantined > 0 &&
       html`<a href="/quarantine">${count(quarantined)} ${quarantined === 1 ? 'record' : 'records'}</a> of the last walk could not be read`,
+    typeof notIssued === 'string' &&
+      html`<b class="warned">What is not issued is not known</b>: ${notIssued}`,
+    ...(typeof notIssued === 'string' ? [] : notIssued).map(
+      ({period, profile, entries, amount}) =>
+        html`<a href="/books/${period}?for=${profile}">${count(entries)} ${entries === 1 ? 'entry' : 'entries'}</a> of ${dollars(amount)} of ${period} ${entries === 1 ? 'is' : 'are'} not issued to ${profile}`,
+    ),
     ...release.manifest.checks.results
       .filter(({name}) => name !== 'limit_is_kept')
       .map(

@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {renderChart} from '../page/chart.ts'
-import {type Column, count, dollars, linked, percent, table, words} from '../page/figures.ts'
+import {bar, type Column, count, dollars, linked, percent, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {addressOf} from './filter.ts'
 import {hasTable} from './tables.ts'
@@ -38,6 +38,12 @@ const pullRow = z.object({
   cohort_funded: whole,
   cohort_pull_through_pct: z.coerce.number().nullable(),
 })
+const stepRow = z.object({
+  status: z.string(),
+  reached_deals: whole,
+  reached_amount: z.string(),
+  conversion_pct: z.coerce.number().nullable(),
+})
 const vintageRow = z.object({cohort_month: z.string(), age_months: whole, funded_pct: z.coerce.number()})
 const monthRow = z.object({month: text})
 
@@ -73,6 +79,12 @@ export async function viewPipeline(view: View): Promise<Page> {
     `select way.* from mart.status_transition as way
      left join seed.status as was on was.status = from_status left join seed.status as became on became.status = to_status
      where month = $1 order by was.sort_order nulls last, from_status, became.sort_order nulls last, to_status`,
+    [month],
+  )
+  const steps = await tables.all(
+    stepRow,
+    `select step.* from mart.pipeline_funnel as step inner join seed.status using (status)
+     where cohort_month = $1 order by sort_order`,
     [month],
   )
   const pull = await tables.all(pullRow, 'from mart.pull_through order by month desc')
@@ -120,6 +132,18 @@ ${orNone(
     {title: 'Roll rate', kind: 'number', cell: ({roll_rate_pct}) => percent(roll_rate_pct)},
   ],
   'No deal was there.',
+)}
+<h2>How far the deals created in ${month ?? 'a month'} got</h2>
+${orNone(
+  steps,
+  [
+    {title: 'Reached', cell: ({status}) => words(status)},
+    {title: '', kind: 'bar', cell: ({conversion_pct}) => bar(conversion_pct)},
+    {title: 'Of all', kind: 'number', cell: ({conversion_pct}) => percent(conversion_pct)},
+    {title: 'Deals', kind: 'number', cell: ({reached_deals}) => count(reached_deals)},
+    {title: 'Amount', kind: 'number', cell: ({reached_amount}) => dollars(reached_amount)},
+  ],
+  'No deal was created in it.',
 )}
 <h2>How much of it is funded</h2>
 ${orNone(

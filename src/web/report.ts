@@ -14,7 +14,7 @@ import {viewPortfolio} from './portfolio.ts'
 import {findLacking, type Page, type View} from './view.ts'
 
 /** A release tells nothing of what goes on. */
-const NOTHING = {alarms: [], lastSync: undefined, next: [], holder: undefined}
+const NOTHING = {alarms: [], lastSync: undefined, next: [], holder: undefined, notIssued: []}
 
 /** @throws ConfigError `REPORT_TABLE` of a release that lacks what pages read */
 async function withView<T>(release: Release, work: (view: View) => Promise<T>): Promise<T> {
@@ -103,7 +103,7 @@ const textOf = ({html: text}: Html) =>
 /** A page without its links: they lead to a server, which a file has not behind it. */
 function renderPart({title, body}: Page): Html {
   const text = body.html
-    .replaceAll(/<p class="choices">[\s\S]*?<\/p>/g, '')
+    .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<form[\s\S]*?<\/form>/g, '')
     .replaceAll(/<a href="\/[^"]*"[^>]*>([\s\S]*?)<\/a>/g, '$1')
   return html`<h2 class="part">${title}</h2>${markup(text)}`
 }

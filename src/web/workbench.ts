@@ -12,7 +12,7 @@ import {isOperator} from './access.ts'
 import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
 import {previewList, viewPreview} from './book-preview.ts'
-import {periodList, viewBooks} from './books.ts'
+import {createNotIssued, periodList, viewBooks} from './books.ts'
 import {askCommand, carryOutCommand} from './command.ts'
 import {diffAnswer, viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
@@ -145,7 +145,10 @@ export function addWorkbench(
   const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
     askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
-  addPage('/', (view, _request, overview) => viewMorning(view, overview))
+  const findNotIssued = createNotIssued(tools, () => ask(periodList, ['period', 'list']))
+  addPage('/', async (view, _request, overview) =>
+    viewMorning(view, {...overview, notIssued: await findNotIssued(view)}),
+  )
   addPage('/portfolio', viewPortfolio)
   addPage('/pipeline', viewPipeline)
   addPage('/deals', viewDeals)

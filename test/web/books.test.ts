@@ -22,7 +22,14 @@ test('the page of a month shows what its export would issue, then that it is iss
   const shown = await read()
   expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
   const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []
+  expect(await (await fetch(side.url)).text()).not.toContain('not issued to')
   const issued = await runProgram(['export', 'quickbooks', '--period', '2026-03', '--json'], env)
   expect(JSON.parse(issued.stdout)).toMatchObject({batches: [{batch_id: batch, outcome: 'written', rows: 2}]})
   expect(await read()).toContain('All of it is issued')
+
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  await lab.sync('2026-03-31T23:30:00-04:00')
+  await lab.sync('2026-04-01T23:30:00-04:00')
+  const morning = (await (await fetch(side.url)).text()).replaceAll(/<[^>]+>/g, '')
+  expect(morning).toContain('1 entry of $350,000.00 of 2026-03 is not issued to quickbooks')
 })

@@ -118,6 +118,7 @@ test('a viewer sees all but the records as they were received, which an operator
     '/deals/deal_000001/received',
     '/deals/deal_000001/%72eceived',
     '/deals/deal_000001/received?x',
+    '/books/2026-06?for=xero',
   ]) {
     expect(await statusFor(path, VIEWER), path).toBe(403)
     expect(await statusFor(path, TOKEN), path).toBe(200)
