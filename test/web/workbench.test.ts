@@ -127,24 +127,24 @@ describe.each(PAGES)('%s', (path) => {
   test.each([
     [1280, 'light'],
     [390, 'dark'],
-  ] as const)('fits %s pixels in %s and complains of nothing', async (width, colorScheme) => {
-    const {page, complaints} = await open(path, {width, colorScheme})
-    expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
-    expect(await page.title()).not.toBe('stolen')
-    expect(await page.locator('img').count()).toBe(0)
-    expect(complaints).toEqual([])
-    await page.close()
-  })
-
-  test('can be read by a screen reader', async () => {
-    const {page} = await open(path)
-    await page.evaluate(axe.source)
-    const found = (await page.evaluate(
-      'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => ({id, impact, where: nodes[0].html})))',
-    )) as {id: string; impact: string; where: string}[]
-    expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
-    await page.close()
-  })
+  ] as const)(
+    'fits %s pixels in %s, can be read to somebody and complains of nothing',
+    async (width, colorScheme) => {
+      const {page, complaints} = await open(path, {width, colorScheme})
+      expect(await page.evaluate('document.documentElement.scrollWidth')).toBe(width)
+      expect(await page.title()).not.toBe('stolen')
+      expect(await page.locator('img').count()).toBe(0)
+      if (colorScheme === 'light') {
+        await page.evaluate(axe.source)
+        const found = (await page.evaluate(
+          'axe.run().then(({violations}) => violations.map(({id, impact, nodes}) => ({id, impact, where: nodes[0].html})))',
+        )) as {id: string; impact: string; where: string}[]
+        expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
+      }
+      expect(complaints).toEqual([])
+      await page.close()
+    },
+  )
 })
 
 test('figures are those of the summary, and each leads to the deals it is made of', async () => {
@@ -166,20 +166,31 @@ test('figures are those of the summary, and each leads to the deals it is made o
   await page.close()
 })
 
-test('from a figure of Morning clicks lead to a record as it was received', async () => {
-  const {page, complaints} = await open('/')
-  await page.locator('.figure a').first().click()
-  const id = await page.locator('tbody td:first-child').first().textContent()
-  await page.locator('tbody a').first().click()
-  expect(await page.locator('h1').textContent()).toBe(id)
-  const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
-  await page.locator('a[href$="/received"]').click()
-  const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<string, unknown>
-  expect(record.id).toBe(id)
-  expect(`$${Number(record.loan_amount).toLocaleString('en-US', {minimumFractionDigits: 2})}`).toBe(amount)
-  expect(complaints).toEqual([])
-  await page.close()
-})
+test.each(['Open', 'Funded', 'Pipeline', 'Weighted loan-to-value'])(
+  'from %s on Morning clicks lead to a record as it was received',
+  async (figure) => {
+    const {page, complaints} = await open('/')
+    await page.locator('.figure', {hasText: figure}).first().locator('a').first().click()
+    // A ratio is of the whole portfolio: its parts lead on.
+    if (figure.startsWith('Weighted')) {
+      await page.locator('.breakdown').nth(1).locator('a').first().click()
+      await page.locator('.figure a').first().click()
+    }
+    const id = await page.locator('tbody td:first-child').first().textContent()
+    await page.locator('tbody a').first().click()
+    expect(await page.locator('h1').textContent()).toBe(id)
+    const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
+    await page.locator('a[href$="/received"]').click()
+    const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<
+      string,
+      unknown
+    >
+    expect(record.id).toBe(id)
+    expect(`$${Number(record.loan_amount).toLocaleString('en-US', {minimumFractionDigits: 2})}`).toBe(amount)
+    expect(complaints).toEqual([])
+    await page.close()
+  },
+)
 
 test('what moved the figures adds up to their difference', async () => {
   const {page} = await open('/?against=2026-03-02')
@@ -203,35 +214,32 @@ test('what moved the figures adds up to their difference', async () => {
   await page.close()
 })
 
-test.each(['status', 'loan_program', 'state', 'size_band', 'ltv_band', 'created_month'])(
-  'what adds up, adds up over the deals of each %s',
-  async (dimension) => {
-    const buckets = await lab.query(
-      `select bucket, amount, funded_amount from mart.portfolio_breakdown where dimension = '${dimension}'`,
-    )
-    expect(buckets.length).toBeGreaterThan(1)
-    const [whole] = await json('/data/mart.portfolio_summary.json')
-    const [month] = await json('/data/mart.funded_rollforward.json')
-    const sums = {amount: 0n, funded: 0n, deals: 0, closing: 0n}
-    for (const {bucket, amount, funded_amount} of buckets) {
-      const query = new URLSearchParams({[dimension]: String(bucket)})
-      const [summary] = await json(`/data/mart.portfolio_summary.json?${query}`)
-      expect(cents(summary?.amount)).toBe(cents(amount))
-      expect(cents(summary?.funded_amount)).toBe(cents(funded_amount))
-      const [part] = await json(`/data/mart.funded_rollforward.json?${query}`)
-      sums.amount += cents(summary?.amount)
-      sums.funded += cents(summary?.funded_amount)
-      sums.deals += Number(summary?.deals)
-      sums.closing += cents(part?.closing ?? 0)
-    }
-    expect(sums).toEqual({
-      amount: cents(whole?.amount),
-      funded: cents(whole?.funded_amount),
-      deals: whole?.deals,
-      closing: cents(month?.closing),
-    })
-  },
-)
+test.each(['status', 'size_band'])('what adds up, adds up over the deals of each %s', async (dimension) => {
+  const buckets = await lab.query(
+    `select bucket, amount, funded_amount from mart.portfolio_breakdown where dimension = '${dimension}'`,
+  )
+  expect(buckets.length).toBeGreaterThan(1)
+  const [whole] = await json('/data/mart.portfolio_summary.json')
+  const [month] = await json('/data/mart.funded_rollforward.json')
+  const sums = {amount: 0n, funded: 0n, deals: 0, closing: 0n}
+  for (const {bucket, amount, funded_amount} of buckets) {
+    const query = new URLSearchParams({[dimension]: String(bucket)})
+    const [summary] = await json(`/data/mart.portfolio_summary.json?${query}`)
+    expect(cents(summary?.amount)).toBe(cents(amount))
+    expect(cents(summary?.funded_amount)).toBe(cents(funded_amount))
+    const [part] = await json(`/data/mart.funded_rollforward.json?${query}`)
+    sums.amount += cents(summary?.amount)
+    sums.funded += cents(summary?.funded_amount)
+    sums.deals += Number(summary?.deals)
+    sums.closing += cents(part?.closing ?? 0)
+  }
+  expect(sums).toEqual({
+    amount: cents(whole?.amount),
+    funded: cents(whole?.funded_amount),
+    deals: whole?.deals,
+    closing: cents(month?.closing),
+  })
+})
 
 test('a bucket of the portfolio leads to the portfolio of its deals, and a chip back', async () => {
   const {page} = await open('/portfolio')
@@ -333,7 +341,7 @@ test.each([
   expect((await get(path)).status).toBe(404)
 })
 
-test.each(['loan_program', 'state', 'status', 'size_band', 'ltv_band', 'created_month'])(
+test.each(['loan_program', 'created_month'])(
   'month by month, the parts of each %s are the open portfolio',
   async (dimension) => {
     const {page, complaints} = await open(`/portfolio?by=${dimension}`)
