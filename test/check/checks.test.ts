@@ -1,10 +1,10 @@
-import {expect, test} from 'vitest'
+import {afterAll, expect, test} from 'vitest'
 import {readChecks} from '../../src/check/read-checks.ts'
 import {requirePassed, runChecks} from '../../src/check/run-checks.ts'
 import type {Counted} from '../../src/model/build-models.ts'
 import {aBorrower, aVersion, aWalk, type History, type Row} from '../../src/model/raw-rows.ts'
 import type {CheckOutcome, CheckResult} from '../../src/release-manifest.ts'
-import {openDatabase} from '../../src/warehouse/database.ts'
+import {type Database, openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {buildRelease, builtInPlan} from '../model/history.ts'
 
@@ -116,6 +116,13 @@ test('a failing check stops the build with its ids; a warning does not', () => {
   )
 })
 
+/** Each release is built once: what a test spoils is taken back. */
+const built = new Map<string, Promise<Database>>()
+
+afterAll(async () => {
+  for (const db of built.values()) await (await db)[Symbol.asyncDispose]()
+})
+
 /** The results of the built-in checks that found rows. */
 async function findings(
   history: History,
@@ -123,9 +130,12 @@ async function findings(
   spoil?: string,
 ): Promise<CheckResult[]> {
   const {checks} = await builtInPlan()
-  await using db = await buildRelease(history, counted)
-  if (spoil) await db.run(spoil)
+  const key = JSON.stringify([history, counted])
+  if (!built.has(key)) built.set(key, buildRelease(history, counted))
+  const db = (await built.get(key)) as Database
+  await db.run(`begin; ${spoil ?? ''}`)
   const results = await runChecks(db, checks)
+  await db.run('rollback')
   return results.filter(({failures}) => failures > 0).map(({ids: _, ...result}) => result)
 }
 

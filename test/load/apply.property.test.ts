@@ -117,7 +117,7 @@ test('any sequence of walks leaves what the rules say, tied out to the cent', as
       expect(await db.all(anyRow, UNTIED_WALKS)).toEqual([])
       expect(await db.all(anyRow, HEAD_DIFFERS)).toEqual([])
     }),
-    {numRuns: 20},
+    {numRuns: 14},
   )
 })
 

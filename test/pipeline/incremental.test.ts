@@ -113,7 +113,7 @@ test('a release whose databases were touched is never gone on from', async () =>
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
-test.each(['core/deal_history', 'core/deal', 'work/deal_observation', 'work/status_spell'])(
+test.each(['core/deal', 'work/deal_observation'])(
   'somebody whose own %s is not per deal has the same releases, and what reads it is built whole',
   async (name) => {
     await using lab = await createLab()

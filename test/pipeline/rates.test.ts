@@ -38,7 +38,7 @@ const writeCsv = (...rows: string[]) =>
 
 function withFeeds(...feeds: object[]): Lab['config'] {
   writeFileSync(fileOf('rates.json'), JSON.stringify({feeds}))
-  return {...lab.config, retries: 0, ratesFile: fileOf('rates.json')}
+  return {...lab.config, retries: 0, requestTimeoutSeconds: 60, ratesFile: fileOf('rates.json')}
 }
 
 const ingest = (now: string, ...feeds: object[]): Promise<RatesResult> =>

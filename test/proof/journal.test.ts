@@ -4,6 +4,6 @@ import {proveJournal} from './journal.ts'
 const seed = process.env.PROOF_SEED ?? String(Date.now())
 
 test(`whatever happens in whatever order, the batches of a month add up to its journal (seed ${seed})`, async () => {
-  const {figures} = await proveJournal({runs: 2, seed})
+  const {figures} = await proveJournal({runs: 1, seed})
   expect(figures['months tied out']).toBeGreaterThan(1)
 })

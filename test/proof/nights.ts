@@ -32,7 +32,7 @@ import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 
 /** Nights of one run. */
-export const NIGHTS_PER_RUN = 10
+export const NIGHTS_PER_RUN = 6
 
 const FIRST_DAY = '2026-01-20'
 const DEALS = 80

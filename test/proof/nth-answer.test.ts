@@ -4,6 +4,6 @@ import {proveNthAnswer} from './nth-answer.ts'
 const seed = process.env.PROOF_SEED ?? String(Date.now())
 
 test(`whichever answer fails, the run ends as documented and the next one catches up (seed ${seed})`, async () => {
-  const {figures} = await proveNthAnswer({runs: 6, seed})
-  expect(figures.cases).toBe(6)
+  const {figures} = await proveNthAnswer({runs: 4, seed})
+  expect(figures.cases).toBe(4)
 })

