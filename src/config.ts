@@ -40,6 +40,7 @@ export function listSettings() {
 const KEYS_IN_FILES = [
   'apiKey',
   'postgresUrl',
+  'clickhousePassword',
   'hashKey',
   'webToken',
   'webViewerToken',

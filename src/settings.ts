@@ -200,6 +200,31 @@ export const SETTINGS = {
     description: 'Role that may read what is published in PostgreSQL.',
     example: 'reporting',
   }),
+  clickhouseUrl: webUrl().meta({
+    description: 'ClickHouse server, or a node of a cluster, that `loantape publish clickhouse` fills.',
+    example: 'https://clickhouse.example.com:8443',
+  }),
+  clickhouseUser: z.string().optional().meta({
+    description: 'User that publishes there: it creates databases, tables and views.',
+    example: 'loantape',
+  }),
+  clickhousePassword: z.string().optional().meta({
+    description:
+      'Password of that user. Or name a file that holds it with `LOANTAPE_CLICKHOUSE_PASSWORD_FILE`.',
+    isSecret: true,
+  }),
+  clickhouseCluster: z.string().optional().meta({
+    description: 'Cluster over whose nodes tables are spread; without it they are on that server.',
+    example: 'reporting',
+  }),
+  clickhouseSource: z
+    .string()
+    .regex(/^[a-z][a-z0-9_]{0,39}$/, 'expected lower-case letters, digits and _, a letter first')
+    .prefault('main')
+    .describe('Name of this lender there, beside those of others.'),
+  clickhouseReleasesKept: integer(1, 1000, 3).describe(
+    'Releases of this lender that stay in ClickHouse, the one readers see among them.',
+  ),
   targetsFile: z.string().optional().meta({
     description:
       'JSON file of the targets that `loantape export --deliver` sends batches to: docs/exports.md.',

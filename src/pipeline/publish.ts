@@ -1,26 +1,193 @@
+import {join} from 'node:path'
+import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {newError} from '../errors.ts'
-import type {PublishResult} from '../postgres/copy-release.ts'
-import {requireRelease} from '../release/manifest.ts'
+import {codeOf, messageOf, newError} from '../errors.ts'
+import {type Release, requireRelease} from '../release/manifest.ts'
+import {readReleaseModels} from '../release/models-file.ts'
+import {
+  buildTotals,
+  type PublishedRelease,
+  type PublishTarget,
+  type ReleaseTarget,
+  type TargetTable,
+  type VisibleRelease,
+} from '../release-target.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {openDatabase, quoteName} from '../warehouse/database.ts'
+
+/** What a publication came to; `publish --json` prints it. */
+export interface PublishResult {
+  outcome: 'published' | 'unchanged'
+  release_id: string
+  server: string
+  tables: number
+  rows: number
+  /** Tables that were sent: the others are there from a release before. */
+  loaded: number
+}
 
 /**
- * Copies a release, the current one by default, into the PostgreSQL database of the settings.
+ * Publishes a release, the current one by default, at the target that the settings name.
  *
- * @throws ConfigError `CONFIG_POSTGRES_MISSING`; what `publishToPostgres` throws
+ * @param request.isForced also where readers see a newer one
+ * @throws ConfigError `CONFIG_POSTGRES_MISSING`, `CONFIG_CLICKHOUSE_MISSING`; what {@link publishTo} throws
  */
 export async function publishRelease(
   config: Config,
-  request: {releaseId?: string | undefined},
+  request: {to: PublishTarget; releaseId?: string | undefined; isForced?: boolean},
   world: World,
 ): Promise<PublishResult> {
-  const {postgresUrl: url, postgresReader: reader} = config
-  if (url === undefined) {
-    throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
-  }
+  const open = openerOf(config, request.to, world)
   const release = requireRelease(dataFolderAt(config.dataDir), request.releaseId)
-  // Only here: every command would take longer to start.
-  const {publishToPostgres} = await import('../postgres/copy-release.ts')
-  return await publishToPostgres(release, {url, reader}, world)
+  await using target = await open()
+  return await publishTo(target, release, {...request, command: `loantape publish ${request.to}`}, world)
+}
+
+/** Opens a target. Its client is loaded here: every command would take longer to start. */
+function openerOf(
+  {postgresUrl, postgresReader, clickhouseUrl, ...config}: Config,
+  to: PublishTarget,
+  world: World,
+): () => Promise<ReleaseTarget> {
+  if (to === 'postgres') {
+    if (postgresUrl === undefined)
+      throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
+    return async () => {
+      const {openPostgres} = await import('../postgres/target.ts')
+      return await openPostgres({url: postgresUrl, reader: postgresReader}, world)
+    }
+  }
+  if (clickhouseUrl === undefined)
+    throw newError(
+      'CONFIG_CLICKHOUSE_MISSING',
+      'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.',
+    )
+  return async () => {
+    const {openClickhouse} = await import('../clickhouse/target.ts')
+    return await openClickhouse(
+      {
+        url: clickhouseUrl,
+        user: config.clickhouseUser,
+        password: config.clickhousePassword,
+        cluster: config.clickhouseCluster,
+        source: config.clickhouseSource,
+        releasesKept: config.clickhouseReleasesKept,
+      },
+      world,
+    )
+  }
+}
+
+/**
+ * Publishes a release: every table is there, with the same rows and sums, before readers see any of it.
+ *
+ * @throws UnexpectedError `PUBLISH_INCOMPLETE`; ConfigError `PUBLISH_OLDER`; DeferredError `INTERRUPTED`, `PUBLISH_UNSURE`; what
+ *   the target throws
+ */
+export async function publishTo(
+  target: ReleaseTarget,
+  release: Pick<Release, 'dir' | 'database' | 'manifest'>,
+  {isForced = false, command}: {isForced?: boolean; command: string},
+  world: Pick<World, 'log' | 'signal'>,
+): Promise<PublishResult> {
+  const {manifest} = release
+  const result = {
+    release_id: manifest.release_id,
+    server: target.server,
+    tables: manifest.tables.length,
+    rows: manifest.tables.reduce((sum, {rows}) => sum + rows, 0),
+  }
+  try {
+    const visible = await target.prepare()
+    if (visible?.release_id === manifest.release_id) return {outcome: 'unchanged', ...result, loaded: 0}
+    if (visible && isOlder(manifest, visible) && !isForced) {
+      throw newError(
+        'PUBLISH_OLDER',
+        `Readers at ${target.server} see release ${visible.release_id}, which is newer than ${manifest.release_id}.`,
+        {next: `To show them the older one all the same: \`${command} --force\`.`},
+      )
+    }
+    const published = await readPublished(release)
+    await target.begin(published)
+    let loaded = 0
+    for (const table of published.tables) {
+      if (await target.verify(table)) continue
+      await target.load(table)
+      loaded += 1
+      if (await target.verify(table)) continue
+      throw newError(
+        'PUBLISH_INCOMPLETE',
+        `Table '${table.schema}.${table.name}' arrived at ${target.server} otherwise than it was sent: expected ${table.totals[0]} rows, and the same totals.`,
+      )
+    }
+    await target.activate()
+    // Published it is: what cannot be removed now is removed by the next publication.
+    await target.prune().catch((error: unknown) => {
+      world.log.warn({err: error}, 'old releases could not be removed where this one is published')
+    })
+    return {outcome: 'published', ...result, loaded}
+  } catch (error) {
+    if (!world.signal.aborted || codeOf(error) === 'PUBLISH_UNSURE') throw error
+    throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
+      kept: 'Readers still see the release published before; nothing of this one is visible.',
+      next: `Run \`${command}\` again.`,
+      cause: world.signal.reason,
+    })
+  }
+}
+
+/** Whether readers see something that is of a later day, or knows more of the same. */
+function isOlder({as_of, known_at}: VisibleRelease, visible: VisibleRelease): boolean {
+  return as_of === visible.as_of ? known_at < visible.known_at : as_of < visible.as_of
+}
+
+const columnRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
+const commentRow = z.object({table: z.string(), comment: z.string()})
+
+/** What the published tables of a release are, and what is in them. */
+async function readPublished({
+  dir,
+  database,
+  manifest,
+}: Pick<Release, 'dir' | 'database' | 'manifest'>): Promise<PublishedRelease> {
+  await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
+  const columns = await db.all(
+    columnRow,
+    `select concat(schema_name, '.', table_name) as "table", column_name as name, data_type as type, coalesce(comment, '') as comment
+     from duckdb_columns() where database_name = 'release' order by column_index`,
+  )
+  const comments = await db.all(
+    commentRow,
+    `select concat(schema_name, '.', table_name) as "table", coalesce(comment, '') as comment
+     from duckdb_tables() where database_name = 'release'`,
+  )
+  const grains = new Map(readReleaseModels(dir)?.map(({name, grain}) => [name, grain]))
+  const tables: TargetTable[] = []
+  for (const {name: full, rows, file, sha256, order} of manifest.tables) {
+    const [schema = '', name = ''] = full.split('.')
+    const own = columns.filter(({table}) => table === full)
+    const found = await db.one(
+      z.record(z.string(), z.string()),
+      `select ${buildTotals(own, quoteName).join(', ')} from release.${quoteName(schema)}.${quoteName(name)}`,
+    )
+    const totals = Object.values(found)
+    if (totals[0] !== String(rows))
+      throw newError(
+        'PUBLISH_INCOMPLETE',
+        `Table '${full}' has ${totals[0]} rows: its manifest says ${rows}.`,
+      )
+    tables.push({
+      schema,
+      name,
+      comment: comments.find(({table}) => table === full)?.comment ?? '',
+      columns: own,
+      grain: grains.get(full) ?? [],
+      order,
+      file: join(dir, file),
+      sha256,
+      totals,
+    })
+  }
+  return {manifest, database, tables}
 }

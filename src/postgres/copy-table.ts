@@ -2,25 +2,10 @@ import {pipeline} from 'node:stream/promises'
 import type {Json} from '@duckdb/node-api'
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {from as copyFrom} from 'pg-copy-streams'
-import {z} from 'zod'
 import {codeOf, newError} from '../errors.ts'
+import type {TargetColumn, TargetTable} from '../release-target.ts'
 import {type Database, quoteName} from '../warehouse/database.ts'
-import {readTableComment} from '../warehouse/table-columns.ts'
 import type {Session} from './session.ts'
-
-/** A published table of a release. */
-export interface PublishedTable {
-  schema: string
-  name: string
-  rows: number
-}
-
-type Column = z.output<typeof columnRow>
-const columnRow = z.object({
-  name: z.string(),
-  type: z.string(),
-  comment: z.string().nullable(),
-})
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'text',
@@ -38,7 +23,7 @@ const PLAIN_TYPES: Record<string, string> = {
   TIMESTAMP: 'timestamptz',
 }
 
-function postgresTypeOf({name, type}: Column, table: string): string {
+function postgresTypeOf({name, type}: TargetColumn, table: string): string {
   const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
   if (known !== undefined) return known
   throw newError(
@@ -47,21 +32,20 @@ function postgresTypeOf({name, type}: Column, table: string): string {
   )
 }
 
-/** Creates a table in a schema of the running transaction, with its comments, and copies its rows into it. */
+/**
+ * Creates a table in the running transaction, with its comments, and copies its rows into it from the database attached as
+ * `release`.
+ *
+ * @param target where, quoted
+ */
 export async function copyTable(
   session: Session,
   db: Database,
-  table: PublishedTable,
-  schema: string,
+  table: TargetTable,
+  target: string,
 ): Promise<void> {
+  const {columns} = table
   const source = `${table.schema}.${table.name}`
-  const target = `${escapeIdentifier(schema)}.${escapeIdentifier(table.name)}`
-  const columns = await db.all(
-    columnRow,
-    `select column_name as name, data_type as type, comment from duckdb_columns()
-     where database_name = 'release' and schema_name = $1 and table_name = $2 order by column_index`,
-    [table.schema, table.name],
-  )
   const fields = columns.map((column) => `${escapeIdentifier(column.name)} ${postgresTypeOf(column, source)}`)
   await session.run(`create table ${target} (${fields.join(', ')})`)
   await copyRows(session, target, readRows(db, source, columns)).catch((error: unknown) => {
@@ -70,13 +54,15 @@ export async function copyTable(
     if (!code.startsWith('22')) throw error
     throw newError('POSTGRES_VALUE', `Table '${source}' has a value that PostgreSQL does not take (${code}).`)
   })
-  await requireWhole(session, db, {source, target, columns, rows: table.rows})
-  const comments = buildComments(target, await readTableComment(db, source), columns)
-  await session.run([...comments, `analyze ${target}`].join('; '))
+  await session.run([...buildComments(target, table), `analyze ${target}`].join('; '))
 }
 
 /** The rows of a table as PostgreSQL reads them. */
-async function* readRows(db: Database, source: string, columns: readonly Column[]): AsyncGenerator<Json[]> {
+async function* readRows(
+  db: Database,
+  source: string,
+  columns: readonly TargetColumn[],
+): AsyncGenerator<Json[]> {
   const values = columns.map(({name, type}) => {
     const quoted = quoteName(name)
     return type === 'TIMESTAMP'
@@ -118,42 +104,14 @@ async function* encodeRows(rows: Iterable<Json[]> | AsyncIterable<Json[]>): Asyn
   yield Buffer.from(text)
 }
 
-/** Integers, and decimals whose sum cannot outgrow the 38 digits either engine gives it. */
-const SUMMABLE = /^(U?(TINY|SMALL|BIG)INT|U?INTEGER|DECIMAL\(([12]?\d),\d+\))$/
-
-/** Rows, and of each column its exact sum or how many values it has: the same text from either engine. */
-function buildTotalsSql(from: string, columns: readonly Column[]): string {
-  const totals = columns.map(({name, type}) => {
-    const total = SUMMABLE.test(type) ? `sum(${quoteName(name)})` : `count(${quoteName(name)})`
-    return `coalesce(cast(${total} as varchar), '')`
-  })
-  return `select ${['cast(count(*) as varchar)', ...totals].join(" || ' ' || ")} as totals from ${from}`
-}
-
-/** Every row and every cent has to be there before anybody is shown the table. */
-async function requireWhole(
-  session: Session,
-  db: Database,
-  copied: {source: string; target: string; columns: readonly Column[]; rows: number},
-): Promise<void> {
-  const {source, target, columns, rows} = copied
-  const {totals} = await db.one(z.object({totals: z.string()}), buildTotalsSql(`release.${source}`, columns))
-  const [found] = await session.column(z.string(), buildTotalsSql(target, columns))
-  if (found === totals && totals.split(' ')[0] === String(rows)) return
-  throw newError(
-    'POSTGRES_INCOMPLETE',
-    `Table '${source}' arrived otherwise than it was sent: expected ${rows} rows, and the same totals.`,
-  )
-}
-
 /** Comments on a table and its columns. */
-function buildComments(target: string, comment: string, columns: readonly Column[]): string[] {
-  const described = columns.filter((column) => column.comment !== null)
+function buildComments(target: string, {comment, columns}: TargetTable): string[] {
+  const described = columns.filter((column) => column.comment !== '')
   return [
     `comment on table ${target} is ${escapeLiteral(comment)}`,
     ...described.map(
       ({name, comment}) =>
-        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment ?? '')}`,
+        `comment on column ${target}.${escapeIdentifier(name)} is ${escapeLiteral(comment)}`,
     ),
   ]
 }

@@ -1,6 +1,7 @@
 import {escapeIdentifier} from 'pg'
 import {z} from 'zod'
 import {codeOf, newError} from '../errors.ts'
+import type {VisibleRelease} from '../release-target.ts'
 import type {World} from '../types.ts'
 import type {Session} from './session.ts'
 
@@ -53,10 +54,13 @@ export async function listTables(session: Session, schemas: readonly string[]): 
 }
 
 /** The release readers see now, if there is one. */
-export async function findPublished(session: Session): Promise<string | undefined> {
+export async function findPublished(session: Session): Promise<VisibleRelease | undefined> {
   const [isThere] = await session.column(z.boolean(), `select to_regclass('${STATE}.release') is not null`)
   if (!isThere) return undefined
-  return (await session.column(z.string(), `select release_id from ${STATE}.release`)).at(0)
+  const [release_id, as_of = '', known_at = ''] = await session.row(
+    `select release_id, as_of::text, to_char(known_at at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') from ${STATE}.release`,
+  )
+  return release_id === undefined ? undefined : {release_id, as_of, known_at}
 }
 
 /** @throws ConfigError `POSTGRES_FOREIGN_SCHEMA` */

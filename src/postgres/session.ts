@@ -1,5 +1,5 @@
 import {Client} from 'pg'
-import type {z} from 'zod'
+import {z} from 'zod'
 import {describeServer, explainPostgres} from './failure.ts'
 
 /** A connection to PostgreSQL; disposing it ends it. */
@@ -40,6 +40,11 @@ export async function openSession(url: string) {
     async column<T>(value: z.ZodType<T>, sql: string, values: unknown[] = []): Promise<T[]> {
       const {rows} = await client.query<unknown[]>({text: sql, values, rowMode: 'array'})
       return rows.map(([found]) => value.parse(found))
+    },
+    /** The first row of a query whose columns are all texts; empty without one. */
+    async row(sql: string): Promise<string[]> {
+      const {rows} = await client.query<unknown[]>({text: sql, rowMode: 'array'})
+      return z.array(z.string()).parse(rows[0] ?? [])
     },
     /** Ends it, also when it is lost: a statement under way fails. */
     [Symbol.asyncDispose]: () => client.end(),

@@ -8,6 +8,7 @@ import type {Config} from '../config.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import {describeIssues} from '../json.ts'
 import {expectOneOf} from '../nearest.ts'
+import {PUBLISH_TARGETS} from '../release-target.ts'
 import {findCronProblems} from './cron.ts'
 
 /** The name under which what webhooks bring is run. */
@@ -63,8 +64,8 @@ const stepSchema = z.discriminatedUnion('do', [
     businessDay: z.number().int().min(1).max(15),
     holidays: z.literal('us-federal').optional(),
   }),
-  /** Copy the current release into PostgreSQL. */
-  z.strictObject({do: z.literal('publish'), to: z.literal('postgres')}),
+  /** Copy the current release to where others query it. */
+  z.strictObject({do: z.literal('publish'), to: z.enum(PUBLISH_TARGETS)}),
   /** Send every batch this run has written to targets of LOANTAPE_TARGETS_FILE. */
   z.strictObject({do: z.literal('deliver'), targets: z.array(z.string()).min(1)}),
   /** Back up below this folder, named after the instant, and keep so many. */

@@ -68,7 +68,7 @@ async function runStep(
     case 'backup':
       return {do: step.do, result: await backUpDated(config, step, world)}
     case 'publish':
-      return {do: step.do, result: await publishRelease(config, {}, world)}
+      return {do: step.do, result: await publishRelease(config, {to: step.to}, world)}
     case 'deliver':
       return {do: step.do, result: await deliverBatches(config, {batches, targets: step.targets}, world)}
     case 'export': {

@@ -40,6 +40,8 @@ test('settings that are not given have their defaults', () => {
     build: 'auto',
     releaseStorage: 'compatible',
     modelTimeoutSeconds: 1800,
+    clickhouseReleasesKept: 3,
+    clickhouseSource: 'main',
     batchesKept: 400,
     quarantineDays: 365,
     webHost: '127.0.0.1',

@@ -1,8 +1,8 @@
 import type {Client} from 'pg'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {codeOf} from '../../src/errors.ts'
-import type {PublishRequest} from '../../src/postgres/copy-release.ts'
-import {publishToPostgres} from '../../src/postgres/copy-release.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import {openPostgres, type PostgresRequest} from '../../src/postgres/target.ts'
 import type {Release} from '../../src/release/manifest.ts'
 import type {World} from '../../src/types.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
@@ -49,8 +49,13 @@ beforeEach(async () => {
 const world = {...createWorldAt('2026-02-02T12:00:00Z')}
 world.realClock = {...world.realClock, sleep: () => Promise.resolve()}
 
-const publish = (from: Release, request: Partial<PublishRequest> = {}, changes: Partial<World> = {}) =>
-  publishToPostgres(from, {url: server.urlOf(database), ...request}, {...world, ...changes})
+const command = 'loantape publish postgres'
+
+async function publish(from: Release, request: Partial<PostgresRequest> = {}, changes: Partial<World> = {}) {
+  const changed = {...world, ...changes}
+  await using target = await openPostgres({url: server.urlOf(database), ...request}, changed)
+  return await publishTo(target, from, {command}, changed)
+}
 
 /** Makes the server do something in the same session whenever a table is created. */
 const onCreateTable = (sql: string) =>
@@ -92,6 +97,7 @@ test('every table arrives with its rows, types and comments', async () => {
     server: `127.0.0.1:${server.port}/${database}`,
     tables: 1,
     rows: 2,
+    loaded: 1,
   })
   const rows = await server.query(
     database,
@@ -185,7 +191,7 @@ test('a cent that is lost on the way is noticed, however large the sum', async (
     execute format('create trigger lose before insert on %s for each row execute function public.lose()', made.object_identity);
   end if;`)
   const failure = await failureOf(publish(large))
-  expect(failure).toMatchObject({code: 'POSTGRES_INCOMPLETE', exitCode: 1})
+  expect(failure).toMatchObject({code: 'PUBLISH_INCOMPLETE', exitCode: 1})
   expect(failure.message).toContain("Table 'core.deal'")
   expect(await schemas()).toEqual([])
 })
@@ -311,9 +317,7 @@ test('a reader that holds its release for too long defers the publication, and n
 test('the reader role may read everything and change nothing', async () => {
   await publish(await release(1), {reader: 'reader'})
   await publish(await release(2), {reader: 'reader'})
-  const reader = await failureOf(
-    publishToPostgres(await release(3), {url: server.urlOf(database, 'reader')}, world),
-  )
+  const reader = await failureOf(publish(await release(3), {url: server.urlOf(database, 'reader')}))
   expect(reader).toMatchObject({exitCode: 2, code: 'POSTGRES_PRIVILEGE'})
   const rights = await server.query(
     database,
@@ -335,6 +339,17 @@ test('a reader that is named later may read the release that is there, and an ol
   expect(await publish(one, {reader: 'reader'})).toMatchObject({outcome: 'published'})
   expect(await server.query(database, reads)).toEqual([{reads: true}])
   expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+})
+
+test('a release that is older than the one readers see is refused unless it is forced', async () => {
+  const older = await publishTables(data.folder, {release_id: 'older', as_of: '2026-02-01'})
+  await publish(await release(1))
+  expect(await failureOf(publish(older))).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
+  await using target = await openPostgres({url: server.urlOf(database)}, world)
+  expect(await publishTo(target, older, {command, isForced: true}, world)).toMatchObject({
+    outcome: 'published',
+  })
 })
 
 test('what is not ours is never touched', async () => {
@@ -399,7 +414,7 @@ test('two publications at once: the second is told of the first', async () => {
   await client.end()
 })
 
-const refusals: [string, () => Partial<PublishRequest>, string, number][] = [
+const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
   ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'POSTGRES_AUTH', 5],
   ['a server without TLS', () => ({url: `${server.urlOf(database)}?sslmode=verify-full`}), 'POSTGRES_TLS', 2],
   ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'POSTGRES_AUTH', 5],
@@ -461,7 +476,7 @@ test('a server that dies in the middle is said so; once it is back, the old rele
   const blocker = await server.connect(database)
   await blocker.query('begin; lock table loantape.release in access share mode')
   const patient = {...world, realClock: {...world.realClock, sleep: () => server.kill()}}
-  const work = publishToPostgres(await release(2), {url: server.urlOf(database), lockMs: 10}, patient)
+  const work = publish(await release(2), {lockMs: 10}, patient)
   const refusal = await failureOf(work)
   expect(['POSTGRES_LOST', 'POSTGRES_UNREACHABLE']).toContain(codeOf(refusal))
   await blocker.end().catch(() => undefined)

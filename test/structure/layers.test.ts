@@ -16,6 +16,7 @@ const STAGES = [
   'export',
   'delivery',
   'postgres',
+  'clickhouse',
   'page',
   'alarm',
 ]

@@ -6,7 +6,7 @@ import {gunzipSync, gzipSync} from 'node:zlib'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
-const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/schemathesis/bin')
+const PROGRAMS = join(import.meta.dirname, '../../node_modules/.cache/python/bin')
 
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 

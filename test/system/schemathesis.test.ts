@@ -6,7 +6,7 @@ import {ENDPOINTS} from '../../src/contract/endpoints.ts'
 import {API_KEY, aDeal, startTestService} from '../service/client.ts'
 import {createFolder} from '../support/data.ts'
 
-const PROGRAM = join(import.meta.dirname, '../../node_modules/.cache/schemathesis/bin/schemathesis')
+const PROGRAM = join(import.meta.dirname, '../../node_modules/.cache/python/bin/schemathesis')
 const CONFIG = join(import.meta.dirname, 'schemathesis.toml')
 
 test('Schemathesis finds nothing in the service that its own description does not say', async () => {

@@ -1,10 +1,11 @@
 import {escapeIdentifier, escapeLiteral} from 'pg'
 import {z} from 'zod'
-import {codeOf, messageOf, newError} from '../errors.ts'
+import {codeOf, newError} from '../errors.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
+import {buildTotals, isSameTotals, type PublishedRelease, type ReleaseTarget} from '../release-target.ts'
 import type {World} from '../types.ts'
-import {openDatabase} from '../warehouse/database.ts'
-import {copyRows, copyTable, type PublishedTable} from './copy-table.ts'
+import {type Database, openDatabase} from '../warehouse/database.ts'
+import {copyRows, copyTable} from './copy-table.ts'
 import {explainPostgres} from './failure.ts'
 import {
   dropOldSchemas,
@@ -18,8 +19,8 @@ import {
 } from './schemas.ts'
 import {openSession, type Session} from './session.ts'
 
-/** What is published, and to whom. */
-export interface PublishRequest {
+/** Where PostgreSQL is, and who reads there. */
+export interface PostgresRequest {
   /** `postgres://user:password@host:5432/database` */
   url: string
   /** The role that may read what is published. */
@@ -30,74 +31,83 @@ export interface PublishRequest {
   attempts?: number
 }
 
-/** What a publication came to; `publish postgres --json` prints it. */
-export interface PublishResult {
-  outcome: 'published' | 'unchanged'
-  release_id: string
-  server: string
-  tables: number
-  rows: number
-}
-
 /**
- * Copies the published tables of a release into PostgreSQL: into new schemas, which take the names of the old ones in the
- * same transaction. Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
+ * PostgreSQL as a target: tables are filled in new schemas, which take the names of the old ones in the same transaction.
+ * Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
  *
  * @throws ConfigError `POSTGRES_FOREIGN_SCHEMA`, `POSTGRES_DEPENDENT`, `POSTGRES_PRIVILEGE`; LockedError
  *   `POSTGRES_LOCKED`; AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_BUSY`, `POSTGRES_LOST`, `POSTGRES_UNREACHABLE`,
- *   `INTERRUPTED`
+ *   `PUBLISH_UNSURE`; so do all steps of the target
  */
-export async function publishToPostgres(
-  source: {database: string; manifest: ReleaseManifest},
-  request: PublishRequest,
+export async function openPostgres(
+  request: PostgresRequest,
   world: Pick<World, 'realClock' | 'log' | 'signal'>,
-): Promise<PublishResult> {
-  await using session = await openSession(request.url)
+): Promise<ReleaseTarget> {
+  const session = await openSession(request.url)
   const stop = () => void session.client.end()
   world.signal.addEventListener('abort', stop, {once: true})
-  try {
-    await acquireLock(session)
-    await dropOldSchemas(session, world)
-    const {manifest} = source
-    const tables = manifest.tables.map(({name, rows}) => {
-      const [schema = '', table = ''] = name.split('.')
-      return {schema, name: table, rows}
-    })
-    const result = {
-      release_id: manifest.release_id,
-      server: session.server,
-      tables: tables.length,
-      rows: tables.reduce((sum, {rows}) => sum + rows, 0),
-    }
-    await requireOwnSchemas(session, [STATE, ...tables.map(({schema}) => schema)])
-    if ((await findPublished(session)) === manifest.release_id) {
+  const {server} = session
+  const explained = <A extends unknown[], T>(step: (...args: A) => Promise<T>) => {
+    return (...args: A) =>
+      step(...args).catch((error: unknown) => Promise.reject(explainPostgres(error, server)))
+  }
+  let copy:
+    | {release: PublishedRelease; db: Database; names: Map<string, string>; transaction: string}
+    | undefined
+  /** Of a table of {@link copy}, where it is filled. */
+  const placeOf = ({schema, name}: {schema: string; name: string}) =>
+    `${escapeIdentifier(copy?.names.get(schema) ?? '')}.${escapeIdentifier(name)}`
+  const loaded = new Set<object>()
+  return {
+    server,
+    prepare: explained(async () => {
+      await acquireLock(session)
+      await dropOldSchemas(session, world)
       await grantReading(session, (await listSchemas(session)).live, request.reader)
-      return {outcome: 'unchanged', ...result}
-    }
-    await requireNoDependents(session)
-    await session.run('begin')
-    const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
-    const names = await copyTables(session, source, {tables, transaction}, world)
-    await grantReading(session, [...names.values()], request.reader)
-    await lockOldTables(session, request, world)
-    await swapSchemas(session, names, transaction)
-    world.signal.removeEventListener('abort', stop)
-    await commit(session)
-    // Published it is: what cannot be dropped now is dropped by the next publication.
-    await dropOldSchemas(session, world).catch((error: unknown) => {
-      world.log.warn({err: error}, 'old releases in PostgreSQL could not be dropped')
-    })
-    return {outcome: 'published', ...result}
-  } catch (error) {
-    if (world.signal.aborted && codeOf(error) !== 'POSTGRES_COMMIT_LOST')
-      throw newError('INTERRUPTED', `The publication was ${messageOf(world.signal.reason)}.`, {
-        kept: 'Readers still see the release published before; nothing of this one is visible.',
-        next: 'Run `loantape publish postgres` again.',
-        cause: world.signal.reason,
-      })
-    throw explainPostgres(error, session.server)
-  } finally {
-    world.signal.removeEventListener('abort', stop)
+      return await findPublished(session)
+    }),
+    begin: explained(async (release) => {
+      const schemas = [...new Set([STATE, ...release.tables.map(({schema}) => schema)])]
+      await requireOwnSchemas(session, schemas)
+      await requireNoDependents(session)
+      await session.run('begin')
+      const [transaction = ''] = await session.column(z.string(), 'select pg_current_xact_id()::text')
+      const names = new Map(schemas.map((schema) => [schema, `loantape_new_${transaction}_${schema}`]))
+      const mark = escapeLiteral(`${MARK} ${release.manifest.release_id}`)
+      for (const name of names.values()) {
+        const quoted = escapeIdentifier(name)
+        await session.run(`create schema ${quoted}; comment on schema ${quoted} is ${mark}`)
+      }
+      const db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
+      copy = {release, db, names, transaction}
+    }),
+    verify: explained(async (table) => {
+      if (!loaded.has(table)) return false
+      const totals = buildTotals(table.columns, escapeIdentifier)
+      return isSameTotals(
+        await session.row(`select ${totals.join(', ')} from ${placeOf(table)}`),
+        table.totals,
+      )
+    }),
+    load: explained(async (table) => {
+      if (copy) await copyTable(session, copy.db, table, placeOf(table))
+      loaded.add(table)
+    }),
+    activate: explained(async () => {
+      if (!copy) return
+      await copyState(session, copy.release.manifest, placeOf({schema: STATE, name: 'release'}), world)
+      await grantReading(session, [...copy.names.values()], request.reader)
+      await lockOldTables(session, request, world)
+      await swapSchemas(session, copy.names, copy.transaction)
+      world.signal.removeEventListener('abort', stop)
+      await commit(session)
+    }),
+    prune: explained(() => dropOldSchemas(session, world)),
+    async [Symbol.asyncDispose]() {
+      world.signal.removeEventListener('abort', stop)
+      await copy?.db[Symbol.asyncDispose]()
+      await session[Symbol.asyncDispose]()
+    },
   }
 }
 
@@ -107,7 +117,7 @@ async function commit(session: Session): Promise<void> {
     await session.run('commit')
   } catch (cause) {
     throw newError(
-      'POSTGRES_COMMIT_LOST',
+      'PUBLISH_UNSURE',
       `The connection to PostgreSQL at ${session.server} was lost while the release was swapped in.`,
       {cause},
     )
@@ -120,26 +130,6 @@ async function acquireLock(session: Session): Promise<void> {
   const [isOurs] = await session.column(z.boolean(), sql)
   if (isOurs) return
   throw newError('POSTGRES_LOCKED', `Another publication to ${session.server} is under way.`)
-}
-
-/** Fills new schemas; nobody sees them before the transaction ends. */
-async function copyTables(
-  session: Session,
-  source: {database: string; manifest: ReleaseManifest},
-  {tables, transaction}: {tables: readonly PublishedTable[]; transaction: string},
-  world: Pick<World, 'realClock'>,
-): Promise<Map<string, string>> {
-  await using db = await openDatabase({attach: [{path: source.database, alias: 'release', readOnly: true}]})
-  const names = new Map<string, string>()
-  for (const schema of new Set([STATE, ...tables.map((table) => table.schema)])) {
-    const name = `loantape_new_${transaction}_${schema}`
-    names.set(schema, name)
-    const [quoted, mark] = [escapeIdentifier(name), escapeLiteral(`${MARK} ${source.manifest.release_id}`)]
-    await session.run(`create schema ${quoted}; comment on schema ${quoted} is ${mark}`)
-  }
-  for (const table of tables) await copyTable(session, db, table, names.get(table.schema) ?? '')
-  await copyState(session, source.manifest, names.get(STATE) ?? '', world)
-  return names
 }
 
 async function grantReading(
@@ -157,10 +147,9 @@ async function grantReading(
 async function copyState(
   session: Session,
   {release_id, as_of, known_at, time_zone, currency, generator}: ReleaseManifest,
-  schema: string,
+  table: string,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
-  const table = `${escapeIdentifier(schema)}.release`
   await session.run(`
     create table ${table} (
       release_id text not null,
@@ -202,7 +191,7 @@ const STRICT_ATTEMPTS = 5
  */
 async function lockOldTables(
   session: Session,
-  {lockMs = 500, attempts = 30}: PublishRequest,
+  {lockMs = 500, attempts = 30}: PostgresRequest,
   {realClock}: Pick<World, 'realClock'>,
 ): Promise<void> {
   const tables = await listTables(session, (await listSchemas(session)).live)

@@ -1,0 +1,248 @@
+import {z} from 'zod'
+import {newError} from '../errors.ts'
+import type {TargetColumn, TargetTable} from '../release-target.ts'
+import type {Session} from './session.ts'
+
+/** Marks databases that are ours: one without it is never touched. */
+const MARK = 'loantape'
+
+/** The database that says what readers see. */
+export const STATE = 'loantape'
+
+/** A name as ClickHouse quotes it. */
+export const quote = (name: string): string => `\`${name.replaceAll('\\', '\\\\').replaceAll('`', '\\`')}\``
+
+/** A text as ClickHouse quotes it. */
+export const literal = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`
+
+const PLAIN_TYPES: Record<string, string> = {
+  VARCHAR: 'String',
+  BOOLEAN: 'Bool',
+  BIGINT: 'Int64',
+  DOUBLE: 'Float64',
+  DATE: 'Date32',
+  TIMESTAMP: "DateTime64(6, 'UTC')",
+}
+
+/** The type that ClickHouse gives a column. @throws ConfigError `CLICKHOUSE_TYPE` */
+export function typeOf({name, type}: Pick<TargetColumn, 'name' | 'type'>, table: string): string {
+  const [, precision, scale] = /^DECIMAL\((\d+),(\d+)\)$/.exec(type) ?? []
+  const plain = PLAIN_TYPES[type] ?? (precision === undefined ? undefined : `Decimal(${precision}, ${scale})`)
+  if (plain !== undefined) return `Nullable(${plain})`
+  throw newError(
+    'CLICKHOUSE_TYPE',
+    `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
+    {
+      next: 'Cast the column in its model to VARCHAR, BIGINT, DECIMAL, DOUBLE, DATE, TIMESTAMP or BOOLEAN.',
+    },
+  )
+}
+
+/** Where the tables are: on one server, or on the nodes of a cluster. */
+export interface Place {
+  cluster: string | undefined
+  /** After a statement that every node is to run. */
+  on: string
+  /** The engine of tables whose rows each node has of its own, or all nodes alike. */
+  engine(spread: 'shards' | 'everywhere'): string
+  /** What is read, and written to, of the table whose rows are in `<name>_local`. */
+  whole(name: string): string
+}
+
+export function placeOf(cluster: string | undefined): Place {
+  if (cluster === undefined)
+    return {cluster, on: '', engine: () => 'MergeTree', whole: (name) => `${name}_local`}
+  return {
+    cluster,
+    on: ` on cluster ${quote(cluster)}`,
+    engine: (spread) =>
+      spread === 'shards'
+        ? "ReplicatedMergeTree('/clickhouse/tables/{uuid}/{shard}', '{replica}')"
+        : "ReplicatedMergeTree('/clickhouse/tables/{uuid}', '{shard}-{replica}')",
+    whole: (name) => `${name}_all`,
+  }
+}
+
+const databaseRow = z.object({name: z.string(), comment: z.string()})
+
+/**
+ * Creates what says which release readers see, and the databases of these schemas.
+ *
+ * @throws ConfigError `CLICKHOUSE_FOREIGN`
+ */
+export async function createDatabases(
+  session: Session,
+  place: Place,
+  schemas: readonly string[],
+): Promise<void> {
+  const there = await session.rows(databaseRow, 'select name, comment from system.databases')
+  for (const name of schemas) {
+    const found = there.find((database) => database.name === name)
+    if (found && !found.comment.startsWith(MARK))
+      throw newError(
+        'CLICKHOUSE_FOREIGN',
+        `Database '${name}' at ${session.server} was not made by loantape: expected a server without it.`,
+      )
+    if (!found)
+      await session.run(
+        `create database if not exists ${quote(name)}${place.on} comment '${MARK}: published releases'`,
+      )
+  }
+}
+
+/** Creates the tables and views that say which release readers see. */
+export async function createState(session: Session, place: Place): Promise<void> {
+  await createDatabases(session, place, [STATE])
+  await session.run(`
+    create table if not exists ${STATE}.published${place.on} (
+      source String comment 'whose release it is',
+      number UInt64 comment 'the latest of a source is the one readers see',
+      release_id String,
+      as_of Date32,
+      known_at DateTime64(6, 'UTC'),
+      time_zone String,
+      currency String,
+      generator String,
+      contents Map(String, String) comment 'of each table the sha256 of its Parquet file',
+      published_at DateTime64(3, 'UTC')
+    ) engine = ${place.engine('everywhere')} order by (source, number)
+    comment 'Every release that is still there.'`)
+  await session.run(`
+    create view if not exists ${STATE}.release${place.on} as
+    select * from ${STATE}.published order by number desc limit 1 by source`)
+  // Every view of a table asks for the same rows, so that a query asks once: it sees one release of a source throughout.
+  await session.run(`
+    create view if not exists ${STATE}.visible${place.on} as
+    select source, name, content
+    from ${STATE}.release
+    array join mapKeys(contents) as name, mapValues(contents) as content`)
+}
+
+/** A column there, or with an empty name the table itself. */
+type Field = z.output<typeof fieldRow>
+const fieldRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
+
+/**
+ * Creates the tables that are not there, adds columns that are new, and shows them: what releases of other sources hold stays
+ * as it is, with nulls in columns they have not.
+ *
+ * @throws ConfigError `CLICKHOUSE_TYPE`
+ */
+export async function createTables(
+  session: Session,
+  place: Place,
+  tables: readonly TargetTable[],
+): Promise<void> {
+  const databases = [...new Set(tables.map(({schema}) => literal(schema)))].join(', ')
+  const fields = await session.rows(
+    fieldRow,
+    `select table, name, type, comment from (
+       select concat(database, '.', table) as table, name, type, comment, position
+       from system.columns where database in (${databases})
+       union all
+       select concat(database, '.', name) as table, '' as name, '' as type, comment, 0 as position
+       from system.tables where database in (${databases})
+     ) order by position`,
+  )
+  for (const table of tables) {
+    const full = `${table.schema}.${table.name}`
+    const at = (name: string) => `${quote(table.schema)}.${quote(name)}`
+    const [local, whole] = [at(`${table.name}_local`), at(place.whole(table.name))]
+    const own = table.columns.map(({name, type, comment}) => ({
+      name,
+      type: typeOf({name, type}, full),
+      comment,
+    }))
+    const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
+    if (there.length === 0) await createTable(session, place, {table, local, whole, own})
+    for (const {name, type, comment} of there.length === 0 ? [] : own) {
+      const found = there.find((field) => field.name === name)
+      if (found && found.type !== type)
+        throw newError(
+          'CLICKHOUSE_TYPE',
+          `Column '${name}' of table '${full}' is ${found.type} at ${session.server}, and ${type} in this release.`,
+        )
+      if (!found)
+        for (const one of new Set([local, whole]))
+          await session.run(
+            `alter table ${one}${place.on} add column if not exists ${quote(name)} ${type} comment ${literal(comment)}`,
+          )
+    }
+    const source = {name: 'source', type: 'String', comment: 'whose release it is of'}
+    const others = there.filter(
+      ({name}) => !['source', 'content', ...own.map((one) => one.name)].includes(name),
+    )
+    await showTable(session, place, {
+      name: full,
+      target: at(table.name),
+      whole,
+      comment: table.comment,
+      columns: [source, ...own, ...others],
+      shown: fields.filter((field) => field.table === full),
+    })
+  }
+}
+
+const describeColumn = ({name, type, comment}: Omit<Field, 'table'>): string =>
+  `${quote(name)} ${type} comment ${literal(comment)}`
+
+/** Makes the view of a table, where it is not there as it should be. */
+async function showTable(
+  session: Session,
+  place: Place,
+  {
+    name,
+    target,
+    whole,
+    comment,
+    columns,
+    shown,
+  }: {
+    name: string
+    target: string
+    whole: string
+    comment: string
+    columns: readonly Omit<Field, 'table'>[]
+    shown: readonly Field[]
+  },
+): Promise<void> {
+  const textOf = (fields: readonly Omit<Field, 'table'>[]) => fields.map(describeColumn).join(',\n')
+  const wanted = [{name: '', type: '', comment}, ...columns]
+  if (textOf(shown) === textOf(wanted)) return
+  await session.run(`
+    create or replace view ${target}${place.on} (${textOf(columns)}) as
+    select ${columns.map((column) => quote(column.name)).join(', ')}
+    from ${whole}
+    where (source, ${literal(name)}, content) in (select source, name, content from ${STATE}.visible)
+    comment ${literal(comment)}`)
+}
+
+async function createTable(
+  session: Session,
+  place: Place,
+  {
+    table,
+    local,
+    whole,
+    own,
+  }: {table: TargetTable; local: string; whole: string; own: readonly Omit<Field, 'table'>[]},
+): Promise<void> {
+  const {schema, name, order, comment} = table
+  await session.run(`
+    create table if not exists ${local}${place.on} (
+      source LowCardinality(String) comment 'whose release it is of',
+      content LowCardinality(String) comment 'sha256 of the Parquet file it is of',
+      ${own.map(describeColumn).join(',\n')}
+    )
+    engine = ${place.engine('shards')}
+    partition by (source, content)
+    order by (${['source', ...order].map(quote).join(', ')})
+    settings allow_nullable_key = 1
+    comment ${literal(comment)}`)
+  if (place.cluster === undefined) return
+  const [first = 'source'] = order
+  const spread = `cityHash64(source, ${quote(first)})`
+  await session.run(`
+    create table if not exists ${whole}${place.on} as ${local}
+    engine = Distributed(${[place.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)
+}

@@ -1,0 +1,200 @@
+import {z} from 'zod'
+import {codeOf, newError} from '../errors.ts'
+import {
+  buildTotals,
+  isSameTotals,
+  type PublishedRelease,
+  type ReleaseTarget,
+  type TargetTable,
+} from '../release-target.ts'
+import type {World} from '../types.ts'
+import {digestFile} from '../warehouse/atomic-file.ts'
+import {createDatabases, createState, createTables, literal, placeOf, quote, STATE, typeOf} from './layout.ts'
+import {type Lease, takeLease} from './lease.ts'
+import {openSession} from './session.ts'
+
+/** Where ClickHouse is, and whose releases are published there. */
+export interface ClickhouseRequest {
+  /** `https://host:8443` */
+  url: string
+  user?: string | undefined
+  password?: string | undefined
+  /** The cluster that holds the tables; one server without it. */
+  cluster?: string | undefined
+  /** Lower-case letters, digits and `_`: whose releases they are. */
+  source: string
+  /** Releases of the source that stay, the one readers see among them. */
+  releasesKept: number
+  /** How long the right to publish holds without being renewed; half a minute by default. */
+  leaseMs?: number
+}
+
+/** Names a table. */
+type Named = Pick<TargetTable, 'schema' | 'name'>
+
+const visibleRow = z.object({release_id: z.string(), as_of: z.string(), known_at: z.string()})
+
+/**
+ * ClickHouse as a target, shared with other sources. The rows of a table are a partition of their own, named after the source
+ * and the digest of the table's file; views show those that the last row of `loantape.published` names. That one row shows
+ * every table of a release at once. A partition that is there with the same totals is not sent again.
+ *
+ * @throws ConfigError `CLICKHOUSE_FOREIGN`, `CLICKHOUSE_TYPE`, `CLICKHOUSE_PRIVILEGE`; LockedError `CLICKHOUSE_LOCKED`; AuthError
+ *   `CLICKHOUSE_AUTH`; DeferredError `CLICKHOUSE_LOST`, `CLICKHOUSE_UNREACHABLE`, `PUBLISH_UNSURE`; so do all steps of the target
+ */
+export async function openClickhouse(
+  request: ClickhouseRequest,
+  world: Pick<World, 'realClock' | 'log' | 'signal'>,
+): Promise<ReleaseTarget> {
+  const session = openSession(request, world.signal)
+  const place = placeOf(request.cluster)
+  const source = literal(request.source)
+  let lease: Lease | undefined
+  let release: PublishedRelease | undefined
+  const localOf = ({schema, name}: Named) => `${quote(schema)}.${quote(`${name}_local`)}`
+  const wholeOf = ({schema, name}: Named) => `${quote(schema)}.${quote(place.whole(name))}`
+  const isPart = (content: string) => `source = ${source} and content = ${literal(content)}`
+
+  /** Whether no two rows have the same grain. */
+  async function isEachOnce(table: TargetTable): Promise<boolean> {
+    if (table.grain.length === 0) return true
+    const [found] = await session.rows(
+      z.object({copies: z.coerce.number()}),
+      `select count() - uniqExact(tuple(${table.grain.map(quote).join(', ')})) as copies
+       from ${wholeOf(table)} where ${isPart(table.sha256)}`,
+    )
+    return found?.copies === 0
+  }
+
+  return {
+    server: session.server,
+
+    async prepare() {
+      await createState(session, place)
+      lease = await takeLease(session, place, request, world)
+      const [visible] = await session.rows(
+        visibleRow,
+        `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at
+         from ${STATE}.release where source = ${source}`,
+      )
+      return visible
+    },
+
+    async begin(published) {
+      release = published
+      await createDatabases(session, place, [...new Set(published.tables.map(({schema}) => schema))])
+      await createTables(session, place, published.tables)
+    },
+
+    async verify(table) {
+      const totals = buildTotals(table.columns, quote).map((total, index) => `${total} as total_${index}`)
+      const [found = {}] = await session.rows(
+        z.record(z.string(), z.string()),
+        `select ${totals.join(', ')} from ${wholeOf(table)} where ${isPart(table.sha256)}`,
+      )
+      return isSameTotals(Object.values(found), table.totals) && (await isEachOnce(table))
+    },
+
+    async load(table) {
+      const name = `${table.schema}.${table.name}`
+      if ((await digestFile(table.file)) !== table.sha256)
+        throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' is not what its manifest says.`)
+      // What a publication that died has left, or another hand has touched.
+      await session.run(
+        `alter table ${localOf(table)}${place.on} drop partition tuple(${source}, ${literal(table.sha256)})`,
+      )
+      const columns = table.columns.map((column) => quote(column.name)).join(', ')
+      const structure = table.columns
+        .map((column) => `${quote(column.name)} ${typeOf(column, name)}`)
+        .join(', ')
+      await session.send(
+        `insert into ${wholeOf(table)} (source, content, ${columns})
+         select ${source}, ${literal(table.sha256)}, ${columns} from input(${literal(structure)}) format Parquet`,
+        table.file,
+      )
+    },
+
+    async activate() {
+      if (!lease || !release) return
+      const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
+      const contents = release.tables.flatMap(({schema, name, sha256}) => [`${schema}.${name}`, sha256])
+      const values = [
+        release_id,
+        as_of,
+        known_at.replace('T', ' ').replace('Z', ''),
+        time_zone,
+        currency,
+        generator,
+      ]
+      const [id, day, instant, ...others] = values.map(literal)
+      const row = [
+        source,
+        lease.number,
+        id,
+        `toDate32(${day})`,
+        `toDateTime64(${instant}, 6, 'UTC')`,
+        ...others,
+      ]
+      await session
+        .run(
+          `insert into ${STATE}.published
+           select ${row.join(', ')}, map(${contents.map(literal).join(', ')}), now64(3)
+           where (${lease.lastSql}) = ${lease.number}`,
+        )
+        .catch((error: unknown) => {
+          if (codeOf(error) !== 'CLICKHOUSE_LOST') throw error
+          throw newError(
+            'PUBLISH_UNSURE',
+            `The connection to ClickHouse at ${session.server} was lost while the release was shown to readers.`,
+            {cause: error},
+          )
+        })
+      const [shown] = await session.rows(
+        z.object({number: z.coerce.number()}),
+        `select number from ${STATE}.release where source = ${source}`,
+      )
+      if (shown?.number === lease.number) return
+      throw newError(
+        'CLICKHOUSE_LOCKED',
+        `Another publication of source '${request.source}' to ${session.server} has taken over from this one.`,
+        {kept: 'Readers see the release before, or that one.'},
+      )
+    },
+
+    async prune() {
+      const kept = await session.rows(
+        z.object({number: z.coerce.number()}),
+        `select number from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
+      )
+      const oldest = Math.min(...kept.map(({number}) => number))
+      await session.run(
+        `delete from ${STATE}.published${place.on} where source = ${source} and number < ${oldest}`,
+      )
+      const tables = await session.rows(
+        z.object({schema: z.string(), table: z.string()}),
+        `select database as schema, replaceRegexpOne(name, '_local$', '') as table from system.tables
+         where name like '%\\\\_local' and database in (select name from system.databases where comment like 'loantape%')
+         order by all`,
+      )
+      for (const {schema, table} of tables) {
+        const of = {schema, name: table}
+        const stale = await session.rows(
+          z.object({content: z.string()}),
+          `select distinct content from ${wholeOf(of)}
+           where source = ${source} and content not in (
+             select contents[${literal(`${schema}.${table}`)}] from ${STATE}.published where source = ${source}
+           )`,
+        )
+        for (const {content} of stale)
+          await session.run(
+            `alter table ${localOf(of)}${place.on} drop partition tuple(${source}, ${literal(content)})`,
+          )
+      }
+    },
+
+    async [Symbol.asyncDispose]() {
+      await lease?.[Symbol.asyncDispose]()
+      await session[Symbol.asyncDispose]()
+    },
+  }
+}

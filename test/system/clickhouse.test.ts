@@ -1,0 +1,395 @@
+import {fileURLToPath} from 'node:url'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import {type ClickhouseRequest, openClickhouse} from '../../src/clickhouse/target.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import type {ReleaseManifest} from '../../src/release-manifest.ts'
+import type {ReleaseTarget} from '../../src/release-target.ts'
+import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
+import {publishTables} from '../support/releases.ts'
+
+const KILLED = fileURLToPath(new URL('./killed-publication.ts', import.meta.url))
+
+let server: ClickhouseServer
+let data: TestFolder
+/** Each test publishes as a lender of its own. */
+let source: string
+let number = 0
+
+beforeAll(async () => {
+  data = createFolder()
+  server = await createClickhouse()
+})
+
+afterAll(async () => {
+  await server[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+beforeEach(() => {
+  number += 1
+  source = `lender_${number}`
+})
+
+const world = createWorldAt('2026-02-02T12:00:00Z')
+const command = 'loantape publish clickhouse'
+
+/** The nth release: `deals` rows that say so, and a summary that says how many and that it is the nth. */
+const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number; sql?: string} = {}) => {
+  const {deals = 2000, sql = '', ...manifest} = fields
+  return publishTables(data.folder, {
+    release_id: `${source}_${nth}_${deals}`,
+    ...manifest,
+    sql: `
+      create schema release.core;
+      create schema release.mart;
+      create table release.core.deal as
+      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
+      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
+      create table release.core.same as select 'as ever' as word;
+      comment on table release.core.deal is 'Deals''s present \\ state.';
+      comment on column release.core.deal.loan_amount is 'What is lent, USD.'; ${sql}`,
+  })
+}
+
+type Options = Partial<ClickhouseRequest> & {
+  isForced?: boolean
+  change?: (target: ReleaseTarget) => Partial<ReleaseTarget>
+}
+
+async function publish(from: Release, {isForced = false, change, ...request}: Options = {}) {
+  await using target = await openClickhouse(
+    {...server.request, source, releasesKept: 2, leaseMs: 400, ...request},
+    world,
+  )
+  return await publishTo({...target, ...change?.(target)}, from, {isForced, command}, world)
+}
+
+const seen = (of = source) =>
+  server.query(
+    `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
+     from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
+     where deal.source = '${of}'`,
+  )
+const wholeOf = (nth: number, deals = 2000) => [{deals, least: nth, most: nth, nth, told: deals}]
+
+test('every table arrives with its rows, types and comments', async () => {
+  const one = await publishTables(data.folder, {
+    release_id: 'types',
+    sql: `
+      create schema release.kinds;
+      create table release.kinds.row as
+      select * from (values
+        (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2), 9223372036854775807::bigint, 0.1::double,
+          date '1999-12-31', timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
+        ('', -0.01, -0.01, -1, null, null, null, false, null)
+      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);
+      comment on table release.kinds.row is 'What\\s''s there.';
+      comment on column release.kinds.row.money is 'USD, ''exact''';`,
+  })
+  expect(await publish(one)).toEqual({
+    outcome: 'published',
+    release_id: 'types',
+    server: new URL(server.request.url).host,
+    tables: 1,
+    rows: 2,
+    loaded: 1,
+  })
+  expect(
+    await server.query(
+      `select text, toString(money) as money, toString(widest) as widest, toString(\`count of it\`) as count, ratio, toString(day) as day,
+         toString(instant) as instant, truth, null_word
+       from kinds.row where source = '${source}' order by money desc`,
+    ),
+  ).toEqual([
+    {
+      text: "a\\b\tc\nd\re\rf'`",
+      money: '12345678901234.56',
+      widest: `${'9'.repeat(36)}.99`,
+      count: '9223372036854775807',
+      ratio: 0.1,
+      day: '1999-12-31',
+      instant: '2026-07-05 15:00:00.000001',
+      truth: true,
+      null_word: '\\N',
+    },
+    {
+      text: '',
+      money: '-0.01',
+      widest: '-0.01',
+      count: '-1',
+      ratio: null,
+      day: null,
+      instant: null,
+      truth: false,
+      null_word: null,
+    },
+  ])
+  expect(
+    await server.query(
+      `select name, type, comment from system.columns where database = 'kinds' and table = 'row'`,
+    ),
+  ).toMatchObject([
+    {name: 'source', type: 'String'},
+    {name: 'text', type: 'Nullable(String)', comment: ''},
+    {name: 'money', type: 'Nullable(Decimal(18, 2))', comment: "USD, 'exact'"},
+    {name: 'widest', type: 'Nullable(Decimal(38, 2))'},
+    {name: 'count of it', type: 'Nullable(Int64)'},
+    {name: 'ratio', type: 'Nullable(Float64)'},
+    {name: 'day', type: 'Nullable(Date32)'},
+    {name: 'instant', type: "Nullable(DateTime64(6, 'UTC'))"},
+    {name: 'truth', type: 'Nullable(Bool)'},
+    {name: 'null_word', type: 'Nullable(String)'},
+  ])
+  expect(
+    await server.query(`select comment from system.tables where database = 'kinds' and name = 'row'`),
+  ).toEqual([{comment: "What\\s's there."}])
+})
+
+test('another release takes the place of the one before; what is the same is not sent again, what is old goes', async () => {
+  expect(await publish(await release(1))).toMatchObject({outcome: 'published', loaded: 3})
+  expect(await publish(await release(1))).toMatchObject({outcome: 'unchanged', loaded: 0})
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 2})
+  expect(await seen()).toEqual(wholeOf(2))
+  expect(await publish(await release(3))).toMatchObject({loaded: 2})
+  expect(
+    await server.query(`select release_id from loantape.published where source = '${source}'`),
+  ).toHaveLength(2)
+  expect(
+    await server.query(`select distinct nth from core.deal_local where source = '${source}' order by nth`),
+  ).toEqual([{nth: 2}, {nth: 3}])
+  // What is still there is not sent again either.
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published', loaded: 0})
+  expect(await seen()).toEqual(wholeOf(2))
+})
+
+test('two lenders stand side by side, and neither sees or moves the other', async () => {
+  const other = `${source}_too`
+  await publish(await release(1))
+  await publish(await release(7, {deals: 500}), {source: other})
+  await publish(await release(2))
+  await publish(await release(3))
+  expect(await seen()).toEqual(wholeOf(3))
+  expect(await seen(other)).toEqual(wholeOf(7, 500))
+  expect(
+    await server.query(
+      `select source, sum(loan_amount) as amount from core.deal where source like '${source}%' group by source order by source`,
+    ),
+  ).toEqual([
+    {source, amount: 200_200},
+    {source: other, amount: 50_050},
+  ])
+})
+
+test('a release of another version brings columns and leaves some out: rows of others have nulls there', async () => {
+  const other = `${source}_too`
+  await publish(await release(1))
+  const sql =
+    'alter table release.core.deal add column note text; alter table release.core.deal drop column loan_amount'
+  await publish(await release(2, {sql}), {source: other})
+  await publish(await release(3))
+  expect(
+    await server.query(
+      `select source, count(loan_amount) as amounts, count(note) as notes from core.deal where source like '${source}%' group by source order by source`,
+    ),
+  ).toEqual([
+    {source, amounts: 2000, notes: 0},
+    {source: other, amounts: 0, notes: 0},
+  ])
+})
+
+test('an older release is refused unless it is forced', async () => {
+  await publish(await release(2, {as_of: '2026-02-02'}))
+  const older = await release(1, {as_of: '2026-02-01'})
+  const refusal = await failureOf(publish(older))
+  expect(refusal).toMatchObject({code: 'PUBLISH_OLDER', exitCode: 2})
+  expect(refusal.message).toContain(`--force`)
+  const lessKnown = await release(4, {as_of: '2026-02-02', known_at: '2026-02-02T23:29:59.999999Z'})
+  expect(await failureOf(publish(lessKnown))).toMatchObject({code: 'PUBLISH_OLDER'})
+  expect(await seen()).toEqual(wholeOf(2))
+  expect(await publish(older, {isForced: true})).toMatchObject({outcome: 'published'})
+  expect(await seen()).toEqual(wholeOf(1))
+})
+
+test('a column of another type is refused by name, and readers keep what they have', async () => {
+  await publish(await release(1))
+  const sql = 'alter table release.core.deal alter nth type decimal(38,2)'
+  const refusal = await failureOf(publish(await release(2, {sql})))
+  expect(refusal).toMatchObject({code: 'CLICKHOUSE_TYPE', exitCode: 2})
+  expect(refusal.message).toContain("Column 'nth' of table 'core.deal' is Nullable(Int64)")
+  expect(await seen()).toEqual(wholeOf(1))
+  const odd = await release(3, {sql: 'alter table release.core.deal add column list integer[]'})
+  expect((await failureOf(publish(odd))).message).toContain(
+    "Column 'list' of table 'core.deal' has the type INTEGER[]",
+  )
+})
+
+test.each([
+  ['a lost row', `alter table core.deal_local delete where deal_id = 'deal_7' and source = '{source}'`],
+  [
+    'a changed cent',
+    `alter table core.deal_local update loan_amount = loan_amount + 0.01 where deal_id = 'deal_7' and source = '{source}'`,
+  ],
+  [
+    'a text that is gone',
+    `alter table core.deal_local update deal_id = null where deal_id = 'deal_7' and source = '{source}'`,
+  ],
+  [
+    'a row twice',
+    `insert into core.deal_local select * from core.deal_local where deal_id = 'deal_7' and source = '{source}'`,
+  ],
+])('%s is noticed before anybody sees it', async (_, sql) => {
+  await publish(await release(1))
+  const isWrong = failureOf(
+    publish(await release(2), {
+      change: (target) => ({
+        async load(table) {
+          await target.load(table)
+          if (table.name === 'deal') await server.run(sql.replace('{source}', source))
+        },
+      }),
+    }),
+  )
+  const refusal = await isWrong
+  expect(refusal).toMatchObject({code: 'PUBLISH_INCOMPLETE', exitCode: 1})
+  expect(refusal.message).toContain("Table 'core.deal'")
+  // What was done to the rows of the release before is done: it is sent anew.
+  expect(await publish(await release(2))).toMatchObject({outcome: 'published'})
+  expect(await seen()).toEqual(wholeOf(2))
+  const [{total} = {}] = await server.query(
+    `select toString(sum(loan_amount)) as total from core.deal where source = '${source}'`,
+  )
+  expect(total).toBe('200200')
+})
+
+test('a second publication of a lender is refused while the first says that it goes on', async () => {
+  await publish(await release(1))
+  let second: Error | undefined
+  await publish(await release(2), {
+    change: (target) => ({
+      async activate() {
+        second = await failureOf(publish(await release(3)))
+        await target.activate()
+      },
+    }),
+  })
+  expect(second).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(await seen()).toEqual(wholeOf(2))
+})
+
+test('a publication that slept while another took over shows nothing', async () => {
+  await publish(await release(1))
+  const late = await failureOf(
+    publish(await release(2), {
+      change: (target) => ({
+        async activate() {
+          // As if this process had been stopped: its right is no more renewed, and has ended.
+          const [{name = ''} = {}] = await server.query(
+            `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
+          )
+          await server.run(`alter table loantape.${String(name)} modify comment '2000-01-01 00:00:00.000'`)
+          await publish(await release(3))
+          await target.activate()
+        },
+      }),
+    }),
+  )
+  expect(late).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(await seen()).toEqual(wholeOf(3))
+})
+
+test('whatever request a publication dies at, readers keep the old release whole, and the next publication finishes', async () => {
+  const request = {...server.request, source, releasesKept: 2, leaseMs: 400}
+  const run = async (releaseId: string, ...kill: string[]) => {
+    using started = startProcess(
+      [process.execPath, KILLED, data.folder.root, releaseId, JSON.stringify(request), ...kill],
+      {},
+    )
+    return await started.ended
+  }
+  const first = await release(1)
+  expect(await run(first.manifest.release_id)).toMatchObject({code: 0})
+  const counted = await run((await release(2)).manifest.release_id)
+  const requests = Number(counted.stdout)
+  expect(requests).toBeGreaterThan(20)
+  let [visible, kills] = [2, 0]
+  for (let nth = 1; nth <= requests; nth += nth < requests - 10 ? 4 : 1) {
+    const next = await release(nth + 2)
+    const killed = await run(next.manifest.release_id, String(nth), nth % 2 === 0 ? 'before' : 'after')
+    if (killed.signal === 'SIGKILL') kills += 1
+    else expect(killed, killed.stderr).toMatchObject({code: 0})
+    const [row] = await seen()
+    expect([visible, nth + 2]).toContain(row?.nth)
+    expect(row).toEqual(wholeOf(Number(row?.nth))[0])
+    expect((await publish(next)).release_id).toBe(next.manifest.release_id)
+    visible = nth + 2
+    expect(await seen()).toEqual(wholeOf(visible))
+  }
+  expect(kills).toBeGreaterThan(12)
+})
+
+test('readers who join tables all the while never see two releases at once, in fifty publications', async () => {
+  await publish(await release(0))
+  let isOver = false
+  const faults: unknown[] = []
+  const found = new Set<unknown>()
+  const read = async () => {
+    while (!isOver) {
+      const [row] = await seen()
+      found.add(row?.nth)
+      if (
+        row?.deals !== row?.told ||
+        row?.deals === 0 ||
+        new Set([row?.least, row?.most, row?.nth]).size !== 1
+      )
+        faults.push(row)
+      await world.realClock.sleep(10)
+    }
+  }
+  const readers = [read(), read()]
+  for (let nth = 1; nth <= 50; nth++) await publish(await release(nth, {deals: nth % 2 === 0 ? 2000 : 500}))
+  isOver = true
+  await Promise.all(readers)
+  expect(faults).toEqual([])
+  expect(found.size).toBeGreaterThan(5)
+})
+
+test.each([
+  ['a wrong password', {password: 'wrong'}, 'CLICKHOUSE_AUTH', 5],
+  ['a server that is not there', {url: 'http://127.0.0.1:1'}, 'CLICKHOUSE_UNREACHABLE', 6],
+])('%s is said so', async (_, request, code, exitCode) => {
+  const refusal = await failureOf(publish(await release(1), request))
+  expect(refusal).toMatchObject({code, exitCode})
+  expect(refusal.message).not.toContain('wrong')
+})
+
+test('a database that is not ours is never touched', async () => {
+  await server.run('create database own')
+  const sql = 'create schema release.own; create table release.own.deal as select 1 as a'
+  const refusal = await failureOf(publish(await release(1, {sql})))
+  expect(refusal).toMatchObject({code: 'CLICKHOUSE_FOREIGN', exitCode: 2})
+  expect(await server.query(`select name from system.tables where database = 'own'`)).toEqual([])
+})
+
+test('a job publishes what a night has released, and the command says what became of it', async () => {
+  await using lab = await createLab()
+  lab.service.store.insert(someDeals(30))
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  const env = {
+    LOANTAPE_CLICKHOUSE_URL: server.request.url,
+    LOANTAPE_CLICKHOUSE_USER: 'loantape',
+    LOANTAPE_CLICKHOUSE_PASSWORD: 'secret of the tests',
+    LOANTAPE_CLICKHOUSE_SOURCE: source,
+  }
+  const published = await lab.run(['publish', 'clickhouse', '--json'], env)
+  expect(published.code, published.stderr).toBe(0)
+  expect(JSON.parse(published.stdout)).toMatchObject({outcome: 'published'})
+  expect((await lab.run(['publish', 'clickhouse'], env)).stdout).toContain('is published at 127.0.0.1')
+  expect(
+    await server.query(
+      `select toString(amount) as amount from mart.portfolio_summary where source = '${source}'`,
+    ),
+  ).toEqual(await lab.query('select cast(amount as bigint)::varchar as amount from mart.portfolio_summary'))
+})

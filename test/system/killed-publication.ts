@@ -1,0 +1,28 @@
+import {createClient} from '@clickhouse/client'
+import {openClickhouse} from '../../src/clickhouse/target.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {createWorldAt} from '../support/data.ts'
+
+// Publishes a release and dies as the nth request is made, or, with `after`, when its answer is there.
+const [dataDir = '', releaseId, request = '{}', nth, when] = process.argv.slice(2)
+let asked = 0
+const {prototype} = createClient({}).constructor as {
+  prototype: Record<string, (...args: unknown[]) => unknown>
+}
+for (const method of ['command', 'query', 'exec']) {
+  const ask = prototype[method]
+  prototype[method] = async function (...args) {
+    asked += 1
+    if (asked === Number(nth) && when === 'before') process.kill(process.pid, 'SIGKILL')
+    const answer = await ask?.apply(this, args)
+    if (asked === Number(nth)) process.kill(process.pid, 'SIGKILL')
+    return answer
+  }
+}
+const world = createWorldAt('2026-02-02T12:00:00Z')
+await using target = await openClickhouse(JSON.parse(request), world)
+const release = requireRelease(dataFolderAt(dataDir), releaseId)
+await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
+process.stdout.write(String(asked))
