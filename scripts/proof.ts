@@ -1,6 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {parseArgs} from 'node:util'
 import {proveChurn} from '../test/proof/churn.ts'
+import {proveCombined} from '../test/proof/combined.ts'
 import {PAGES_PER_RUN, proveFuzz} from '../test/proof/fuzz.ts'
 import {proveJournal} from '../test/proof/journal.ts'
 import {proveKill} from '../test/proof/kill.ts'
@@ -36,6 +37,7 @@ const PROOFS: Record<string, {prove: Proof; runs: number}> = {
   money: {prove: proveMoney, runs: 100},
   journal: {prove: proveJournal, runs: 60},
   nights: {prove: proveNights, runs: 100},
+  combined: {prove: proveCombined, runs: 120},
   // The seeds of `world` are its runs: a run is a story.
   world: {
     prove: (request) =>

@@ -30,12 +30,31 @@ export interface TargetTable {
   totals: readonly string[]
 }
 
+/** A model that is computed over the releases of all lenders together. */
+export interface CombinedModel {
+  name: string
+  comment: string
+  columns: readonly TargetColumn[]
+  /** Whether people look at it; others are only read by those. */
+  isShown: boolean
+  /** What it reads: tables of the release, or other models like it. */
+  reads: readonly string[]
+  /**
+   * Its SELECT in the SQL of ClickHouse; columns may be of other types than `columns` says.
+   *
+   * @param nameOf what the name of each table becomes, and `as_of`
+   */
+  write(nameOf: (table: string) => string): string
+}
+
 /** A release to publish. */
 export interface PublishedRelease {
   manifest: ReleaseManifest
   /** The DuckDB file that holds its tables. */
   database: string
   tables: readonly TargetTable[]
+  /** Each after those it reads; none for a target that holds one lender. */
+  combined: readonly CombinedModel[]
 }
 
 /** Which release readers of a target see. */
@@ -54,6 +73,8 @@ export interface VisibleRelease {
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for people. */
   readonly server: string
+  /** Whether it holds several lenders, and what they are together. */
+  readonly isShared: boolean
   /** Keeps other publications out. @returns what readers see now */
   prepare(): Promise<VisibleRelease | undefined>
   /** Makes room for the tables of the release, where nobody looks. */

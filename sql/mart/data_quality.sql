@@ -65,12 +65,11 @@ totals as (
 lives as (
   select
     count(*) as deals,
-    count(*) filter (where life.created_on < first_walk.first_on) as created_before,
-    count(*) filter (where date_trunc('month', life.created_on) < first_walk.first_on) as outside_vintage,
+    count(*) filter (where life.created_on < life.first_walk_on) as created_before,
+    count(*) filter (where date_trunc('month', life.created_on) < life.first_walk_on) as outside_vintage,
     count(*) filter (where not life.is_present) as vanished,
     count(*) filter (where life.reached_order is null) as without_stage
   from work.deal_life as life
-  cross join work.first_walk as first_walk
 ),
 
 changes as (

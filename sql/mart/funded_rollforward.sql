@@ -49,7 +49,7 @@ closings as (
 terms as (
   select
     closings.month,
-    coalesce(moved.opening, lag(closings.closing) over (order by closings.month), 0) as opening,
+    coalesce(moved.opening, 0) + coalesce(lag(closings.closing) over (order by closings.month), 0) as opening,
     coalesce(moved.found, 0) as found,
     coalesce(moved.originated, 0) as originated,
     coalesce(moved.restored, 0) as restored,

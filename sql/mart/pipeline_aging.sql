@@ -23,7 +23,7 @@ aged as (
     status,
     loan_amount,
     status_since,
-    cast(cast(getvariable('as_of') as date) - status_since as bigint) as days_in_status
+    date_diff('day', status_since, cast(getvariable('as_of') as date)) as days_in_status
   from core.deal
   where status_class = 'pipeline'
 )

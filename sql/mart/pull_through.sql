@@ -21,6 +21,7 @@ cohorts as (
     count(*) as entered,
     count(first_funded_on) as cohort_funded
   from work.deal_life
+  where created_month >= strftime(first_walk_on, '%Y-%m')
   group by created_month
 ),
 

@@ -14,16 +14,39 @@
 -- amount: their loan_amount at the end, of those gone the last known, USD
 -- roll_rate_pct: share of the deals that began the month in from_status, in percent; null for `(new)`
 with
-began as (
+-- What stood at the end of the month before; what the first walk found begins the first month with it.
+stood as (
   select
     month.month,
     position.status,
     position.deals,
     position.amount
   from work.month as month
-  inner join work.first_walk as first_walk on true
   inner join mart.position_daily as position
-    on position.day = greatest(cast(date_trunc('month', month.from_day) as date) - 1, first_walk.first_on)
+    on position.day = cast(date_trunc('month', month.from_day) as date) - 1
+  union all
+  select
+    strftime(from_day, '%Y-%m') as month,
+    status,
+    count(*) as deals,
+    sum(loan_amount) as amount
+  from work.position_span
+  where at_first_walk
+  group by
+    strftime(from_day, '%Y-%m'),
+    status
+),
+
+began as (
+  select
+    month,
+    status,
+    sum(deals) as deals,
+    sum(amount) as amount
+  from stood
+  group by
+    month,
+    status
 ),
 
 -- Deals that nothing happened to are what is left of those that began the month.

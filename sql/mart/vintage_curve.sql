@@ -18,8 +18,7 @@ cohorts as (
     date_trunc('month', any_value(life.created_on)) as start,
     count(*) as deals
   from work.deal_life as life
-  cross join work.first_walk as first_walk
-  where date_trunc('month', life.created_on) >= first_walk.first_on
+  where date_trunc('month', life.created_on) >= life.first_walk_on
   group by life.created_month
 ),
 
@@ -29,7 +28,7 @@ fundings as (
     greatest(date_diff('month', created_on, first_funded_on), 0) as age_months,
     count(*) as deals
   from work.deal_life
-  where first_funded_on is not null
+  where first_funded_on is not null and date_trunc('month', created_on) >= first_walk_on
   group by all
 ),
 

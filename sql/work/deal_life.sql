@@ -13,6 +13,7 @@
 -- is_missing: it was absent when last looked for, and has not vanished
 -- reached_order: highest sort_order of seed.status it was ever seen at, of the classes pipeline, funded and
 --   ended_funded; null when it never was in one of these
+-- first_walk_on: the day from which its lender's portfolio was observed
 -- first_funded_on: business date on which it was first seen in class funded or ended_funded, which it can only have
 --   reached through funded; null when never
 with
@@ -61,8 +62,10 @@ select
   history.change <> 'vanished' as is_present,
   latest.kind = 'missing' as is_missing,
   reached.reached_order,
+  first_walk.first_on as first_walk_on,
   reached.first_funded_on
 from core.deal_history as history
+cross join work.first_walk as first_walk
 inner join latest on latest.deal_id = history.deal_id
 inner join reached on reached.deal_id = history.deal_id
 where history.valid_to is null

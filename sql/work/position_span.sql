@@ -7,6 +7,7 @@
 -- version: of core.deal_history
 -- status: as in core.deal_history
 -- loan_amount: USD
+-- at_first_walk: it stood so at the end of the day of the first walk
 -- from_day: business date of the version, at the earliest that of the first walk
 -- to_day: the first day it no longer stands for; null where it still does
 with
@@ -30,6 +31,7 @@ select
   spans.version,
   spans.status,
   spans.loan_amount,
+  spans.from_day <= first_walk.first_on and coalesce(spans.to_day > first_walk.first_on, true) as at_first_walk,
   greatest(spans.from_day, first_walk.first_on) as from_day,
   case when spans.to_day is not null then greatest(spans.to_day, first_walk.first_on) end as to_day
 from spans

@@ -55,11 +55,13 @@ export function openSession(
         await client.command({query, query_params, abort_signal: signal})
       }),
     /** The rows of a query; whole numbers of 64 bits and decimals arrive as texts. */
-    rows: <T>(row: z.ZodType<T>, query: string, query_params: Params = {}): Promise<T[]> =>
-      explained(async () => {
+    async rows<T>(row: z.ZodType<T>, query: string, query_params: Params = {}): Promise<T[]> {
+      const found = await explained(async () => {
         const result = await client.query({query, query_params, format: 'JSONEachRow', abort_signal: signal})
-        return z.array(row).parse(await result.json())
-      }),
+        return await result.json()
+      })
+      return z.array(row).parse(found)
+    },
     /** Runs an INSERT whose data is this file. */
     send: (query: string, path: string, query_params: Params = {}): Promise<void> =>
       explained(async () => {

@@ -9,6 +9,7 @@ import {
 } from '../release-target.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
+import {createCombined} from './combined.ts'
 import {createDatabases, createState, createTables, literal, placeOf, quote, STATE, typeOf} from './layout.ts'
 import {type Lease, takeLease} from './lease.ts'
 import {openSession} from './session.ts'
@@ -68,6 +69,7 @@ export async function openClickhouse(
 
   return {
     server: session.server,
+    isShared: true,
 
     async prepare() {
       await createState(session, place)
@@ -84,6 +86,7 @@ export async function openClickhouse(
       release = published
       await createDatabases(session, place, [...new Set(published.tables.map(({schema}) => schema))])
       await createTables(session, place, published.tables)
+      await createCombined(session, place, published)
     },
 
     async verify(table) {

@@ -1,20 +1,10 @@
-import {join} from 'node:path'
-import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {codeOf, messageOf, newError} from '../errors.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
-import {readReleaseModels} from '../release/models-file.ts'
-import {
-  buildTotals,
-  type PublishedRelease,
-  type PublishTarget,
-  type ReleaseTarget,
-  type TargetTable,
-  type VisibleRelease,
-} from '../release-target.ts'
+import type {PublishTarget, ReleaseTarget, VisibleRelease} from '../release-target.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
-import {openDatabase, quoteName} from '../warehouse/database.ts'
+import {readPublished} from './published-tables.ts'
 
 /** What a publication came to; `publish --json` prints it. */
 export interface PublishResult {
@@ -87,7 +77,7 @@ function openerOf(
  */
 export async function publishTo(
   target: ReleaseTarget,
-  release: Pick<Release, 'dir' | 'database' | 'manifest'>,
+  release: Pick<Release, 'dir' | 'database' | 'work' | 'manifest'>,
   {isForced = false, command}: {isForced?: boolean; command: string},
   world: Pick<World, 'log' | 'signal'>,
 ): Promise<PublishResult> {
@@ -108,7 +98,7 @@ export async function publishTo(
         {next: `To show them the older one all the same: \`${command} --force\`.`},
       )
     }
-    const published = await readPublished(release)
+    await using published = await readPublished(release, target, world)
     await target.begin(published)
     let loaded = 0
     for (const table of published.tables) {
@@ -140,54 +130,4 @@ export async function publishTo(
 /** Whether readers see something that is of a later day, or knows more of the same. */
 function isOlder({as_of, known_at}: VisibleRelease, visible: VisibleRelease): boolean {
   return as_of === visible.as_of ? known_at < visible.known_at : as_of < visible.as_of
-}
-
-const columnRow = z.object({table: z.string(), name: z.string(), type: z.string(), comment: z.string()})
-const commentRow = z.object({table: z.string(), comment: z.string()})
-
-/** What the published tables of a release are, and what is in them. */
-async function readPublished({
-  dir,
-  database,
-  manifest,
-}: Pick<Release, 'dir' | 'database' | 'manifest'>): Promise<PublishedRelease> {
-  await using db = await openDatabase({attach: [{path: database, alias: 'release', readOnly: true}]})
-  const columns = await db.all(
-    columnRow,
-    `select concat(schema_name, '.', table_name) as "table", column_name as name, data_type as type, coalesce(comment, '') as comment
-     from duckdb_columns() where database_name = 'release' order by column_index`,
-  )
-  const comments = await db.all(
-    commentRow,
-    `select concat(schema_name, '.', table_name) as "table", coalesce(comment, '') as comment
-     from duckdb_tables() where database_name = 'release'`,
-  )
-  const grains = new Map(readReleaseModels(dir)?.map(({name, grain}) => [name, grain]))
-  const tables: TargetTable[] = []
-  for (const {name: full, rows, file, sha256, order} of manifest.tables) {
-    const [schema = '', name = ''] = full.split('.')
-    const own = columns.filter(({table}) => table === full)
-    const found = await db.one(
-      z.record(z.string(), z.string()),
-      `select ${buildTotals(own, quoteName).join(', ')} from release.${quoteName(schema)}.${quoteName(name)}`,
-    )
-    const totals = Object.values(found)
-    if (totals[0] !== String(rows))
-      throw newError(
-        'PUBLISH_INCOMPLETE',
-        `Table '${full}' has ${totals[0]} rows: its manifest says ${rows}.`,
-      )
-    tables.push({
-      schema,
-      name,
-      comment: comments.find(({table}) => table === full)?.comment ?? '',
-      columns: own,
-      grain: grains.get(full) ?? [],
-      order,
-      file: join(dir, file),
-      sha256,
-      totals,
-    })
-  }
-  return {manifest, database, tables}
 }

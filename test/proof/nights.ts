@@ -84,7 +84,16 @@ export async function proveNights(request: ProofRequest): Promise<Proved> {
   return tally
 }
 
-async function live(root: string, random: Random, note: (name: string) => void): Promise<void> {
+/** A lender's folder, and a history in it that grows by a random night at a time. */
+export interface GrowingFolder {
+  config: Config
+  folder: DataFolder
+  /** Stores the next night. @returns a world in the night after it */
+  grow(): Promise<ReturnType<typeof createWorldAt>>
+}
+
+/** Makes a folder below `root` whose history is empty. */
+export function createGrowingFolder(root: string, random: Random): GrowingFolder {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
   mkdirSync(folder.root)
@@ -103,16 +112,28 @@ async function live(root: string, random: Random, note: (name: string) => void):
   }
   const config = parseConfig(env, {readFile: () => ''})
   const growing: Growing = {random, seq: 0, day: FIRST_DAY, seen: []}
-  for (let night = 0; night < NIGHTS_PER_RUN; night += 1) {
-    if (night > 0) growing.day = addDays(growing.day, random.pick([0, 1, 1, 1, 2, 5, 12, 30]))
-    {
+  let night = 0
+  return {
+    config,
+    folder,
+    async grow() {
+      if (night > 0) growing.day = addDays(growing.day, random.pick([0, 1, 1, 1, 2, 5, 12, 30]))
       await using db = await openDatabase({attach: [{path: folder.warehouse, alias: 'history'}]})
       await migrate(db, 'history')
       await store(db, drawNight(growing, night), random)
-    }
+      night += 1
+      return createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`)
+    },
+  }
+}
+
+async function live(root: string, random: Random, note: (name: string) => void): Promise<void> {
+  const {config, folder, grow} = createGrowingFolder(root, random)
+  for (let night = 0; night < NIGHTS_PER_RUN; night += 1) {
+    const world = await grow()
     if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))
     const before = readLastBuild(folder)
-    await verifyBuild(config, {}, createWorldAt(`${addDays(growing.day, 1)}T04:00:00Z`))
+    await verifyBuild(config, {}, world)
     const last = readLastBuild(folder)
     if (last?.release_id === before?.release_id) note('nights with nothing new')
     else note(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')

@@ -1,0 +1,92 @@
+import assert from 'node:assert/strict'
+import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {compareTotals} from '../../src/clickhouse/combined.ts'
+import {openSession} from '../../src/clickhouse/session.ts'
+import {openClickhouse} from '../../src/clickhouse/target.ts'
+import {buildRelease} from '../../src/pipeline/build.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import {type Release, requireRelease} from '../../src/release/manifest.ts'
+import {readReleaseModels} from '../../src/release/models-file.ts'
+import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
+import {createWorldAt} from '../support/data.ts'
+import {createGrowingFolder} from './nights.ts'
+import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+
+const NIGHTS = 6
+
+/**
+ * Publishes random histories to ClickHouse. Of one lender every table over all is, row by row, the lender's own; of several every column
+ * that adds up is the sum of theirs. The SQL over all is rewritten for another engine, so that each is an oracle of the other.
+ *
+ * A run is one, two or three lenders.
+ */
+export async function proveCombined(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  await using server = await createClickhouse()
+  await runAll({name: 'combined'}, request, async (run, random) => {
+    const root = mkdtempSync(join(tmpdir(), 'loantape-combined-'))
+    try {
+      if (run > (request.first ?? 0)) await server.run('truncate table loantape.published')
+      const lenders = random.pick([1, 1, 1, 2, 3])
+      for (let lender = 0; lender < lenders; lender += 1) {
+        const place = join(root, String(lender))
+        mkdirSync(place)
+        const {config, folder, grow} = createGrowingFolder(place, random)
+        let world = await grow()
+        for (let night = 1; night < NIGHTS; night += 1) world = await grow()
+        await buildRelease(config, {}, world)
+        await publish(server, `lender_${run}_${lender}`, requireRelease(folder))
+        if (lender === 0) tally.add('cells of one lender', await requireSame(server, `lender_${run}_0`))
+        else tally.add('sums of several lenders', await requireSums(server, requireRelease(folder)))
+      }
+      tally.add(`histories`, lenders)
+    } finally {
+      rmSync(root, {recursive: true, force: true})
+    }
+  })
+  return tally
+}
+
+/** Publishes a release as that of a lender. */
+export async function publish(server: ClickhouseServer, source: string, release: Release): Promise<void> {
+  const world = createWorldAt('2026-02-02T12:00:00Z')
+  await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
+  await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
+}
+
+/** Requires that what the only lender says is what is computed over all. @returns how many cells were compared */
+export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
+  const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
+  assert.ok(views.length >= 13, `${views.length} tables over all`)
+  let cells = 0
+  for (const {name} of views) {
+    const rows = await server.query(`select * from fleet.\`${String(name)}\``)
+    // Over all, ids say whose they are.
+    const textOf = ({source: _, ...row}: Record<string, unknown>) =>
+      JSON.stringify(row).replace(`"deal_id":"${source}/`, '"deal_id":"')
+    const [own, all] = [
+      rows.filter((row) => row.source === source),
+      rows.filter((row) => row.source === '(all)'),
+    ]
+    assert.deepEqual(all.map(textOf).sort(), own.map(textOf).sort(), `fleet.${String(name)}`)
+    assert.equal(own.length + all.length, rows.length)
+    cells += own.reduce((sum, row) => sum + Object.keys(row).length - 1, 0)
+  }
+  return cells
+}
+
+/** Requires that columns that add up do so. @returns how many sums were compared */
+export async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
+  await using session = openSession(server.request, new AbortController().signal)
+  const models = (readReleaseModels(dir) ?? []).map(({name, grain, adds_up}) => ({
+    name,
+    grain,
+    addsUp: adds_up,
+  }))
+  const totals = await compareTotals(session, models)
+  assert.ok(totals.length > 25, `${totals.length} sums`)
+  for (const {table, column, together, sum} of totals) assert.equal(together, sum, `${table}.${column}`)
+  return totals.length
+}
