@@ -8,14 +8,14 @@ import {openSession} from '../../src/clickhouse/session.ts'
 const COMPOSE = join(import.meta.dirname, '../../deploy/clickhouse/compose.yaml')
 
 /** The nodes of `deploy/clickhouse/compose.yaml` and where each listens. */
-const URLS = {
+export const NODE_URLS = {
   'node-1-1': 'http://127.0.0.1:8123',
   'node-1-2': 'http://127.0.0.1:8124',
   'node-2-1': 'http://127.0.0.1:8125',
   'node-2-2': 'http://127.0.0.1:8126',
 }
-export type NodeName = keyof typeof URLS
-export const NODES = Object.keys(URLS) as NodeName[]
+export type NodeName = keyof typeof NODE_URLS
+export const NODES = Object.keys(NODE_URLS) as NodeName[]
 
 type Row = Record<string, unknown>
 
@@ -58,14 +58,14 @@ export async function startClickhouseCluster(): Promise<ClickhouseCluster> {
   }
   const ask = async (node: NodeName, user: keyof typeof passwords, sql: string) => {
     await using session = openSession(
-      {url: URLS[node], user, password: passwords[user]},
+      {url: NODE_URLS[node], user, password: passwords[user]},
       new AbortController().signal,
     )
     return await session.rows(z.record(z.string(), z.unknown()), sql)
   }
   return {
     requestOf: (node) => ({
-      url: URLS[node],
+      url: NODE_URLS[node],
       user: 'loantape',
       password: passwords.loantape,
       cluster: 'loantape',
