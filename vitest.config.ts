@@ -15,7 +15,7 @@ class ProofsFirst extends BaseSequencer {
 const config: ViteUserConfig = defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    exclude: ['test/system/**'],
+    exclude: ['test/system/**', 'test/cluster/**'],
     // Where the key of tapes is made that no test names.
     env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',

@@ -35,7 +35,7 @@ test('the tables of the service page are what the contract says: npm run docs', 
 })
 
 test.each(PAGES)('every path that %s names exists', (page) => {
-  const named = [...readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|\.ci)\/[\w./*-]*)`/g)]
+  const named = [...readPage(page).matchAll(/`((?:src|sql|jobs|docs|test|scripts|deploy|\.ci)\/[\w./*-]*)`/g)]
   const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]+)/g)].map(([, path = '']) =>
     page.startsWith('docs/') ? join('docs', path) : path,
   )

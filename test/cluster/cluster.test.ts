@@ -1,0 +1,158 @@
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openClickhouse} from '../../src/clickhouse/target.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import type {Release} from '../../src/release/manifest.ts'
+import type {ReleaseTarget} from '../../src/release-target.ts'
+import {
+  type ClickhouseCluster,
+  NODES,
+  type NodeName,
+  startClickhouseCluster,
+} from '../support/clickhouse-cluster.ts'
+import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
+import {publishTables} from '../support/releases.ts'
+
+let cluster: ClickhouseCluster | undefined
+let data: TestFolder
+
+beforeAll(async () => {
+  data = createFolder()
+  cluster = await startClickhouseCluster()
+})
+
+afterAll(async () => {
+  await cluster?.[Symbol.asyncDispose]()
+  data[Symbol.dispose]()
+})
+
+const world = createWorldAt('2026-02-02T12:00:00Z')
+const command = 'loantape publish clickhouse'
+const DEALS = 2000
+
+/** The nth release of a lender: each deal says that it is the nth, and a summary says how many they are. */
+async function releaseOf(source: string, nth: number): Promise<Release> {
+  const release = await publishTables(data.folder, {
+    release_id: `${source}_${nth}`,
+    sql: `
+      create schema release.core;
+      create schema release.mart;
+      create table release.core.deal as
+      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${DEALS}) t(i);
+      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${DEALS}::bigint as deals`,
+  })
+  // What a table is in order of decides which shard its rows go to.
+  const tables = release.manifest.tables.map((table) => ({
+    ...table,
+    order: [table.name === 'core.deal' ? 'deal_id' : 'nth'],
+  }))
+  return {...release, manifest: {...release.manifest, tables}}
+}
+
+async function publish(
+  source: string,
+  release: Release,
+  change: (target: ReleaseTarget) => Partial<ReleaseTarget> = () => ({}),
+) {
+  const request = {...cluster!.requestOf('node-1-1'), source, releasesKept: 2}
+  await using target = await openClickhouse(request, world)
+  return await publishTo({...target, ...change(target)}, release, {command}, world)
+}
+
+/** What a reader at this node sees of a lender, both tables in one statement. */
+const seenAt = (node: NodeName, source: string) =>
+  cluster!.read(
+    node,
+    `select count() as deals, min(deal.nth) as least, max(deal.nth) as most, any(summary.nth) as nth, any(summary.deals) as told
+     from core.deal as deal inner join mart.portfolio_summary as summary on summary.source = deal.source
+     where deal.source = '${source}'`,
+  )
+const wholeOf = (nth: number) => [{deals: DEALS, least: nth, most: nth, nth, told: DEALS}]
+
+/** Other nodes learn of a release a moment after the one it was published through. */
+const untilSeen = (node: NodeName, source: string, nth: number) =>
+  expect.poll(() => seenAt(node, source), {timeout: 60_000, message: node}).toEqual(wholeOf(nth))
+
+/** Reads at every node until told to stop. @returns each answer that is not one of these releases, whole */
+function watch(source: string, releases: readonly number[], nodes: readonly NodeName[]) {
+  const wanted = new Set(releases.map((nth) => JSON.stringify(wholeOf(nth))))
+  const wrong: unknown[] = []
+  let isOver = false
+  const reading = nodes.map(async (node) => {
+    while (!isOver) {
+      // A query that a node dies in fails: what counts is what is answered.
+      const rows = await seenAt(node, source).catch(() => undefined)
+      if (rows && !wanted.has(JSON.stringify(rows))) wrong.push({node, rows})
+      await world.realClock.sleep(20)
+    }
+  })
+  return async () => {
+    isOver = true
+    await Promise.all(reading)
+    return wrong
+  }
+}
+
+test('two lenders publish, and every node shows both whole', async () => {
+  for (const source of ['first', 'second'])
+    expect(await publish(source, await releaseOf(source, 1))).toMatchObject({outcome: 'published', loaded: 2})
+  for (const node of NODES) {
+    await untilSeen(node, 'first', 1)
+    await untilSeen(node, 'second', 1)
+  }
+})
+
+test('rows are spread over the shards, and both replicas of a shard hold the same', async () => {
+  const held = new Map<NodeName, number>()
+  for (const node of NODES) {
+    const [row] = await cluster!.inspect(
+      node,
+      `select count() as rows from core.deal_local where source = 'first'`,
+    )
+    held.set(node, Number(row?.rows))
+  }
+  expect(held.get('node-1-2')).toBe(held.get('node-1-1'))
+  expect(held.get('node-2-2')).toBe(held.get('node-2-1'))
+  expect(Math.min(...held.values())).toBeGreaterThan(0)
+  expect(Number(held.get('node-1-1')) + Number(held.get('node-2-1'))).toBe(DEALS)
+})
+
+test('readers at every node see one release whole while another is published', async () => {
+  const stop = watch('first', [1, 2], NODES)
+  await publish('first', await releaseOf('first', 2))
+  for (const node of NODES) await untilSeen(node, 'first', 2)
+  expect(await stop()).toEqual([])
+})
+
+test('a replica that dies while a release is published leaves readers one release whole, and catches up', async () => {
+  const lost = 'node-2-2'
+  const living = NODES.filter((node) => node !== lost)
+  const release = await releaseOf('first', 3)
+  let isLost = false
+  const stop = watch('first', [2, 3], living)
+  // Published or refused: either is right, and a mixture is not.
+  await publish('first', release, (target) => ({
+    async load(table) {
+      await target.load(table)
+      if (isLost) return
+      isLost = true
+      await cluster!.kill(lost)
+    },
+  })).catch((error: unknown) => world.log.info({err: error}, 'refused'))
+  expect(isLost).toBe(true)
+  for (const node of living) expect([wholeOf(2), wholeOf(3)]).toContainEqual(await seenAt(node, 'first'))
+  await cluster!.restart(lost)
+  // From now on readers at that node count as well.
+  const stopAll = watch('first', [2, 3], NODES)
+  await publish('first', release)
+  for (const node of NODES) {
+    await untilSeen(node, 'first', 3)
+    await untilSeen(node, 'second', 1)
+  }
+  expect([...(await stop()), ...(await stopAll())]).toEqual([])
+  const held = (node: NodeName) =>
+    cluster!.inspect(
+      node,
+      `select source, content, count() as rows from core.deal_local group by all order by all`,
+    )
+  await expect.poll(() => held(lost), {timeout: 60_000}).toEqual(await held('node-2-1'))
+})

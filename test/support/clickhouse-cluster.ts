@@ -1,0 +1,94 @@
+import {execFile} from 'node:child_process'
+import {randomBytes} from 'node:crypto'
+import {join} from 'node:path'
+import {promisify} from 'node:util'
+import {z} from 'zod'
+import {openSession} from '../../src/clickhouse/session.ts'
+
+const COMPOSE = join(import.meta.dirname, '../../deploy/clickhouse/compose.yaml')
+
+/** The nodes of `deploy/clickhouse/compose.yaml` and where each listens. */
+export const NODE_URLS = {
+  'node-1-1': 'http://127.0.0.1:8123',
+  'node-1-2': 'http://127.0.0.1:8124',
+  'node-2-1': 'http://127.0.0.1:8125',
+  'node-2-2': 'http://127.0.0.1:8126',
+}
+export type NodeName = keyof typeof NODE_URLS
+export const NODES = Object.keys(NODE_URLS) as NodeName[]
+
+type Row = Record<string, unknown>
+
+/** The composed cluster, empty; disposing it ends it and removes its data. */
+export interface ClickhouseCluster extends AsyncDisposable {
+  /** How to publish through a node. */
+  requestOf(node: NodeName): {url: string; user: string; password: string; cluster: string}
+  /** The rows that a node answers the user `reader` with. */
+  read(node: NodeName, sql: string): Promise<Row[]>
+  /** The rows that a node answers the user who publishes with. */
+  inspect(node: NodeName, sql: string): Promise<Row[]>
+  /** Ends a node at once, as a power cut does. */
+  kill(node: NodeName): Promise<void>
+  /** Starts it again and waits until it answers. */
+  restart(node: NodeName): Promise<void>
+}
+
+const run = promisify(execFile)
+
+/** Starts the cluster. @throws Error without Docker and its compose plugin */
+export async function startClickhouseCluster(): Promise<ClickhouseCluster> {
+  const passwords = {loantape: randomBytes(12).toString('hex'), reader: randomBytes(12).toString('hex')}
+  const env = {
+    ...process.env,
+    CLUSTER_SECRET: randomBytes(12).toString('hex'),
+    LOANTAPE_CLICKHOUSE_PASSWORD: passwords.loantape,
+    READER_PASSWORD: passwords.reader,
+  }
+  const compose = (...args: string[]) =>
+    run('docker', ['compose', '--project-name', 'loantape-cluster-test', '--file', COMPOSE, ...args], {env})
+  const end = async () => {
+    await compose('down', '--volumes', '--timeout', '5')
+  }
+  await requireDocker()
+  try {
+    await compose('up', '--detach', '--wait')
+  } catch (cause) {
+    await end()
+    throw new Error('The cluster of deploy/clickhouse/compose.yaml did not start.', {cause})
+  }
+  const ask = async (node: NodeName, user: keyof typeof passwords, sql: string) => {
+    await using session = openSession(
+      {url: NODE_URLS[node], user, password: passwords[user]},
+      new AbortController().signal,
+    )
+    return await session.rows(z.record(z.string(), z.unknown()), sql)
+  }
+  return {
+    requestOf: (node) => ({
+      url: NODE_URLS[node],
+      user: 'loantape',
+      password: passwords.loantape,
+      cluster: 'loantape',
+    }),
+    read: (node, sql) => ask(node, 'reader', sql),
+    inspect: (node, sql) => ask(node, 'loantape', sql),
+    async kill(node) {
+      await compose('kill', node)
+    },
+    async restart(node) {
+      await compose('up', '--detach', '--wait', node)
+    },
+    [Symbol.asyncDispose]: end,
+  }
+}
+
+async function requireDocker(): Promise<void> {
+  for (const args of [['info'], ['compose', 'version']]) {
+    await run('docker', args).catch((cause: unknown) => {
+      throw new Error(
+        `This test needs Docker with its compose plugin, and 'docker ${args.join(' ')}' failed: start Docker, then run it again.`,
+        {cause},
+      )
+    })
+  }
+}
