@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {CombinedModel, PublishedRelease, TargetColumn, TargetTable} from '../release-target.ts'
-import {createDatabases, literal, type Place, quote, STATE, typeOf} from './layout.ts'
+import {createDatabases, literal, type Place, quote, STATE, typeOf, VISIBLE} from './layout.ts'
 import type {Session} from './session.ts'
 
 /** The database of what people look at, and that of what it is made of. */
@@ -61,8 +61,7 @@ export async function createCombined(
 }
 
 /** What the name of a table becomes in SQL over all lenders. */
-const madeName = (table: string): string =>
-  table === 'as_of' ? `(select max(as_of) from ${STATE}.release)` : `${MADE}.${quote(table)}`
+const madeName = (table: string): string => (table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`)
 
 /** A published table of all lenders. */
 function viewOfAll({schema, name, columns}: TargetTable): View {

@@ -9,6 +9,12 @@ const MARK = 'loantape'
 /** The database that says what readers see. */
 export const STATE = 'loantape'
 
+/**
+ * What readers see: the contents of all tables, and the latest day. Every view asks for it with the same text, and the value of such a
+ * subquery is worked out once for a query: it sees one release of each source throughout, on every node.
+ */
+export const VISIBLE = `(select (groupArray((source, name, content)), max(as_of)) from ${STATE}.visible)`
+
 /** A name as ClickHouse quotes it. */
 export const quote = (name: string): string => `\`${name.replaceAll('\\', '\\\\').replaceAll('`', '\\`')}\``
 
@@ -57,8 +63,8 @@ export function placeOf(cluster: string | undefined): Place {
     on: ` on cluster ${quote(cluster)}`,
     engine: (spread) =>
       spread === 'shards'
-        ? "ReplicatedMergeTree('/clickhouse/tables/{uuid}/{shard}', '{replica}')"
-        : "ReplicatedMergeTree('/clickhouse/tables/{uuid}', '{shard}-{replica}')",
+        ? "ReplicatedMergeTree('/clickhouse/tables/{shard}/{database}/{table}', '{replica}')"
+        : "ReplicatedMergeTree('/clickhouse/tables/all/{database}/{table}', '{shard}-{replica}')",
     whole: (name) => `${name}_all`,
   }
 }
@@ -110,10 +116,9 @@ export async function createState(session: Session, place: Place): Promise<void>
   await session.run(`
     create view if not exists ${STATE}.release${place.on} as
     select * from ${STATE}.published order by number desc limit 1 by source`)
-  // Every view of a table asks for the same rows, so that a query asks once: it sees one release of a source throughout.
   await session.run(`
     create view if not exists ${STATE}.visible${place.on} as
-    select source, name, content
+    select source, name, content, as_of
     from ${STATE}.release
     array join mapKeys(contents) as name, mapValues(contents) as content`)
 }
@@ -154,7 +159,9 @@ export async function createTables(
       comment,
     }))
     const there = fields.filter((field) => field.table === `${full}_local` && field.name !== '')
-    if (there.length === 0) await createTable(session, place, {table, local, whole, own})
+    // On a cluster also where they are: a node that was set up anew has none.
+    if (there.length === 0 || place.cluster !== undefined)
+      await createTable(session, place, {table, local, whole, own})
     for (const {name, type, comment} of there.length === 0 ? [] : own) {
       const found = there.find((field) => field.name === name)
       if (found && found.type !== type)
@@ -213,7 +220,7 @@ async function showTable(
     create or replace view ${target}${place.on} (${textOf(columns)}) as
     select ${columns.map((column) => quote(column.name)).join(', ')}
     from ${whole}
-    where (source, ${literal(name)}, content) in (select source, name, content from ${STATE}.visible)
+    where has(${VISIBLE}.1, (source, ${literal(name)}, content))
     comment ${literal(comment)}`)
 }
 
@@ -241,7 +248,8 @@ async function createTable(
     comment ${literal(comment)}`)
   if (place.cluster === undefined) return
   const [first = 'source'] = order
-  const spread = `cityHash64(source, ${quote(first)})`
+  // A column that may be null spreads nothing.
+  const spread = `cityHash64(source, ifNull(toString(${quote(first)}), ''))`
   await session.run(`
     create table if not exists ${whole}${place.on} as ${local}
     engine = Distributed(${[place.cluster, schema, `${name}_local`].map(literal).join(', ')}, ${spread})`)

@@ -37,6 +37,9 @@ export function openSession(
       distributed_foreground_insert: 1,
       distributed_ddl_task_timeout: '300',
       wait_end_of_query: 1,
+      // What was dropped and is sent again is no duplicate.
+      insert_deduplicate: 0,
+      async_insert: 0,
     },
   })
   async function explained<T>(ask: () => Promise<T>): Promise<T> {

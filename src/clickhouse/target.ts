@@ -115,6 +115,8 @@ export async function openClickhouse(
          select ${source}, ${literal(table.sha256)}, ${columns} from input(${literal(structure)}) format Parquet`,
         table.file,
       )
+      if (request.cluster !== undefined)
+        await session.run(`system sync replica${place.on} ${localOf(table)} lightweight`)
     },
 
     async activate() {
@@ -170,9 +172,7 @@ export async function openClickhouse(
         `select number from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
       )
       const oldest = Math.min(...kept.map(({number}) => number))
-      await session.run(
-        `delete from ${STATE}.published${place.on} where source = ${source} and number < ${oldest}`,
-      )
+      await session.run(`delete from ${STATE}.published where source = ${source} and number < ${oldest}`)
       const tables = await session.rows(
         z.object({schema: z.string(), table: z.string()}),
         `select database as schema, replaceRegexpOne(name, '_local$', '') as table from system.tables
@@ -184,8 +184,9 @@ export async function openClickhouse(
         const stale = await session.rows(
           z.object({content: z.string()}),
           `select distinct content from ${wholeOf(of)}
-           where source = ${source} and content not in (
-             select contents[${literal(`${schema}.${table}`)}] from ${STATE}.published where source = ${source}
+           where source = ${source} and not has(
+             (select groupArray(contents[${literal(`${schema}.${table}`)}]) from ${STATE}.published where source = ${source}),
+             content
            )`,
         )
         for (const {content} of stale)

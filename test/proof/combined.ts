@@ -50,14 +50,14 @@ export async function proveCombined(request: ProofRequest): Promise<Proved> {
 }
 
 /** Publishes a release as that of a lender. */
-export async function publish(server: ClickhouseServer, source: string, release: Release): Promise<void> {
+async function publish(server: ClickhouseServer, source: string, release: Release): Promise<void> {
   const world = createWorldAt('2026-02-02T12:00:00Z')
   await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
   await publishTo(target, release, {command: 'loantape publish clickhouse'}, world)
 }
 
 /** Requires that what the only lender says is what is computed over all. @returns how many cells were compared */
-export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
+async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
   const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
   assert.ok(views.length >= 13, `${views.length} tables over all`)
   let cells = 0
@@ -78,7 +78,7 @@ export async function requireSame(server: ClickhouseServer, source: string): Pro
 }
 
 /** Requires that columns that add up do so. @returns how many sums were compared */
-export async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
+async function requireSums(server: ClickhouseServer, {dir}: Release): Promise<number> {
   await using session = openSession(server.request, new AbortController().signal)
   const models = (readReleaseModels(dir) ?? []).map(({name, grain, adds_up}) => ({
     name,
