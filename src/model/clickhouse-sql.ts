@@ -1,171 +1,96 @@
-/**
- * SELECTs of models in the SQL of ClickHouse, rewritten from the parser's tree: what is not known here is refused by name,
- * never guessed.
- */
+import {write, writeOrders} from './clickhouse-expressions.ts'
+import {
+  type Names,
+  type Node,
+  NotRewritten,
+  quote,
+  requireOnly,
+  type Scope,
+  type Select,
+  type Table,
+  unknown,
+} from './parsed-tree.ts'
 
-/** A node of the parser's tree, as far as it is looked at. */
-interface Node {
-  class: string
-  type: string
-  alias?: string
-  function_name: string
-  column_names: string[]
-  children: Node[]
-  left: Node
-  right: Node
-  child: Node
-  filter?: Node | null
-  filter_expr?: Node | null
-  distinct?: boolean
-  ignore_nulls?: boolean
-  start: string
-  end: string
-  partitions: Node[]
-  orders: Order[]
-  case_checks: {when_expr: Node; then_expr: Node}[]
-  else_expr: Node
-  cast_type: Type
-  value: {type: Type; is_null: boolean; value: unknown}
-  subquery_type: string
-  subquery: {node: Select}
-  relation_name: string
-  exclude_list: string[]
-  replace_list: unknown[]
-  input: Node
-  lower: Node
-  upper: Node
-}
-
-interface Order {
-  type: string
-  null_order: string
-  expression: Node
-}
-
-interface Type {
-  id: string
-  type_info: {width: number; scale: number} | null
-}
-
-interface Select {
-  type: string
-  modifiers: {
-    type: string
-    orders?: Order[]
-    limit?: Node | null
-    offset?: Node | null
-    distinct_on_targets?: Node[]
-  }[]
-  cte_map: {map: {key: string; value: {query: {node: Select}}}[]}
-  select_list: Node[]
-  from_table: Table
-  where_clause: Node | null
-  group_expressions: Node[]
-  group_sets: number[][]
-  aggregate_handling: string
-  having: Node | null
-  qualify: Node | null
-  setop_type: string
-  setop_all: boolean
-  left: Select
-  right: Select
-}
-
-interface Table {
-  type: string
-  alias?: string
-  schema_name: string
-  table_name: string
-  subquery: {node: Select}
-  left: Table
-  right: Table
-  condition: Node | null
-  join_type: string
-  ref_type: string
-  using_columns: string[]
-}
-
-/** What a name of a table or of a variable becomes. */
-export interface Names {
-  /** @param table `core.deal`; CTEs are not asked for */
-  table(table: string): string
-  /** @param variable `as_of` */
-  variable(variable: string): string
-}
-
-/** Something that this page does not know. */
-export class NotRewritten extends Error {}
-
-const unknown = (what: string): never => {
-  throw new NotRewritten(what)
-}
-
-const quote = (name: string): string => `\`${name.replaceAll('\\', '\\\\').replaceAll('`', '\\`')}\``
-const literal = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`
+export {NotRewritten}
 
 /**
- * One SELECT as ClickHouse has it. Names of its columns are those of the model; their types may differ, which is for the caller to
- * cast. Divisions are of DOUBLE, and halves are rounded away from zero, as DuckDB has it.
+ * A SELECT of a model in the SQL of ClickHouse, written from the parser's tree: what is not known here is refused by name, never
+ * guessed. Names of its columns are those of the model; their types may differ, which is for the caller to cast. Divisions are of DOUBLE, and halves are rounded away from zero, as DuckDB has it.
  *
  * @param tree a statement of `json_serialize_sql`
  * @throws NotRewritten
  */
 export function toClickhouseSql(tree: unknown, names: Names): string {
-  return writeQuery((tree as {node: Select}).node, names)
+  const scope: Scope = {...names, query: (select) => writeQuery(select, scope)}
+  return writeQuery((tree as {node: Select}).node, scope)
 }
 
-function writeQuery(query: Select, names: Names): string {
-  const ctes = query.cte_map.map.map(
-    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, names)}\n)`,
+const SELECT_PARTS = [
+  'modifiers',
+  'cte_map',
+  'select_list',
+  'from_table',
+  'where_clause',
+  'group_expressions',
+  'group_sets',
+]
+const SET_PARTS = ['modifiers', 'cte_map', 'setop_type', 'setop_all', 'left', 'right']
+
+function writeQuery(query: Select, scope: Scope): string {
+  requireOnly(
+    query,
+    query.type === 'SELECT_NODE'
+      ? [...SELECT_PARTS, 'aggregate_handling', 'having', 'qualify']
+      : query.type === 'SET_OPERATION_NODE'
+        ? SET_PARTS
+        : unknown(query.type),
   )
-  const body =
-    query.type === 'SET_OPERATION_NODE'
-      ? writeSetOperation(query, names)
-      : query.type === 'SELECT_NODE'
-        ? writeSelect(query, names)
-        : unknown(query.type)
+  const ctes = query.cte_map.map.map(
+    ({key, value}) => `${quote(key)} as (\n${writeQuery(value.query.node, scope)}\n)`,
+  )
+  const body = query.type === 'SELECT_NODE' ? writeSelect(query, scope) : writeSetOperation(query, scope)
   const isDistinct = query.modifiers.some(({type}) => type === 'DISTINCT_MODIFIER')
   const tail = query.modifiers.flatMap((modifier) => {
-    if (modifier.type === 'DISTINCT_MODIFIER') return []
-    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], names)}`]
+    if (modifier.type === 'DISTINCT_MODIFIER') return requireOnly(modifier, []) ?? []
+    if (modifier.type === 'ORDER_MODIFIER') return [`order by ${writeOrders(modifier.orders ?? [], scope)}`]
     if (modifier.type === 'LIMIT_MODIFIER' && modifier.limit && !modifier.offset)
-      return [`limit ${write(modifier.limit, names)}`]
+      return [`limit ${write(modifier.limit, scope)}`]
     return unknown(modifier.type)
   })
   const select = isDistinct ? body.replace(/^select/, 'select distinct') : body
   return [ctes.length > 0 ? `with\n${ctes.join(',\n')}` : '', select, ...tail].filter(Boolean).join('\n')
 }
 
-function writeSetOperation({setop_type, setop_all, left, right}: Select, names: Names): string {
+function writeSetOperation({setop_type, setop_all, left, right}: Select, scope: Scope): string {
   if (setop_type !== 'UNION') unknown(setop_type)
-  return `${writeQuery(left, names)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, names)}`
+  return `${writeQuery(left, scope)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, scope)}`
 }
 
-function writeSelect(query: Select, names: Names): string {
-  const group = writeGroups(query, names)
-  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, names)}`
+function writeSelect(query: Select, scope: Scope): string {
+  const group = writeGroups(query, scope)
+  const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, scope)}`
   return [
-    `select\n${writeItems(query.select_list, names).join(',\n')}`,
+    `select\n${writeItems(query.select_list, scope).join(',\n')}`,
     from,
-    query.where_clause ? `where ${write(query.where_clause, names)}` : '',
+    query.where_clause ? `where ${write(query.where_clause, scope)}` : '',
     group,
-    query.having ? `having ${write(query.having, names)}` : '',
-    query.qualify ? `qualify ${write(query.qualify, names)}` : '',
+    query.having ? `having ${write(query.having, scope)}` : '',
+    query.qualify ? `qualify ${write(query.qualify, scope)}` : '',
   ]
     .filter(Boolean)
     .join('\n')
 }
 
 /** The columns of a SELECT. Several lists that are unnested go side by side, where arrays joined one by one would multiply. */
-function writeItems(list: readonly Node[], names: Names): string[] {
+function writeItems(list: readonly Node[], scope: Scope): string[] {
   const unnested = list.filter((item) => item.function_name === 'unnest')
-  const lists = unnested.map(({children}) => write(children[0] as Node, names))
+  const lists = unnested.map(({children}) => write(children[0] as Node, scope))
   return list.map((item) => {
     if (item.class === 'STAR') return writeStar(item)
     const isZipped = lists.length > 1 && unnested.includes(item)
     const text = isZipped
       ? `tupleElement(arrayJoin(arrayZip(${lists.join(', ')})), ${unnested.indexOf(item) + 1})`
-      : write(item, names)
+      : write(item, scope)
     const name = item.alias || item.column_names?.at(-1)
     return name ? `${text} as ${quote(name)}` : text
   })
@@ -177,10 +102,10 @@ function writeStar({relation_name, exclude_list, replace_list}: Node): string {
   return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
 }
 
-function writeGroups({group_expressions, group_sets, aggregate_handling}: Select, names: Names): string {
+function writeGroups({group_expressions, group_sets, aggregate_handling}: Select, scope: Scope): string {
   if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
   if (group_expressions.length === 0) return ''
-  const keys = group_expressions.map((key) => write(key, names))
+  const keys = group_expressions.map((key) => write(key, scope))
   const [first = []] = group_sets
   if (group_sets.length <= 1 && first.length === keys.length) return `group by ${keys.join(', ')}`
   const sets = group_sets.map((set) => `(${set.map((place) => keys[place]).join(', ')})`)
@@ -189,201 +114,23 @@ function writeGroups({group_expressions, group_sets, aggregate_handling}: Select
 
 const JOINS: Record<string, string> = {INNER: 'inner join', LEFT: 'left join'}
 
-function writeTable(table: Table, names: Names): string {
+/** What is written of each kind of table. */
+const TABLE_PARTS: Record<string, string[]> = {
+  BASE_TABLE: ['schema_name', 'table_name'],
+  SUBQUERY: ['subquery'],
+  JOIN: ['left', 'right', 'condition', 'join_type', 'ref_type'],
+}
+function writeTable(table: Table, scope: Scope): string {
+  requireOnly(table, TABLE_PARTS[table.type] ?? unknown(table.type))
   const as = table.alias ? ` as ${quote(table.alias)}` : ''
   if (table.type === 'BASE_TABLE') {
     const {schema_name, table_name} = table
-    return `${schema_name === '' ? quote(table_name) : names.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
+    return `${schema_name === '' ? quote(table_name) : scope.table(`${schema_name}.${table_name}`)}${as || ` as ${quote(table_name)}`}`
   }
-  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, names)}\n)${as}`
-  if (table.type !== 'JOIN') return unknown(table.type)
-  const [left, right] = [writeTable(table.left, names), writeTable(table.right, names)]
-  if (table.using_columns.length > 0) unknown('using')
+  if (table.type === 'SUBQUERY') return `(\n${writeQuery(table.subquery.node, scope)}\n)${as}`
+  const [left, right] = [writeTable(table.left, scope), writeTable(table.right, scope)]
   if (table.ref_type === 'CROSS') return `${left}\ncross join ${right}`
-  const join = JOINS[table.join_type] ?? unknown(table.join_type)
-  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, names) : '1 = 1'}`
-}
-
-const COMPARISONS: Record<string, string> = {
-  COMPARE_EQUAL: '=',
-  COMPARE_NOTEQUAL: '<>',
-  COMPARE_LESSTHAN: '<',
-  COMPARE_LESSTHANOREQUALTO: '<=',
-  COMPARE_GREATERTHAN: '>',
-  COMPARE_GREATERTHANOREQUALTO: '>=',
-}
-
-function write(node: Node, names: Names): string {
-  const of = (one: Node) => write(one, names)
-  switch (node.class) {
-    case 'CONSTANT':
-      return writeConstant(node)
-    case 'COLUMN_REF':
-      return node.column_names.map(quote).join('.')
-    case 'CAST':
-      return writeCast(node.child, node.cast_type, names)
-    case 'COMPARISON':
-      return `(${of(node.left)} ${COMPARISONS[node.type] ?? unknown(node.type)} ${of(node.right)})`
-    case 'CONJUNCTION':
-      return `(${node.children.map(of).join(node.type === 'CONJUNCTION_AND' ? ' and ' : ' or ')})`
-    case 'CASE': {
-      const checks = node.case_checks.map(
-        ({when_expr, then_expr}) => `when ${of(when_expr)} then ${of(then_expr)}`,
-      )
-      return `case ${checks.join(' ')} else ${of(node.else_expr)} end`
-    }
-    case 'OPERATOR':
-      return writeOperator(node, node.children.map(of))
-    case 'SUBQUERY': {
-      const query = writeQuery(node.subquery.node, names)
-      if (node.subquery_type === 'SCALAR') return `(\n${query}\n)`
-      return node.subquery_type === 'EXISTS' ? `exists (\n${query}\n)` : unknown(node.subquery_type)
-    }
-    case 'FUNCTION':
-      return writeFunction(node, names)
-    case 'WINDOW':
-      return writeWindow(node, names)
-    default:
-      return unknown(`${node.class} ${node.type}`)
-  }
-}
-
-function writeConstant({value}: Node): string {
-  const {type, is_null, value: content} = value
-  if (is_null) return 'null'
-  if (type.id === 'VARCHAR') return literal(String(content))
-  if (['INTEGER', 'BIGINT', 'DOUBLE'].includes(type.id))
-    return type.id === 'DOUBLE' ? `toFloat64(${String(content)})` : String(content)
-  if (type.id === 'BOOLEAN') return String(content)
-  const {type_info: decimal} = type
-  if (type.id !== 'DECIMAL' || !decimal) return unknown(`a constant of type ${type.id}`)
-  const digits = String(content).padStart(decimal.scale + 1, '0')
-  const text = `${digits.slice(0, digits.length - decimal.scale)}.${digits.slice(digits.length - decimal.scale)}`
-  return `toDecimal64('${text}', ${decimal.scale})`
-}
-
-function writeCast(child: Node, {id, type_info}: Type, names: Names): string {
-  if (id === 'BOOLEAN' && child.class === 'CONSTANT') return child.value.value === 't' ? 'true' : 'false'
-  const text = write(child, names)
-  if (id === 'DATE') return `toDate32(${text})`
-  if (id === 'DOUBLE') return `toFloat64(${text})`
-  if (id === 'VARCHAR') return `cast(${text} as Nullable(String))`
-  if (id === 'DECIMAL' && type_info) {
-    const {width, scale} = type_info
-    return `${width > 18 ? 'toDecimal128' : 'toDecimal64'}(round(${text}, ${scale}), ${scale})`
-  }
-  // A fraction becomes the nearest whole number.
-  const whole = {HUGEINT: 'Int128', BIGINT: 'Int64', INTEGER: 'Int32'}[id]
-  return whole === undefined ? unknown(`a cast to ${id}`) : `cast(round(${text}) as Nullable(${whole}))`
-}
-
-function writeOperator({type}: Node, parts: string[]): string {
-  const [first = '', ...others] = parts
-  switch (type) {
-    case 'OPERATOR_COALESCE':
-      return `coalesce(${parts.join(', ')})`
-    case 'OPERATOR_IS_NULL':
-      return `(${first} is null)`
-    case 'OPERATOR_IS_NOT_NULL':
-      return `(${first} is not null)`
-    case 'OPERATOR_NOT':
-      return `(not ${first})`
-    case 'GROUPING_FUNCTION':
-      return `grouping(${first})`
-    case 'COMPARE_IN':
-      return `(${first} in (${others.join(', ')}))`
-    case 'COMPARE_NOT_IN':
-      return `(${first} not in (${others.join(', ')}))`
-    default:
-      return unknown(type)
-  }
-}
-
-/** Functions of another name or form; those of {@link SAME} are called as they are. */
-const FUNCTIONS: Record<string, (...args: string[]) => string> = {
-  '*': (one, other) => `(${one} * ${other})`,
-  '+': (one, other) => `(${one} + ${other})`,
-  '-': (one, other) => (other === undefined ? `(-${one})` : `(${one} - ${other})`),
-  '/': (one, other) => `(toFloat64(${one}) / toFloat64(${other}))`,
-  '//': (one, other) => `intDiv(${one}, ${other})`,
-  '||': (one, other) => `concat(${one}, ${other})`,
-  round: (value, digits) => {
-    const scaled = `(${value} * 1e${digits})`
-    return `((trunc(${scaled}) + if(abs(${scaled} - trunc(${scaled})) >= 0.5, sign(${scaled}), 0)) / 1e${digits})`
-  },
-  unnest: (list) => `arrayJoin(${list})`,
-  list_value: (...items) => `[${items.join(', ')}]`,
-  bool_or: (value) => `max(${value})`,
-  any_value: (value) => `any(${value})`,
-  last_day: (day) => `toDate32(toLastDayOfMonth(${day}))`,
-  range: (end) => `arrayMap(step -> toInt64(step), range(toUInt64(greatest(coalesce(${end}, 0), 0))))`,
-  strftime: (instant, format) => `formatDateTime(${instant}, ${format})`,
-}
-
-const SAME = ['nullif', 'max', 'min', 'sum', 'coalesce', 'greatest', 'least', 'floor', 'trunc']
-
-function writeFunction(node: Node, names: Names): string {
-  const {function_name: name, children, filter, distinct} = node
-  if (name === 'getvariable') return names.variable(String(children[0]?.value.value))
-  if (name === 'generate_series') return writeSeries(children, names)
-  const args = children.map((child) => write(child, names))
-  const [first = '', second = ''] = args
-  const special: Record<string, () => string> = {
-    // What is nothing counts as the empty text.
-    concat: () => `concat(${args.map((arg) => `coalesce(toString(${arg}), '')`).join(', ')})`,
-    date_diff: () => `dateDiff(${args.join(', ')})`,
-    date_trunc: () =>
-      first === `'month'` ? `toDate32(toStartOfMonth(${second}))` : unknown(`date_trunc ${first}`),
-    list_sum: () => {
-      const [{function_name, children: [value, count] = []} = {} as Node] = children
-      if (function_name !== 'max' || !value || !count) return unknown('list_sum')
-      const values = `arrayReverseSort(groupArray(${write(value, names)}))`
-      return `arraySum(arraySlice(${values}, 1, ${write(count, names)}))`
-    },
-  }
-  if (special[name]) return special[name]()
-  const condition = filter ? ` filter (where ${write(filter, names)})` : ''
-  // A count is signed: what is taken from it may be more.
-  if (name === 'count_star') return `toInt64(count()${condition})`
-  if (name === 'count') return `toInt64(count(${distinct ? 'distinct ' : ''}${first})${condition})`
-  const known = FUNCTIONS[name]
-  if (known && !distinct) return `${known(...args)}${condition}`
-  if (!SAME.includes(name)) return unknown(`the function ${name}`)
-  return `${name}(${distinct ? 'distinct ' : ''}${args.join(', ')})${condition}`
-}
-
-/** The days or months from one to another, as a list. */
-function writeSeries([from, to, step]: readonly Node[], names: Names): string {
-  const unit = step && {to_days: 'Day', to_months: 'Month'}[step.function_name]
-  if (!from || !to || !unit || findConstant(step) !== 1) return unknown('generate_series')
-  const [first, last] = [write(from, names), write(to, names)]
-  const count = `dateDiff('${unit.toLowerCase()}', assumeNotNull(${first}), assumeNotNull(${last})) + 1`
-  return `arrayMap(step -> add${unit}s(${first}, step), range(toUInt64(greatest(0, ${count}))))`
-}
-
-function findConstant(node: Node | undefined): unknown {
-  return node?.value?.value ?? (node && findConstant(node.child ?? node.children?.[0]))
-}
-
-function writeWindow(node: Node, names: Names): string {
-  const {function_name: name, children, partitions, orders, start, end, filter_expr, ignore_nulls} = node
-  if (start !== 'UNBOUNDED_PRECEDING' || end !== 'CURRENT_ROW_RANGE' || ignore_nulls)
-    unknown(`a frame of ${name}`)
-  const args = children.map((child) => write(child, names)).join(', ')
-  const by =
-    partitions.length > 0 ? `partition by ${partitions.map((one) => write(one, names)).join(', ')}` : ''
-  const order = orders.length > 0 ? `order by ${writeOrders(orders, names)}` : ''
-  const condition = filter_expr ? ` filter (where ${write(filter_expr, names)})` : ''
-  const text = `${name}(${args})${condition} over (${[by, order].filter(Boolean).join(' ')})`
-  return ['count', 'row_number', 'dense_rank'].includes(name) ? `toInt64(${text})` : text
-}
-
-function writeOrders(orders: readonly Order[], names: Names): string {
-  return orders
-    .map(({type, null_order, expression}) => {
-      const down = type === 'DESCENDING' ? ' desc' : ''
-      if (!['ORDER_DEFAULT', 'NULLS LAST', 'NULLS FIRST'].includes(null_order)) unknown(null_order)
-      return `${write(expression, names)}${down} ${null_order === 'NULLS FIRST' ? 'nulls first' : 'nulls last'}`
-    })
-    .join(', ')
+  if (table.ref_type !== 'REGULAR') unknown(table.ref_type)
+  const join = JOINS[table.join_type] ?? unknown(`a join that is ${table.join_type}`)
+  return `${left}\n${join} ${right} on ${table.condition ? write(table.condition, scope) : '1 = 1'}`
 }
