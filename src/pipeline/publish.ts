@@ -1,3 +1,4 @@
+import type {ClickhouseRequest} from '../clickhouse/target.ts'
 import type {Config} from '../config.ts'
 import {codeOf, messageOf, newError} from '../errors.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
@@ -35,37 +36,32 @@ export async function publishRelease(
 }
 
 /** Opens a target. Its client is loaded here: every command would take longer to start. */
-function openerOf(
-  {postgresUrl, postgresReader, clickhouseUrl, ...config}: Config,
-  to: PublishTarget,
-  world: World,
-): () => Promise<ReleaseTarget> {
-  if (to === 'postgres') {
-    if (postgresUrl === undefined)
-      throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
-    return async () => {
-      const {openPostgres} = await import('../postgres/target.ts')
-      return await openPostgres({url: postgresUrl, reader: postgresReader}, world)
-    }
+function openerOf(config: Config, to: PublishTarget, world: World): () => Promise<ReleaseTarget> {
+  if (to === 'clickhouse') {
+    const request = clickhouseOf(config)
+    return async () => (await import('../clickhouse/target.ts')).openClickhouse(request, world)
   }
-  if (clickhouseUrl === undefined)
+  const {postgresUrl: url, postgresReader: reader} = config
+  if (url === undefined)
+    throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
+  return async () => (await import('../postgres/target.ts')).openPostgres({url, reader}, world)
+}
+
+/** Where ClickHouse is, by the settings. @throws ConfigError `CONFIG_CLICKHOUSE_MISSING` */
+export function clickhouseOf(config: Config): ClickhouseRequest {
+  const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
+  if (url === undefined)
     throw newError(
       'CONFIG_CLICKHOUSE_MISSING',
       'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.',
     )
-  return async () => {
-    const {openClickhouse} = await import('../clickhouse/target.ts')
-    return await openClickhouse(
-      {
-        url: clickhouseUrl,
-        user: config.clickhouseUser,
-        password: config.clickhousePassword,
-        cluster: config.clickhouseCluster,
-        source: config.clickhouseSource,
-        releasesKept: config.clickhouseReleasesKept,
-      },
-      world,
-    )
+  return {
+    url,
+    user,
+    password,
+    cluster: config.clickhouseCluster,
+    source: config.clickhouseSource,
+    releasesKept: config.clickhouseReleasesKept,
   }
 }
 
