@@ -12,7 +12,7 @@ import type {Source} from './fleet-source.ts'
 import {type FolderWatch, watchFolder} from './watch-folder.ts'
 
 /** How often settings and jobs of a source are read again, and one that is broken is tried again. */
-const LOOK_MS = 30_000
+const LOOK_MS = 15_000
 /** While one state database is waited for, no other source is looked at. */
 const PATIENCE_MS = 500
 

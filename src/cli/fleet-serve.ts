@@ -10,7 +10,7 @@ import {listSources} from './source-folder.ts'
 
 const TICK_MS = 1000
 /** A source that takes longer to be read does not keep the others waiting. */
-const FIRST_LOOK_MS = 10_000
+const FIRST_LOOK_MS = 5_000
 
 /** Runs the jobs of every source of a fleet when they are due, until stopped. */
 export async function serveFleet(

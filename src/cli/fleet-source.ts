@@ -33,23 +33,15 @@ const INHERITED = [
   'SSL_CERT_FILE',
 ]
 
-/** Where the processes of a source live. @throws ConfigError `FLEET_SOURCE_NAME`, `FLEET_SOURCE_FOLDER` */
-export function placeOf({env}: Pick<Cli, 'env'>, fleetDir: string, name: string): Place {
-  const {dir} = requireSourceFolder(fleetDir, name)
-  return {env: Object.fromEntries(INHERITED.map((variable) => [variable, env[variable]])), cwd: dir}
-}
-
 /**
  * Reads a source as its own processes would.
  *
  * @throws ConfigError whatever is wrong with its folder, its settings or its jobs; `FLEET_DATA_SHARED` when it names another's data
  */
 export async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
-  const place = placeOf(cli, fleetDir, name)
-  const dir = place.cwd
-  const {dataDir, jobsDir, ...settings} = requireSource(
-    readConfig({env: place.env, envFile: join(dir, ENV_FILE)}, {}),
-  )
+  const {dir} = requireSourceFolder(fleetDir, name)
+  const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
+  const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
   const config = {
     ...settings,
     dataDir: resolve(dir, dataDir),
@@ -61,5 +53,5 @@ export async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: 
       `Data folder '${config.dataDir}' of source '${name}' lies in another's.`,
     )
   }
-  return {config, folder: dataFolderAt(config.dataDir), jobs: await readJobs(config), place}
+  return {config, folder: dataFolderAt(config.dataDir), jobs: await readJobs(config), place: {env, cwd: dir}}
 }

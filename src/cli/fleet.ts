@@ -8,10 +8,9 @@ import {carryOutCommand} from '../web/command.ts'
 import type {SourceRow} from '../web/fleet-page.ts'
 import type {Call, CliCommand} from './command.ts'
 import {brokenRow, readRow, renderRows} from './fleet-row.ts'
-import {placeOf, readSource} from './fleet-source.ts'
+import {readSource} from './fleet-source.ts'
 import {ENV_FILE, listSources} from './source-folder.ts'
 import {parseHours} from './status.ts'
-import {renderTable} from './table.ts'
 
 /** `loantape fleet`. */
 export default function addFleet(command: CliCommand): void {
@@ -67,10 +66,7 @@ export default function addFleet(command: CliCommand): void {
         return {runs}
       },
       ({runs}) =>
-        renderTable(
-          ['source', {number: 'exit'}, 'what'],
-          runs.map(({source, exit_code, words}) => [source, String(exit_code), words]),
-        ),
+        runs.map(({source, exit_code, words}) => `${source}: exit ${exit_code}. ${words}`).join('\n'),
     )
 }
 
@@ -118,16 +114,18 @@ async function runJob(
 ): Promise<{source: string; exit_code: number; words: string}> {
   try {
     signal.throwIfAborted()
-    const end = await carryOutCommand(['run', job], {...placeOf(cli, fleetDir, name), signal})
-    const [words = ''] = end.words.split('\n')
-    return {source: name, exit_code: end.exitCode ?? 1, words}
+    const {place} = await readSource(cli, fleetDir, name)
+    const end = await carryOutCommand(['run', job], {...place, signal})
+    return {source: name, exit_code: end.exitCode ?? 1, words: inOneLine(end.words)}
   } catch (error) {
     const {code, exitCode, message} = signal.aborted
       ? newError('INTERRUPTED', 'The run was not started.')
       : explainError(error)
-    return {source: name, exit_code: exitCode, words: `${message} [${code}]`}
+    return {source: name, exit_code: exitCode, words: inOneLine(`${message} [${code}]`)}
   }
 }
+
+const inOneLine = (words: string) => words.trim().replaceAll(/\s*\n\s*/g, ' ')
 
 /** What another attempt may fix by itself: 6 before 4. */
 const PASSING = [6, 4]

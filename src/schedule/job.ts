@@ -135,7 +135,9 @@ async function readJob(file: string): Promise<Job> {
   try {
     // As it is now: Node would hand out what it read of a file of this name before.
     const {href} = pathToFileURL(file)
-    content = moduleSchema.parse(await withinTime(import(`${href}?${statSync(file).mtimeMs}`))).default
+    content = moduleSchema.parse(
+      await withinTime(import(`${href}?t=${Math.trunc(statSync(file).mtimeMs)}`)),
+    ).default
   } catch (error) {
     throw jobError(file, messageOf(error), error)
   }
@@ -144,7 +146,7 @@ async function readJob(file: string): Promise<Job> {
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
 }
 
-const READ_MS = 10_000
+const READ_MS = 5_000
 
 /** A file that waits for something is no plain data, and would keep everybody waiting. */
 async function withinTime<T>(reading: Promise<T>): Promise<T> {

@@ -65,13 +65,10 @@ export async function carryOutCommand(
   using _stopping = stopWith(child, signal)
   const {code, printed} = await readToEnd(child)
   if (code === 0) return {exitCode: code, words: printed.trim()}
-  const complaint = readLog()
-    .split('\n')
-    .findLast((line) => line.startsWith(COMPLAINT))
-  return {
-    exitCode: code,
-    words: complaint?.slice(COMPLAINT.length) ?? 'It ended without a word; see the log.',
-  }
+  const lines = readLog().trim().split('\n')
+  const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
+  const complaint = lines.slice(last).join('\n').slice(COMPLAINT.length)
+  return {exitCode: code, words: last === -1 ? 'It ended without a word; see the log.' : complaint}
 }
 
 type SomePlace = {[part in keyof Place]?: Place[part] | undefined}
