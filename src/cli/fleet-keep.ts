@@ -8,13 +8,11 @@ import type {World} from '../types.ts'
 import {requireWritable} from '../warehouse/data-folder.ts'
 import type {SourceRow} from '../web/fleet-page.ts'
 import {brokenRow, readRow} from './fleet-row.ts'
-import type {Source} from './fleet-source.ts'
+import {PATIENCE_MS, type Source} from './fleet-source.ts'
 import {type FolderWatch, watchFolder} from './watch-folder.ts'
 
 /** How often settings and jobs of a source are read again, and one that is broken is tried again. */
 const LOOK_MS = 15_000
-/** While one state database is waited for, no other source is looked at. */
-const PATIENCE_MS = 500
 
 /** A source that a fleet serves; whatever goes wrong with it is kept here, and shown. */
 export type KeptSource = ReturnType<typeof keepSource>

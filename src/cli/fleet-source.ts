@@ -8,6 +8,9 @@ import type {Cli} from './context.ts'
 import {readConfig} from './read-config.ts'
 import {ENV_FILE, requireSourceFolder} from './source-folder.ts'
 
+/** While the state database of one source is waited for, no other is looked at. */
+export const PATIENCE_MS = 500
+
 /** One lender of a fleet as it is set up. */
 export interface Source {
   config: Config

@@ -8,7 +8,7 @@ import {carryOutCommand} from '../web/command.ts'
 import type {SourceRow} from '../web/fleet-page.ts'
 import type {Call, CliCommand} from './command.ts'
 import {brokenRow, readRow, renderRows} from './fleet-row.ts'
-import {readSource} from './fleet-source.ts'
+import {PATIENCE_MS, readSource} from './fleet-source.ts'
 import {ENV_FILE, listSources} from './source-folder.ts'
 import {parseHours} from './status.ts'
 
@@ -100,7 +100,7 @@ async function readStatus(
   try {
     const source = await readSource(cli, fleetDir, name)
     const {stateDb: path} = source.folder
-    using stateDb = hasStateDb(path) ? openStateDb(path) : undefined
+    using stateDb = hasStateDb(path) ? openStateDb(path, PATIENCE_MS) : undefined
     return readRow(name, source, {stateDb, maxAgeHours}, world)
   } catch (error) {
     return brokenRow(name, error)

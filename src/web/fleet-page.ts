@@ -49,7 +49,7 @@ export function renderFleet(rows: readonly SourceRow[], now: number): string {
     ],
     chips: [],
     alarms: unhealthy,
-    body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : renderRows(rows, now)}
+    body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : html`${renderWrongs(rows)}${renderRows(rows, now)}`}
 <p class="muted">To look into a source, serve its workbench: <code>cd sources/&lt;name&gt; &amp;&amp; LOANTAPE_WEB_PORT=0 npx loantape serve</code></p>`,
   })
 }
@@ -63,20 +63,34 @@ function renderRows(rows: readonly SourceRow[], now: number): Html {
         title: 'Last success',
         cell: ({last_success: last}) => (last ? `${span(now - Date.parse(last.ended_at))} ago` : '–'),
       },
-      {title: 'As of', cell: ({release}) => release?.as_of ?? '–'},
+      {
+        title: 'As of',
+        cell: ({release}) => (release ? html`<span class="day">${release.as_of}</span>` : '–'),
+      },
       {title: 'Deals', kind: 'number', cell: ({release}) => count(release?.deals ?? null)},
       {title: 'Amount', kind: 'number', cell: ({release}) => dollars(release?.amount ?? null)},
       {title: 'Running', cell: ({running}) => running ?? '–'},
-      {title: 'Next slot', cell: ({next_slot: next}) => (next ? `${next.job}, ${instant(next.slot)}` : '–')},
-      {title: 'What is wrong', cell: renderWrong},
+      {
+        title: 'Next slot',
+        cell: ({next_slot: next}) => (next ? `${next.job} in ${span(Date.parse(next.slot) - now)}` : '–'),
+      },
     ],
     sortSources(rows),
   )
 }
 
-function renderWrong({error, alarms}: SourceRow): Html {
-  return html`${error && html`<div><span class="mono failed">${error.code}</span> ${prose(error.message)}</div>`}${alarms.map(
-    ({name, state, since}) =>
-      html`<div><b class="failed">${name}: ${state}</b> since ${instant(since)}</div>`,
-  )}`
+/** What is wrong, source by source. */
+function renderWrongs(rows: readonly SourceRow[]): Html {
+  const wrongs = sortSources(rows).flatMap(({source, error, alarms}) => [
+    ...(error
+      ? [
+          html`<b>${source}</b>: <span class="lines">${prose(error.message)}</span> <span class="mono failed">${error.code}</span>`,
+        ]
+      : []),
+    ...alarms.map(
+      ({name, state, since}) =>
+        html`<b>${source}</b>: <b class="warned">${name}: ${state}</b> since ${instant(since)}`,
+    ),
+  ])
+  return html`${wrongs.length > 0 && html`<ul class="needs">${wrongs.map((wrong) => html`<li>${wrong}</li>`)}</ul>`}`
 }

@@ -126,6 +126,10 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   addSource('damaged', await startService(), {each: EACH_SECOND})
   mkdirSync(join(dirOf('damaged'), 'data'))
   writeFileSync(join(dirOf('damaged'), 'data/state.sqlite'), 'no database at all'.repeat(100))
+  addSource('locked', repaired)
+  mkdirSync(join(dirOf('locked'), 'data'))
+  using locked = openStateDb(join(dirOf('locked'), 'data/state.sqlite'))
+  locked.db.exec('begin immediate')
 
   const server = serve()
   await until(() => urlOf(server) !== undefined)
@@ -153,6 +157,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
     late: {healthy: true},
     hung: {healthy: false, error: null, alarms: [{name: 'job each', state: 'JOB_TIMEOUT'}]},
     damaged: {healthy: false, error: {code: 'STATE_UNREADABLE'}},
+    locked: {healthy: false, error: {code: 'STATE_BUSY'}},
     waits: {healthy: false, error: {code: 'JOB_INVALID'}},
   })
 
