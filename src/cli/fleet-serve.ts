@@ -70,12 +70,15 @@ export async function serveFleet(
   await using side = web ? await startFleetWeb(config, readRows, world) : undefined
   if (side) world.log.info({url: side.url}, 'web side listens')
   world.log.info({count: kept.size}, 'fleet begins')
+  let isListed = true
   while (!world.signal.aborted) {
     try {
       findSources()
+      isListed = true
     } catch (error) {
       // The folder of sources cannot be read: those that are known go on.
-      logFailure(error, world)
+      if (isListed) logFailure(error, world)
+      isListed = false
     }
     tick(config.fleetRuns)
     await sleepUntilStopped(world.realClock, TICK_MS, world.signal)

@@ -26,7 +26,7 @@ export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: 
 }
 
 /** What the fleet's own process needs, and what no two sources may share. */
-const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$)/
+const NOT_COMMON = /^LOANTAPE_(WEB_|FLEET_|DATA_DIR$|POSTGRES_URL)/
 
 /** What a source has unless its own settings say otherwise: the settings of its fleet, its name, and its folder of jobs. */
 function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, string | undefined> {

@@ -1,4 +1,4 @@
-import {existsSync, lstatSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, realpathSync, statSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {codeOf, newError} from '../errors.ts'
 import {SOURCE_NAME} from '../settings.ts'
@@ -66,7 +66,10 @@ export function requireSourceFolder(fleetDir: string, name: string): SourceFolde
     )
   }
   try {
-    if (lstatSync(dir).isDirectory()) return {name, dir, fleetDir}
+    // A process in a folder that is reached by a link would not know that it is a source, and go without its settings.
+    const real = findSource(realpathSync(dir))
+    const isReal = real?.name === name && real.fleetDir === realpathSync(fleetDir)
+    if (isReal && statSync(dir).isDirectory()) return {name, dir, fleetDir}
   } catch (cause) {
     throw newError('FLEET_SOURCE_FOLDER', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
   }

@@ -1,5 +1,14 @@
 import {once} from 'node:events'
-import {existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
@@ -311,12 +320,17 @@ test('fleet run runs a job now for each source and ends with the code of the wor
   const job = {daily: {schedule: '0 0 1 1 *'}}
   addSource('good', settings, job)
   addSource('refused', settingsFor(refusing), job)
+  symlinkSync(dirOf('good'), dirOf('linked'))
   addSource('shares', {...settings, LOANTAPE_DATA_DIR: '../good/data'}, job)
   const all = await run(['fleet', 'run', 'daily'])
   expect(all.code).toBe(2)
-  expect(all.stdout).toMatch(
-    /^good: exit 0\. .*3 deals.*\nrefused: exit 5\. .+\nshares: exit 2\. .+\[FLEET_DATA_SHARED\]\n$/,
-  )
+  expect(all.stdout.split('\n')).toEqual([
+    expect.stringMatching(/^good: exit 0\. .*3 deals/),
+    expect.stringMatching(/^linked: exit 2\. .+\[FLEET_SOURCE_FOLDER\]$/),
+    expect.stringMatching(/^refused: exit 5\. .+\[SOURCE_UNAUTHORIZED\]$/),
+    expect.stringMatching(/^shares: exit 2\. .+\[FLEET_DATA_SHARED\]$/),
+    '',
+  ])
   const ended = await run(['fleet', 'run', 'daily', '--source', 'good', 'refused', '--json'])
   expect(ended.code).toBe(5)
   expect(readJson(ended)).toMatchObject({
