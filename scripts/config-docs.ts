@@ -13,7 +13,7 @@ Generated from the settings in \`src/config.ts\` by \`npm run docs\`; a test kee
 
 Settings come from environment variables and from a file \`.env\` in the working folder; the environment wins, and
 \`--data\` goes over both. An empty value counts as not set. Every problem is reported at once (exit code 2), a name that
-does not exist included. \`loantape config\` prints the effective settings, secrets masked.
+does not exist included. A lender of a [fleet](operations.md#many-lenders) also has the settings of the fleet's \`.env\`. \`loantape config\` prints the effective settings, secrets masked.
 
 | setting | default | meaning |
 |---|---|---|

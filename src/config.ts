@@ -13,6 +13,8 @@ export interface Config extends Settings {
   baseUrlQuery?: string | undefined
   /** Where the key of tapes is made that no setting names. */
   defaultKeyFile: string
+  /** The name of a source of a fleet; undefined of a lender alone. */
+  source?: string | undefined
 }
 
 const configSchema = z.object(SETTINGS)
@@ -143,6 +145,7 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
 export function maskConfig({
   baseUrlQuery,
   defaultKeyFile,
+  source: _source,
   ...config
 }: Config): Record<string, string | number | null> {
   const shown = {

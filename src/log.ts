@@ -25,6 +25,7 @@ const ALLOWED_FIELDS = [
   'release_id',
   'retry_in_ms',
   'slot',
+  'source',
   'status',
   'step',
   'stream',
@@ -59,12 +60,15 @@ export type Log = Record<
 >
 type LogFields = {[field in (typeof ALLOWED_FIELDS)[number]]?: unknown}
 
-/** Creates the log: JSON lines to `destination`. */
-export function createLog(options: {level: string}, destination: DestinationStream): Log {
+/** Creates the log: JSON lines to `destination`, each with the name of the source of a fleet. */
+export function createLog(
+  {level, source}: {level: string; source?: string | undefined},
+  destination: DestinationStream,
+): Log {
   return pino(
     {
-      level: options.level,
-      base: null,
+      level,
+      base: source === undefined ? null : {source},
       timestamp: () => `,"time":"${new Date().toISOString()}"`,
       formatters: {
         level: (label) => ({level: label}),
@@ -74,6 +78,15 @@ export function createLog(options: {level: string}, destination: DestinationStre
     },
     destination,
   )
+}
+
+/** The same log for one source of a fleet: each line names it. */
+export function logFor(source: string, log: Log): Log {
+  const write =
+    (level: keyof Log) =>
+    (...said: [LogFields, string] | [string]) =>
+      said.length === 1 ? log[level]({source}, said[0]) : log[level]({source, ...said[0]}, said[1])
+  return {debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error')}
 }
 
 /** A log that drops everything. */

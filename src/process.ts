@@ -37,6 +37,12 @@ export function isAbandoned(path: string): boolean {
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
 }
 
+/** Where a child lives that is not to have our environment and working folder. */
+export interface Place {
+  env: Record<string, string | undefined>
+  cwd: string
+}
+
 /** So much of what a process logs is kept. */
 const KEPT_BYTES = 32 * 1024
 

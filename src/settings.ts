@@ -3,6 +3,9 @@ import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
 import {integer, integerWithin, number, secret, webhookSecret, webUrl} from './setting-forms.ts'
 
+/** The name of a lender beside others. */
+export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
+
 /**
  * Every setting, read from `LOANTAPE_<NAME_IN_CAPITALS>`: its form, its default, and what the generated documents say of it, in
  * their order.
@@ -152,6 +155,9 @@ export const SETTINGS = {
     description: 'The secret before, taken as well while secrets are rotated.',
     isSecret: true,
   }),
+  fleetRuns: integer(1, 64, 2).describe(
+    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
+  ),
   alarmWebhookUrl: webUrl().meta({
     description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
     example: 'https://hooks.slack.com/services/...',
@@ -219,9 +225,9 @@ export const SETTINGS = {
   }),
   clickhouseSource: z
     .string()
-    .regex(/^[a-z][a-z0-9_]{0,39}$/, 'expected lower-case letters, digits and _, a letter first')
+    .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
     .prefault('main')
-    .describe('Name of this lender there, beside those of others.'),
+    .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
   clickhouseReleasesKept: integer(1, 1000, 3).describe(
     'Releases of this lender that stay in ClickHouse, the one readers see among them.',
   ),

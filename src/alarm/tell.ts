@@ -105,7 +105,9 @@ export async function tellPeople(
     const channel = channels.find(({name}) => name === notice?.channel)
     if (!notice || !channel) return
     try {
-      await channel.send(notice)
+      await channel.send(
+        config.source === undefined ? notice : {...notice, title: `${config.source}: ${notice.title}`},
+      )
       recordSending(stateDb, notice, null, world.realClock.now())
     } catch (error) {
       const reason = scrubSecrets(messageOf(error))

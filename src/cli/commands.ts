@@ -16,6 +16,7 @@ export const COMMANDS: Record<
   run: ['run one job of jobs/ now', () => import('./run.ts')],
   jobs: ['the jobs there are', () => import('./jobs.ts')],
   serve: ['run every job when it is due, and the web side', () => import('./serve.ts')],
+  fleet: ['many lenders: serve, status, run', () => import('./fleet.ts')],
   events: ['what webhooks have brought', () => import('./events.ts')],
   query: ['SQL over a release, read-only', () => import('./query.ts')],
   sql: ['a shell for SQL over a release', () => import('./sql.ts')],

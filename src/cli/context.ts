@@ -55,7 +55,7 @@ export function createCli(surroundings: Surroundings) {
     envFile: surroundings.envFile,
     createWorld(config: Config): World {
       const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
-      const log = createLog({level}, {write: besideProgress})
+      const log = createLog({level, source: config.source}, {write: besideProgress})
       progress = repeatProgress(
         stderr.isTTY ? createProgressLine(stderr, realClock) : createProgressLog(log, realClock),
       )

@@ -9,13 +9,13 @@ import {listNotIssued} from '../pipeline/not-issued.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
-import {isEnabled, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
 import {listAlarms} from '../state/alarms.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
 import {findLearntRate} from '../state/learnt-rate.ts'
 import {findLockHolder} from '../state/lock.ts'
 import {findLastSuccess, listRuns} from '../state/runs.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -38,7 +38,8 @@ export default function addStatus(command: CliCommand): void {
     }, renderStatus)
 }
 
-function parseHours(text: string): number {
+/** Reads `--max-age`. @throws ConfigError `USAGE_MAX_AGE` */
+export function parseHours(text: string): number {
   const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
   if (hours !== undefined) return Number(hours)
   throw newError('USAGE_MAX_AGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
@@ -46,23 +47,42 @@ function parseHours(text: string): number {
 
 type Status = Awaited<ReturnType<typeof readStatus>>
 
+/** What tells how a data folder is doing without its warehouse: the state database, the current release, and its jobs. */
+export function readStanding(
+  folder: DataFolder,
+  {stateDb, jobs, maxAgeHours}: {stateDb: StateDb | undefined; jobs: readonly Job[]; maxAgeHours: number},
+  world: World,
+) {
+  const success = stateDb && findLastSuccess(stateDb, 'sync')
+  const endedAt = success?.ended_at ?? null
+  const ageHours = endedAt === null ? null : (world.realClock.now() - Date.parse(endedAt)) / HOUR_MS
+  return {
+    healthy: ageHours !== null && ageHours <= maxAgeHours,
+    max_age_hours: maxAgeHours,
+    last_success:
+      success && endedAt !== null && ageHours !== null
+        ? {run_id: success.run_id, ended_at: endedAt, age_hours: Math.round(ageHours * 100) / 100}
+        : null,
+    running: (stateDb && findLockHolder(stateDb, world)) ?? null,
+    release: findCurrentRelease(folder)?.manifest ?? null,
+    /** Alarms that are raised. */
+    alarms: stateDb ? listAlarms(stateDb) : [],
+    /** The next slot of each job, soonest first, ISO 8601. */
+    next_slots: listNextOfEach(jobs.filter(isEnabled), world.realClock.now()).map(({job, slot}) => ({
+      job: job.name,
+      slot: new Date(slot).toISOString(),
+    })),
+  }
+}
+
 async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = await readJobs(config)
   const history = await readHistoryStatus(folder)
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
   using stateDb = hasStateDb(folder.stateDb) ? openStateDb(folder.stateDb) : undefined
-  const success = stateDb && findLastSuccess(stateDb, 'sync')
-  const ageHours = success?.ended_at ? (world.realClock.now() - Date.parse(success.ended_at)) / HOUR_MS : null
   return {
-    healthy: ageHours !== null && ageHours <= maxAgeHours,
-    max_age_hours: maxAgeHours,
-    last_success:
-      success && ageHours !== null
-        ? {run_id: success.run_id, ended_at: success.ended_at, age_hours: Math.round(ageHours * 100) / 100}
-        : null,
-    running: (stateDb && findLockHolder(stateDb, world)) ?? null,
-    release: findCurrentRelease(folder)?.manifest ?? null,
+    ...readStanding(folder, {stateDb, jobs, maxAgeHours}, world),
     /** What the checks of the last build found that was to become current, whether it did or not. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
@@ -72,14 +92,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
       stateDb && config.baseUrl !== undefined
         ? (findLearntRate(stateDb, config.baseUrl, world) ?? null)
         : null,
-    /** Alarms that are raised. */
-    alarms: stateDb ? listAlarms(stateDb) : [],
     runs: stateDb ? listRuns(stateDb, 5) : [],
-    /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs.filter(isEnabled), world.realClock.now()).map(({job, slot}) => ({
-      job: job.name,
-      slot: new Date(slot).toISOString(),
-    })),
     /** What of the current release's journal no batch has handed out, by profile and month. */
     not_issued,
   }

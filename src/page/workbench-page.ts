@@ -12,8 +12,8 @@ export interface Frame {
   /** The filters that are set, each with the address of the page without it. */
   chips: readonly {text: string; without: string}[]
   alarms: number
-  /** The run under way, in words. */
-  live: {running: boolean; words: string}
+  /** The run under way, in words; a page without it loads no script. */
+  live?: {running: boolean; words: string}
   body: Html
 }
 
@@ -25,14 +25,14 @@ export function renderWorkbench(page: Frame): string {
   const frame = html`<a class="skip" href="#main">To the page</a>
 <header class="top"><nav aria-label="Pages">
 <span class="brand">loantape</span>
-${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span></nav></header>
+${places.map((place) => html`<a href="${place.href}"${isHere(place.href) && html` aria-current="page"`}>${place.title}</a>\n`)}${live && html`<span class="live" id="live" role="status" data-running="${String(live.running)}">${live.words}</span>`}</nav></header>
 <main class="sheet wide" id="main">
 <h1>${title}</h1>
 <ul class="facts">${facts.map((fact) => fact && html`<li>${fact}</li>`)}</ul>
 ${chips.length > 0 && html`<p class="chips">${chips.map(({text, without}) => html`<a href="${without}" aria-label="Remove filter ${text}">${text} ✕</a> `)}</p>`}
 ${body}
 </main>
-<script src="/assets/workbench.js" type="module"></script>`
+${live && html`<script src="/assets/workbench.js" type="module"></script>`}`
   return renderPage({
     title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
     body: frame,

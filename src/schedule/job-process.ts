@@ -1,5 +1,5 @@
 import {spawn} from 'node:child_process'
-import {passLogOn, stopWith} from '../process.ts'
+import {type Place, passLogOn, stopWith} from '../process.ts'
 import type {JobRun} from '../state/job-runs.ts'
 import type {World} from '../types.ts'
 import type {ProcessEnd} from './scheduler.ts'
@@ -10,16 +10,22 @@ import type {ProcessEnd} from './scheduler.ts'
  *
  * @param args the words of the command line before the claim
  * @param onStarted is told the process at once
+ * @param place its environment and working folder; by default this process's
  */
 export async function startJobProcess(
   run: JobRun,
-  {args, onStarted}: {args: readonly string[]; onStarted: (pid: number) => void},
+  {
+    args,
+    onStarted,
+    place,
+  }: {args: readonly string[]; onStarted: (pid: number) => void; place?: Place | undefined},
   world: World,
 ): Promise<ProcessEnd> {
   const claim = ['--claim', `${run.job_run_id}.${run.attempt}`]
   const entry = process.argv[1] ?? ''
   const child = spawn(process.execPath, [...process.execArgv, entry, ...args, ...claim, '--json'], {
     stdio: ['ignore', 'ignore', 'pipe'],
+    ...place,
   })
   const readLog = passLogOn(child)
   const ended = new Promise<ProcessEnd>((resolve, reject) => {

@@ -1,5 +1,6 @@
-import {existsSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join, resolve} from 'node:path'
+import {setTimeout as delay} from 'node:timers/promises'
 import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {PROFILE_NAMES} from '../accounting/journal-profiles.ts'
@@ -132,13 +133,33 @@ const moduleSchema = z.object({default: z.unknown()})
 async function readJob(file: string): Promise<Job> {
   let content: unknown
   try {
-    content = moduleSchema.parse(await import(pathToFileURL(file).href)).default
+    // As it is now: Node would hand out what it read of a file of this name before.
+    const {href} = pathToFileURL(file)
+    content = moduleSchema.parse(
+      await withinTime(import(`${href}?t=${Math.trunc(statSync(file).mtimeMs)}`)),
+    ).default
   } catch (error) {
     throw jobError(file, messageOf(error), error)
   }
   const parsed = jobSchema.safeParse(content)
   if (parsed.success) return parsed.data
   throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
+}
+
+const READ_MS = 5_000
+
+/** A file that waits for something is no plain data, and would keep everybody waiting. */
+async function withinTime<T>(reading: Promise<T>): Promise<T> {
+  const waiting = new AbortController()
+  const timeout = delay(READ_MS, undefined, {signal: waiting.signal}).then(() => {
+    throw new Error(`it could not be read within ${READ_MS / 1000} seconds`)
+  })
+  try {
+    return await Promise.race([reading, timeout])
+  } finally {
+    waiting.abort()
+    timeout.catch(() => undefined)
+  }
 }
 
 function jobError(file: string, problem: string, cause?: unknown): LoantapeError {

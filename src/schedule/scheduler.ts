@@ -78,8 +78,8 @@ export function createScheduler(
     current: () => current,
     /** Resolves when the run under way has ended. */
     idle: () => underWay,
-    /** Looks once what is due, and starts the next run when none is under way. */
-    tick(): void {
+    /** Looks once what is due, and starts the next run when none is under way and it may. */
+    tick({mayStart = true}: {mayStart?: boolean} = {}): void {
       recordEnd?.()
       const now = world.realClock.now()
       planSlots(stateDb, jobs, now, world)
@@ -90,6 +90,7 @@ export function createScheduler(
         beatRun(stateDb, current, now)
         return
       }
+      if (!mayStart) return
       current = claimRun(stateDb, listTurns(stateDb, now), now)
       if (current) underWay = carryOut(current)
     },

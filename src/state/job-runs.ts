@@ -202,6 +202,13 @@ export function listRunning(stateDb: StateDb): {run: JobRun; holder: Holder}[] {
   return stateDb.all(runningRow, `select * from job_run where state = 'running'`)
 }
 
+/** Runs that a living process carries out. */
+export function listUnderWay(stateDb: StateDb, now: number): JobRun[] {
+  return listRunning(stateDb)
+    .filter(({holder}) => isHolderAlive(holder, now))
+    .map(({run}) => run)
+}
+
 /** Runs whose process is gone without a word: a killed process, a machine that went down. */
 export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
   return listRunning(stateDb)

@@ -16,9 +16,9 @@ export class StateDb implements Disposable {
   readonly db: DatabaseSync
   readonly #statements = new Map<string, StatementSync>()
 
-  /** Opens the file and waits up to five seconds for another writer. */
-  constructor(path: string) {
-    this.db = new DatabaseSync(path, {timeout: 5000})
+  /** Opens the file; waits as long as this for another writer. */
+  constructor(path: string, patienceMs = 5000) {
+    this.db = new DatabaseSync(path, {timeout: patienceMs})
   }
 
   /** The rows a query finds, each as `row` parses it. */
@@ -72,16 +72,17 @@ export class StateDb implements Disposable {
 }
 
 /**
- * Opens the state database and brings its tables up to date; waits up to five seconds for another writer.
+ * Opens the state database and brings its tables up to date.
  *
+ * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
  * @throws UnexpectedError `STATE_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
- * ConfigError `STATE_NOT_WRITABLE`
+ * ConfigError `STATE_NOT_WRITABLE`; LockedError `STATE_BUSY`
  */
-export function openStateDb(path: string): StateDb {
+export function openStateDb(path: string, patienceMs?: number): StateDb {
   try {
     takeOverFormer(path)
     using opening = new DisposableStack()
-    const stateDb = opening.use(new StateDb(path))
+    const stateDb = opening.use(new StateDb(path, patienceMs))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
     migrateStateDb(stateDb)
     opening.move()
@@ -116,13 +117,14 @@ function takeOverFormer(path: string): void {
 }
 
 /** https://sqlite.org/rescode.html */
-const [CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [11, 26, 8, 14]
+const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 14]
 
 /** What SQLite says of the state database's file, in our words where somebody can fix it; all else as it is. */
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, what is above it the details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
+  if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }

@@ -1,8 +1,8 @@
 import {createHash, randomBytes} from 'node:crypto'
-import {existsSync, mkdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname} from 'node:path'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
-import {moveIntoPlace} from '../warehouse/atomic-file.ts'
+import {syncToDisk} from '../warehouse/atomic-file.ts'
 import {isInside} from '../warehouse/data-folder.ts'
 
 /** The key that tapes are sealed with. */
@@ -41,9 +41,10 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
 }
 
 /**
- * Makes a new key, readable by its owner alone.
+ * Makes a new key, readable by its owner alone. Where another process, such as the first walk of another lender, has just made one,
+ * that is the key: replaced, it would leave tapes that nobody can read.
  *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
+ * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`, `TAPE_KEY_UNREADABLE`
  */
 export function makeTapeKey(file: string, root: string): TapeKey {
   requireOutside(file, root)
@@ -52,13 +53,32 @@ export function makeTapeKey(file: string, root: string): TapeKey {
   try {
     mkdirSync(dirname(file), {recursive: true, mode: 0o700})
     writeFileSync(temporary, `${bytes.toString('hex')}\n`, {mode: 0o600})
-    moveIntoPlace(temporary, file)
+    syncToDisk(temporary)
+    putInPlace(temporary, file)
+    syncToDisk(dirname(file))
   } catch (cause) {
+    const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
+    if (other) return other
     throw newError('TAPE_KEY_NOT_WRITABLE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
       cause,
     })
   }
   return createTapeKey(bytes)
+}
+
+/** What file systems without hard links say to one. */
+const NO_LINKS = ['EPERM', 'ENOTSUP', 'EOPNOTSUPP', 'ENOSYS']
+
+/** Gives the file its name unless there is one of that name; a file system without hard links takes the last one. */
+function putInPlace(temporary: string, file: string): void {
+  try {
+    linkSync(temporary, file)
+  } catch (error) {
+    if (!NO_LINKS.includes(codeOf(error))) throw error
+    renameSync(temporary, file)
+  } finally {
+    rmSync(temporary, {force: true})
+  }
 }
 
 function requireOutside(file: string, root: string): void {

@@ -4,7 +4,7 @@ import pLimit from 'p-limit'
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
-import {passLogOn, stopWith} from '../process.ts'
+import {type Place, passLogOn, stopWith} from '../process.ts'
 
 const ENTRY = join(import.meta.dirname, `../main${extname(import.meta.filename)}`)
 const TIMEOUT_MS = 60_000
@@ -26,7 +26,7 @@ export function askCommand<T>(
   env?: Record<string, string>,
 ): Promise<T> {
   return inTurn(async () => {
-    const child = start([command, '--json', ...words], 'ignore', env)
+    const child = start([command, '--json', ...words], 'ignore', {env})
     const timer = setTimeout(() => child.kill('SIGKILL'), TIMEOUT_MS)
     try {
       const {code, printed} = await readToEnd(child)
@@ -58,26 +58,25 @@ export interface CommandEnd {
  */
 export async function carryOutCommand(
   args: readonly string[],
-  {env, signal}: {env?: Record<string, string> | undefined; signal: AbortSignal},
+  {signal, ...place}: {signal: AbortSignal} & SomePlace,
 ): Promise<CommandEnd> {
-  const child = start(args, 'pipe', env)
+  const child = start(args, 'pipe', place)
   const readLog = passLogOn(child)
   using _stopping = stopWith(child, signal)
   const {code, printed} = await readToEnd(child)
   if (code === 0) return {exitCode: code, words: printed.trim()}
-  const complaint = readLog()
-    .split('\n')
-    .findLast((line) => line.startsWith(COMPLAINT))
-  return {
-    exitCode: code,
-    words: complaint?.slice(COMPLAINT.length) ?? 'It ended without a word; see the log.',
-  }
+  const lines = readLog().trim().split('\n')
+  const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
+  const complaint = lines.slice(last).join('\n').slice(COMPLAINT.length)
+  return {exitCode: code, words: last === -1 ? 'It ended without a word; see the log.' : complaint}
 }
+
+type SomePlace = {[part in keyof Place]?: Place[part] | undefined}
 
 const COMPLAINT = 'loantape: '
 
-const start = (args: readonly string[], stderr: 'ignore' | 'pipe', env?: Record<string, string>) =>
-  fork(ENTRY, args, {stdio: ['ignore', 'pipe', stderr, 'ipc'], ...(env && {env})})
+const start = (args: readonly string[], stderr: 'ignore' | 'pipe', place: SomePlace) =>
+  fork(ENTRY, args, {stdio: ['ignore', 'pipe', stderr, 'ipc'], ...place})
 
 async function readToEnd(child: ChildProcess): Promise<{code: number | null; printed: string}> {
   const ended = new Promise<number | null>((resolve, reject) => {

@@ -12,11 +12,8 @@ function removeFalseCounters(registry: Registry): void {
   }
 }
 
-/**
- * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the state database
- * when they are asked for; they go on where they were after a restart.
- */
-export function createMetrics(tools: WebTools, world: World) {
+/** Creates what every web side measures of itself, and makes gauges beside it. */
+export function createRegistry() {
   const registry = new Registry()
   collectDefaultMetrics({register: registry, prefix: 'loantape_'})
   removeFalseCounters(registry)
@@ -26,8 +23,21 @@ export function createMetrics(tools: WebTools, world: World) {
     labelNames: ['status'],
     registers: [registry],
   })
-  const gauge = <L extends string>(name: string, help: string, labelNames: L[] = []) =>
-    new Gauge({name: `loantape_${name}`, help, labelNames, registers: [registry]})
+  return {
+    registry,
+    gauge: <L extends string>(name: string, help: string, labelNames: L[] = []) =>
+      new Gauge({name: `loantape_${name}`, help, labelNames, registers: [registry]}),
+    /** Notes an answer of the web side. */
+    countAnswer: (status: number) => answers.inc({status: String(status)}),
+  }
+}
+
+/**
+ * Creates the metrics. Walks and exports run in processes of their own, so that their figures are read from the state database
+ * when they are asked for; they go on where they were after a restart.
+ */
+export function createMetrics(tools: WebTools, world: World) {
+  const {registry, gauge, countAnswer} = createRegistry()
   const lastSuccessAge = gauge('last_success_age_seconds', 'Since the last sync that ended well.')
   const lastWalk = gauge('last_walk', 'Of the last sync that ended well: pages, records, quarantined.', [
     'what',
@@ -95,8 +105,7 @@ export function createMetrics(tools: WebTools, world: World) {
 
   return {
     contentType: registry.contentType,
-    /** Notes an answer of the web side. */
-    countAnswer: (status: number) => answers.inc({status: String(status)}),
+    countAnswer,
     /** Text in the Prometheus format. */
     render() {
       collect()

@@ -1,25 +1,15 @@
-import type {AddressInfo} from 'node:net'
-import {fastify} from 'fastify'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {codeOf, messageOf, newError} from '../errors.ts'
+import {messageOf} from '../errors.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
 import type {World} from '../types.ts'
-import {guardAccess, requireSafeAddress} from './access.ts'
 import {addActions} from './actions.ts'
+import {createHttpServer, listenAt, type WebSide} from './http-server.ts'
 import {createMetrics} from './metrics.ts'
 import type {WebTools} from './overview.ts'
 import {addWebhooks} from './webhooks.ts'
 import {addWorkbench} from './workbench.ts'
-
-/** A web side that listens; disposing it closes it. */
-export interface WebSide extends AsyncDisposable {
-  /** `http://127.0.0.1:8321` */
-  url: string
-}
-
-const BODY_LIMIT = 64 * 1024
 
 /**
  * Serves the workbench, probes, metrics and the receiver of webhooks.
@@ -31,32 +21,11 @@ export async function startWeb(
   given: Omit<WebTools, 'takesWebhooks'>,
   world: World,
 ): Promise<WebSide> {
-  requireSafeAddress(config)
   const tools: WebTools = {...given, takesWebhooks: config.webhookSecret !== undefined}
-  const server = fastify({
-    bodyLimit: BODY_LIMIT,
-    requestTimeout: 15_000,
-    // Longer than any answer may take, during which nothing is sent.
-    connectionTimeout: 60_000,
-    keepAliveTimeout: 5_000,
-    forceCloseConnections: true,
-  })
+  const server = createHttpServer(config, world)
   const metrics = createMetrics(tools, world)
   const findProblem = createReadiness(tools, world)
-  server.server.maxConnections = 200
-  guardAccess(server, config)
   server.addHook('onResponse', async (_request, reply) => metrics.countAnswer(reply.statusCode))
-  server.setErrorHandler<Error & {statusCode?: number}>((error, request, reply) => {
-    const status = error.statusCode ?? 500
-    if (status >= 500) world.log.error({err: error, path: request.routeOptions.url}, 'a request failed')
-    return reply
-      .code(status)
-      .type('text/plain')
-      .send(status >= 500 ? 'Failed; see the log.\n' : `${error.message}\n`)
-  })
-  server.setNotFoundHandler((_request, reply) => reply.code(404).type('text/plain').send('Not found.\n'))
-
-  server.get('/healthz', async (_request, reply) => reply.type('text/plain').send('ok\n'))
   server.get('/readyz', async (_request, reply) => {
     const problem = await findProblem()
     return reply
@@ -72,18 +41,10 @@ export async function startWeb(
   workbench.use(addActions(server, config, tools, world))
   addWebhooks(server, config, tools.stateDb, world)
 
-  await server.listen({host: config.webHost, port: config.webPort}).catch((error: unknown) => {
-    throw newError(
-      'WEB_ADDRESS',
-      `The web side cannot listen on '${config.webHost}:${config.webPort}' (${codeOf(error)}): expected an address of this machine and a free port.`,
-      {cause: error},
-    )
-  })
-  const {port} = server.server.address() as AddressInfo
-  const host = config.webHost.includes(':') ? `[${config.webHost}]` : config.webHost
+  const url = await listenAt(server, config)
   const listening = workbench.move()
   return {
-    url: `http://${host}:${port}`,
+    url,
     async [Symbol.asyncDispose]() {
       await listening.disposeAsync()
       await server.close()

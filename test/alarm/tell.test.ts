@@ -210,3 +210,10 @@ test('the dead-man check is pinged, and its failure is nobody else’s', async (
   await pingDeadMan(config, world())
   await pingDeadMan({...config, deadManUrl: 'http://127.0.0.1:9/'}, world())
 })
+
+test('a message of a fleet names the lender it is about', async () => {
+  config = {...config, source: 'acme'}
+  await runAndTell(shrunk)
+  expect(posts[0]).toContain('*acme: Job nightly was stopped by a guard [GUARD_SHRINK]*')
+  expect(mails[0]).toContain('Subject: loantape: acme: Job nightly')
+})

@@ -46,6 +46,7 @@ test('settings that are not given have their defaults', () => {
     quarantineDays: 365,
     webHost: '127.0.0.1',
     webPort: 8321,
+    fleetRuns: 2,
     alarmEmailFrom: 'loantape@localhost',
     alarmMaxAgeHours: 26,
     alarmQuarantine: 10,

@@ -6,6 +6,7 @@ import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {describeTables} from '../../src/pipeline/dictionary.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
+import {renderFleet, type SourceRow} from '../../src/web/fleet-page.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {startBrowser} from './browser.ts'
@@ -15,6 +16,36 @@ const ODD = '<img src=x onerror="document.title=`stolen`">'
 /** The texts of cells that reach beyond their own box, over the next one. */
 const CELLS_OVER_THE_NEXT =
   '[...document.querySelectorAll("td, th")].filter((cell) => cell.scrollWidth > cell.clientWidth + 1).map((cell) => cell.textContent)'
+
+const NOTHING = {error: null, last_success: null, release: null, running: null, alarms: [], next_slot: null}
+const HEALTHY = {
+  ...NOTHING,
+  healthy: true,
+  last_success: {ended_at: '2026-02-04T04:35:12Z', age_hours: 7.41},
+  release: {as_of: '2026-02-03', known_at: '2026-02-04T04:35:00Z', deals: 10_432, amount: '3651200000.50'},
+  next_slot: {job: 'nightly', slot: '2026-02-05T04:30:00Z'},
+}
+
+/** A fleet of which one source is well, and the others each are not in their own way. */
+const FLEET: SourceRow[] = [
+  {...HEALTHY, source: 'acme_capital'},
+  {
+    ...HEALTHY,
+    source: 'bridge',
+    running: 'nightly: walking: 1,260 of 3,000 deals',
+    alarms: [{name: `limits ${ODD}`, state: 'exceeded', since: '2026-02-04T04:35:00Z'}],
+  },
+  {...NOTHING, healthy: false, source: 'coastal'},
+  {
+    ...NOTHING,
+    healthy: false,
+    source: 'a_lender_whose_name_is_as_long_as_can_be',
+    error: {
+      code: 'CONFIG_INVALID',
+      message: `Configuration has 1 problem(s):\n  - LOANTAPE_RETRIES '${ODD}': expected a whole number from 0 to 100\nNothing was started. Correct the settings named above; docs/configuration.md describes each.`,
+    },
+  },
+]
 
 let lab: Lab
 let browser: Browser
@@ -41,6 +72,7 @@ beforeAll(async () => {
   const pages = {
     dictionary: await describeTables(lab.folder, config, lab.createWorld()),
     report: await renderReport(requireRelease(lab.folder)),
+    fleet: renderFleet(FLEET, Date.parse('2026-02-04T12:00:00Z')),
   }
   for (const [name, text] of Object.entries(pages)) {
     files[name] = join(lab.folder.root, `${name}.html`)
@@ -74,7 +106,7 @@ async function open(
   return {page, complaints}
 }
 
-describe.each(['dictionary', 'report'])('the %s', (name) => {
+describe.each(['dictionary', 'report', 'fleet'])('the %s', (name) => {
   test.each([
     [1280, 'light'],
     [400, 'dark'],

@@ -1,9 +1,9 @@
-import {mkdtempSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
+import {mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {createTapeKey, type TapeKey} from '../../src/tape/key.ts'
+import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/tape/key.ts'
 import {CHAIN_START, type Frame, formatLine, parseLine, type TapeLine} from '../../src/tape/line.ts'
 import {readGroups, readLines, type TapeEnd} from '../../src/tape/read-tape.ts'
 import {createTape, resumeTape} from '../../src/tape/write-tape.ts'
@@ -135,4 +135,13 @@ test('without its key a tape says which key it needs', async () => {
   const error = await failureOf(Promise.resolve().then(() => readAll(path, other)))
   expect(error).toMatchObject({code: 'TAPE_KEY_WRONG'})
   expect(error.message).toContain(key.fingerprint)
+})
+
+test('a key that another process has made meanwhile is taken, not replaced', () => {
+  const file = join(root, 'keys/tape.key')
+  const data = join(root, 'data')
+  const first = makeTapeKey(file, data)
+  expect(makeTapeKey(file, data)).toEqual(first)
+  expect(readTapeKey(file, data)).toEqual(first)
+  expect(readdirSync(join(root, 'keys'))).toEqual(['tape.key'])
 })

@@ -8,7 +8,8 @@ import {beginRun, endRun} from '../../src/state/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {noteWalkBegun, settleWalkCoverage} from '../../src/state/webhook-coverage.ts'
 import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/state/webhook-events.ts'
-import {startWeb, type WebSide} from '../../src/web/web-server.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`

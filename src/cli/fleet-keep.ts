@@ -1,0 +1,160 @@
+import {realpathSync} from 'node:fs'
+import {explainError, type LoantapeError, newError} from '../errors.ts'
+import {logFor, scrubSecrets} from '../log.ts'
+import {isEnabled} from '../schedule/job.ts'
+import {listUnderWay} from '../state/job-runs.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
+import type {World} from '../types.ts'
+import {requireWritable} from '../warehouse/data-folder.ts'
+import type {SourceRow} from '../web/fleet-page.ts'
+import {brokenRow, readRow} from './fleet-row.ts'
+import {PATIENCE_MS, type Source} from './fleet-source.ts'
+import {type FolderWatch, watchFolder} from './watch-folder.ts'
+
+/** How often settings and jobs of a source are read again, and one that is broken is tried again. */
+const LOOK_MS = 15_000
+
+/** A source that a fleet serves; whatever goes wrong with it is kept here, and shown. */
+export type KeptSource = ReturnType<typeof keepSource>
+
+interface Open {
+  source: Source
+  /** What its settings and jobs were. */
+  text: string
+  root: string
+  stateDb: StateDb
+  watch: FolderWatch
+}
+
+/**
+ * Keeps one source of a fleet.
+ *
+ * @param tools `read` reads it as it is now; `isTaken` says whether another source has this data folder
+ */
+export function keepSource(
+  name: string,
+  tools: {read: () => Promise<Source>; isTaken: (root: string) => boolean},
+  fleetWorld: World,
+) {
+  const world = {...fleetWorld, log: logFor(name, fleetWorld.log)}
+  let open: Open | undefined
+  let problem: LoantapeError | undefined
+  /** It is to be opened anew as soon as nothing runs. */
+  let isStale = false
+  let isEnding = false
+  let looking: Promise<void> | undefined
+  let lookAt = 0
+  let pausedUntil = 0
+  let startedAt = 0
+
+  const isBusy = () => open?.watch.isBusy() === true
+
+  function fail(error: unknown): void {
+    const {code, message} = explainError(error)
+    if (problem?.message !== message) {
+      world.log.error(
+        {code, reason: scrubSecrets(message)},
+        'this source cannot be served; it is looked at again',
+      )
+    }
+    problem = explainError(error)
+  }
+
+  async function close(): Promise<void> {
+    const closing = open
+    open = undefined
+    await closing?.watch.settled()
+    closing?.stateDb[Symbol.dispose]()
+  }
+
+  function openAs(source: Source, text: string): Open {
+    const {config, folder, jobs, place} = source
+    requireWritable(folder)
+    const root = realpathSync(folder.root)
+    if (tools.isTaken(root)) {
+      throw newError('FLEET_DATA_SHARED', `Data folder '${root}' of source '${name}' is another source's.`)
+    }
+    const stateDb = openStateDb(folder.stateDb, PATIENCE_MS)
+    const watch = watchFolder({config, folder, stateDb, jobs: jobs.filter(isEnabled), place}, world)
+    return {source, text, root, stateDb, watch}
+  }
+
+  /** Opens the source, and opens it anew where it has changed or was broken. */
+  async function lookAnew(): Promise<void> {
+    try {
+      const source = await tools.read()
+      const text = JSON.stringify([source.config, source.jobs])
+      if (open?.text === text && problem === undefined) return
+      isStale = isBusy()
+      if (isStale || isEnding) return
+      await close()
+      open = openAs(source, text)
+      problem = undefined
+      world.log.info({count: source.jobs.filter(isEnabled).length}, 'source is served')
+    } catch (error) {
+      fail(error)
+    }
+  }
+
+  return {
+    name,
+    /** The data folder it has open, links followed. */
+    root: () => open?.root,
+    /** When this fleet last started a run of it, ms since the epoch. */
+    startedAt: () => startedAt,
+    /** Resolves when it has been read for the first time, or could not be. */
+    looked: () => looking,
+    /**
+     * Looks once what is due.
+     *
+     * @returns whether it started a run
+     */
+    tick(mayStart: boolean): boolean {
+      const now = world.realClock.now()
+      if (!looking && !isEnding && (now >= lookAt || (isStale && !isBusy()))) {
+        lookAt = now + LOOK_MS
+        looking = lookAnew().finally(() => {
+          looking = undefined
+        })
+      }
+      if (!open || now < pausedUntil) return false
+      const wasBusy = isBusy()
+      try {
+        open.watch.look(mayStart && !problem && !isStale && !isEnding)
+      } catch (error) {
+        fail(error)
+        pausedUntil = now + LOOK_MS
+        lookAt = pausedUntil
+      }
+      if (wasBusy || !isBusy()) return false
+      startedAt = now
+      return true
+    },
+    /** Slots of it that are carried out now, those of a server before this one among them. */
+    countUnderWay(): number {
+      try {
+        const running = open ? listUnderWay(open.stateDb, world.realClock.now()) : []
+        return running.filter(({slot}) => slot !== null).length
+      } catch {
+        // The next tick says what is wrong with it.
+        return isBusy() ? 1 : 0
+      }
+    },
+    /** How it is doing; undefined before it was read for the first time. */
+    row(): SourceRow | undefined {
+      try {
+        if (problem) return brokenRow(name, problem)
+        return open && readRow(name, open.source, {stateDb: open.stateDb}, world)
+      } catch (error) {
+        return brokenRow(name, error)
+      }
+    },
+    /** Starts nothing more; resolves when the run under way has ended. */
+    async end(): Promise<void> {
+      isEnding = true
+      await looking
+      await open?.watch.settled()
+      await close()
+    },
+  }
+}

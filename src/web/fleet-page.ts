@@ -1,0 +1,96 @@
+import {count, dollars, instant, span, table} from '../page/figures.ts'
+import {type Html, html, prose} from '../page/html.ts'
+import {renderWorkbench} from '../page/workbench-page.ts'
+import type {Alarm} from '../state/alarms.ts'
+
+/** How one source of a fleet is doing, or why that is not known. */
+export interface SourceRow {
+  source: string
+  healthy: boolean
+  error: {code: string; message: string} | null
+  last_success: {ended_at: string; age_hours: number} | null
+  release: {as_of: string; known_at: string; deals: number; amount: string} | null
+  /** Job and progress of the run under way. */
+  running: string | null
+  alarms: readonly Alarm[]
+  next_slot: {job: string; slot: string} | null
+}
+
+/** One word for a source: what is red, yellow or green. */
+export function stateOf({healthy, error, alarms}: SourceRow): 'broken' | 'too old' | 'alarm' | 'healthy' {
+  if (error) return 'broken'
+  if (!healthy) return 'too old'
+  return alarms.length > 0 ? 'alarm' : 'healthy'
+}
+
+const CLASSES = {broken: 'failed', 'too old': 'failed', alarm: 'warned', healthy: 'passed'}
+const ORDER = Object.keys(CLASSES)
+
+/** The sources that want somebody first. */
+export function sortSources(rows: readonly SourceRow[]): SourceRow[] {
+  return rows.toSorted(
+    (a, b) => ORDER.indexOf(stateOf(a)) - ORDER.indexOf(stateOf(b)) || a.source.localeCompare(b.source),
+  )
+}
+
+/** The page of a fleet. @param now ms since the epoch */
+export function renderFleet(rows: readonly SourceRow[], now: number): string {
+  const unhealthy = rows.filter(({healthy}) => !healthy).length
+  return renderWorkbench({
+    title: 'Fleet',
+    path: '/',
+    places: [{title: 'Fleet', href: '/'}],
+    facts: [
+      html`<b>${rows.length}</b> ${rows.length === 1 ? 'source' : 'sources'}`,
+      unhealthy === 0
+        ? html`<b class="passed">all healthy</b>`
+        : html`<b class="failed">${unhealthy} not healthy</b>`,
+      html`as seen at <b>${instant(now)}</b>`,
+    ],
+    chips: [],
+    alarms: unhealthy,
+    body: html`${rows.length === 0 ? html`<p class="empty">No folder in <code>sources</code> yet.</p>` : html`${renderWrongs(rows)}${renderRows(rows, now)}`}
+<p class="muted">To look into a source, serve its workbench: <code>cd sources/&lt;name&gt; &amp;&amp; LOANTAPE_WEB_PORT=0 npx loantape serve</code></p>`,
+  })
+}
+
+function renderRows(rows: readonly SourceRow[], now: number): Html {
+  return table<SourceRow>(
+    [
+      {title: 'Source', cell: ({source}) => html`<b>${source}</b>`},
+      {title: 'State', cell: (row) => html`<b class="${CLASSES[stateOf(row)]}">${stateOf(row)}</b>`},
+      {
+        title: 'Last success',
+        cell: ({last_success: last}) => (last ? `${span(now - Date.parse(last.ended_at))} ago` : '–'),
+      },
+      {
+        title: 'As of',
+        cell: ({release}) => (release ? html`<span class="day">${release.as_of}</span>` : '–'),
+      },
+      {title: 'Deals', kind: 'number', cell: ({release}) => count(release?.deals ?? null)},
+      {title: 'Amount', kind: 'number', cell: ({release}) => dollars(release?.amount ?? null)},
+      {title: 'Running', cell: ({running}) => running ?? '–'},
+      {
+        title: 'Next slot',
+        cell: ({next_slot: next}) => (next ? `${next.job} in ${span(Date.parse(next.slot) - now)}` : '–'),
+      },
+    ],
+    sortSources(rows),
+  )
+}
+
+/** What is wrong, source by source. */
+function renderWrongs(rows: readonly SourceRow[]): Html {
+  const wrongs = sortSources(rows).flatMap(({source, error, alarms}) => [
+    ...(error
+      ? [
+          html`<b>${source}</b>: <span class="lines">${prose(error.message)}</span> <span class="mono failed">${error.code}</span>`,
+        ]
+      : []),
+    ...alarms.map(
+      ({name, state, since}) =>
+        html`<b>${source}</b>: <b class="warned">${name}: ${state}</b> since ${instant(since)}`,
+    ),
+  ])
+  return html`${wrongs.length > 0 && html`<ul class="needs">${wrongs.map((wrong) => html`<li>${wrong}</li>`)}</ul>`}`
+}

@@ -1,0 +1,356 @@
+import {once} from 'node:events'
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  symlinkSync,
+  writeFileSync,
+} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
+import {afterEach, beforeEach, expect, test} from 'vitest'
+import {storeWatch} from '../../src/state/job-watch.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+import {createLab, type Ended, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+type Fields = Record<string, unknown>
+
+let fleet: string
+let labs: Lab[]
+let started: Started[]
+
+beforeEach(() => {
+  fleet = mkdtempSync(join(tmpdir(), 'loantape-fleet-'))
+  mkdirSync(join(fleet, 'sources'))
+  writeCommon({})
+  ;[labs, started] = [[], []]
+})
+
+afterEach(async () => {
+  for (const one of started) one[Symbol.dispose]()
+  await Promise.allSettled(started.map(({ended}) => ended))
+  await Promise.all(labs.map((lab) => lab[Symbol.asyncDispose]()))
+  rmSync(fleet, {recursive: true, force: true})
+})
+
+const dirOf = (name: string) => join(fleet, 'sources', name)
+const writeEnv = (file: string, settings: Record<string, string>) =>
+  writeFileSync(
+    file,
+    Object.entries(settings)
+      .map(([name, value]) => `${name}=${value}\n`)
+      .join(''),
+  )
+const writeCommon = (settings: Record<string, string>) => writeEnv(join(fleet, '.env'), settings)
+
+const NIGHTLY = {schedule: '0 0 1 1 *'}
+const EACH_SECOND = {schedule: '* * * * * *'}
+
+/** A source with its own settings; its jobs are the ones named, and none of the built-in ones is due. */
+function addSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields> = {}): void {
+  const dir = join(fleet, `.${name}`)
+  mkdirSync(join(dir, 'jobs'), {recursive: true})
+  writeEnv(join(dir, '.env'), settings)
+  const none = {nightly: NIGHTLY, 'hourly-refresh': NIGHTLY, rates: NIGHTLY}
+  for (const [job, fields] of Object.entries({...none, ...jobs})) {
+    const whole = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}], ...fields}
+    writeFileSync(join(dir, 'jobs', `${job}.mjs`), `export default ${JSON.stringify({name: job, ...whole})}`)
+  }
+  renameSync(dir, dirOf(name))
+}
+
+/** A service of its own, and the settings that a source needs to read it. */
+async function startService(): Promise<Record<string, string>> {
+  const lab = await createLab()
+  labs.push(lab)
+  lab.service.store.insert(someDeals(3))
+  const {LOANTAPE_DATA_DIR: _own, ...settings} = lab.env
+  return settings
+}
+
+const settingsFor = (source: TestServer) => ({
+  LOANTAPE_BASE_URL: source.url,
+  LOANTAPE_API_KEY: 'a-key',
+  LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600',
+  LOANTAPE_TAPE_KEY_FILE: '../../tape.key',
+})
+
+function start(args: readonly string[], env: Record<string, string> = {}, cwd = fleet): Started {
+  const one = startProcess([process.execPath, MAIN, ...args], env, cwd)
+  started.push(one)
+  return one
+}
+
+const run = (args: readonly string[], env?: Record<string, string>, cwd?: string): Promise<Ended> =>
+  start(args, env, cwd).ended
+const serve = (env: Record<string, string> = {}) =>
+  start(['fleet', 'serve'], {LOANTAPE_WEB_PORT: '0', ...env})
+
+async function stop({process, ended}: Started): Promise<number | null> {
+  process.kill('SIGTERM')
+  return (await ended).code
+}
+
+function readRuns(name: string, sql: string): Fields[] {
+  const path = join(dirOf(name), 'data/state.sqlite')
+  if (!existsSync(path)) return []
+  const db = new DatabaseSync(path, {readOnly: true})
+  try {
+    return db.prepare(sql).all()
+  } catch (error) {
+    if (/no such table/.test(String(error))) return []
+    throw error
+  } finally {
+    db.close()
+  }
+}
+
+const countDone = (name: string) => readRuns(name, `select 1 from job_run where state = 'done'`).length
+const running = (name: string) => readRuns(name, `select job, pid from job_run where state = 'running'`)
+
+const until = (condition: () => boolean) => expect.poll(condition, {timeout: 60_000, interval: 50}).toBe(true)
+
+const urlOf = (one: Started) =>
+  /"url":"(http:[^"]+)","msg":"web side listens"/.exec(one.printed().stderr)?.[1]
+
+/** What `fleet status` says, by source. */
+async function readStatus(): Promise<{code: number | null; sources: Record<string, Fields>}> {
+  const ended = await run(['fleet', 'status', '--json'])
+  const {sources} = readJson(ended) as {sources: Fields[]}
+  return {code: ended.code, sources: Object.fromEntries(sources.map((row) => [row.source, row]))}
+}
+
+test('a source that is set up wrongly, damaged or never answers harms no other, and status and page say all', async () => {
+  await using hung = await startTestServer(() => undefined)
+  addSource('good', await startService(), {each: EACH_SECOND})
+  addSource('hung', settingsFor(hung), {each: {...EACH_SECOND, timeoutMinutes: 0.05}})
+  const repaired = await startService()
+  addSource('wrong', {...repaired, LOANTAPE_RETRIES: 'many'}, {each: EACH_SECOND})
+  addSource('damaged', await startService(), {each: EACH_SECOND})
+  mkdirSync(join(dirOf('damaged'), 'data'))
+  writeFileSync(join(dirOf('damaged'), 'data/state.sqlite'), 'no database at all'.repeat(100))
+  addSource('locked', repaired)
+  mkdirSync(join(dirOf('locked'), 'data'))
+  using locked = openStateDb(join(dirOf('locked'), 'data/state.sqlite'))
+  locked.db.exec('begin immediate')
+
+  const server = serve()
+  await until(() => urlOf(server) !== undefined)
+  expect((await readStatus()).sources.wrong).toMatchObject({healthy: false, error: {code: 'CONFIG_INVALID'}})
+  writeEnv(join(dirOf('wrong'), '.env'), repaired)
+  await until(
+    () =>
+      countDone('good') >= 3 &&
+      readRuns('hung', `select 1 from job_run where error_code = 'JOB_TIMEOUT'`).length > 0 &&
+      readRuns('hung', 'select 1 from alarm').length > 0,
+  )
+  addSource('late', await startService(), {each: EACH_SECOND})
+  await until(() => countDone('late') > 0)
+  const {stdout} = await run(['fleet', 'status'])
+  for (const name of ['good', 'hung', 'wrong', 'damaged', 'late']) {
+    expect(stdout).toMatch(new RegExp(`^${name} `, 'm'))
+  }
+  addSource('waits', repaired)
+  writeFileSync(join(dirOf('waits'), 'jobs/waits.mjs'), 'export default await new Promise(() => undefined)')
+
+  const {code, sources} = await readStatus()
+  expect(code).toBe(1)
+  expect(sources).toMatchObject({
+    good: {healthy: true, error: null, alarms: [], release: {deals: 3, amount: '1050000.00'}},
+    late: {healthy: true},
+    hung: {healthy: false, error: null, alarms: [{name: 'job each', state: 'JOB_TIMEOUT'}]},
+    damaged: {healthy: false, error: {code: 'STATE_UNREADABLE'}},
+    locked: {healthy: false, error: {code: 'STATE_BUSY'}},
+    waits: {healthy: false, error: {code: 'JOB_INVALID'}},
+  })
+
+  const url = urlOf(server)
+  const page = await (await fetch(`${url}/`)).text()
+  expect(page).toContain('STATE_UNREADABLE')
+  expect(page).toContain('$1,050,000.00')
+  expect(page.indexOf('damaged')).toBeLessThan(page.indexOf('<b>good</b>'))
+  expect(page).not.toContain('<script')
+  const metrics = await (await fetch(`${url}/metrics`)).text()
+  expect(metrics).toMatch(/^loantape_source_healthy\{source="good"\} 1$/m)
+  expect(metrics).toMatch(/^loantape_source_error\{source="damaged",code="STATE_UNREADABLE"\} 1$/m)
+  expect(metrics).toMatch(/^loantape_last_success_age_seconds\{source="good"\} \d/m)
+  expect(metrics).toMatch(/^loantape_alarm\{source="hung",name="job each",state="JOB_TIMEOUT"\} 1$/m)
+  expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok\n')
+
+  renameSync(dirOf('late'), join(fleet, '.late'))
+  await until(() => server.printed().stderr.includes('"source":"late","msg":"source is gone'))
+  // Settings are read again every 15 seconds.
+  await until(() => countDone('wrong') > 0)
+  const goodBefore = countDone('good')
+  await until(() => countDone('good') > goodBefore)
+  expect(await stop(server)).toBe(0)
+  for (const name of ['good', 'hung', 'wrong']) expect(running(name)).toEqual([])
+})
+
+test('never more runs than LOANTAPE_FLEET_RUNS are under way, and a source with many jobs does not starve others', async () => {
+  const settings = await startService()
+  addSource('busy', settings, {one: EACH_SECOND, two: EACH_SECOND, three: EACH_SECOND})
+  const others = ['a', 'b', 'c']
+  for (const name of others) addSource(name, settings, {each: EACH_SECOND})
+  writeCommon({LOANTAPE_FLEET_RUNS: '2'})
+  const server = serve()
+  await until(() => others.every((name) => countDone(name) >= 2))
+  const busyRuns = countDone('busy')
+  expect(await stop(server)).toBe(0)
+  expect(busyRuns).toBeLessThanOrEqual(2 * Math.max(...others.map(countDone)))
+
+  const spans = ['busy', ...others].flatMap((name) =>
+    readRuns(name, `select started_at, ended_at from job_run where attempt > 0`).map((row) => ({
+      from: Date.parse(String(row.started_at)),
+      to: Date.parse(String(row.ended_at)),
+    })),
+  )
+  const overlaps = spans.map(
+    ({from}) => spans.filter((other) => other.from <= from && from < other.to).length,
+  )
+  expect(Math.max(...overlaps)).toBe(2)
+})
+
+/** A source of two deals that answers no list before its gate is opened. */
+async function startHeldSource(): Promise<TestServer & {open: () => void}> {
+  const gate = createGate()
+  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
+  const data = ['deal_1', 'deal_2'].map((id) => ({
+    ...record,
+    id,
+    loan_amount: 350_000,
+    created_at: '2026-01-05T15:00:00Z',
+  }))
+  const server = await startTestServer(async ({path}, response) => {
+    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
+    await gate.opened
+    sendJson(response, {data, has_more: false, next_cursor: null})
+  })
+  return {...server, open: gate.open}
+}
+
+/** A source whose only job was due five minutes ago, and will not be again this year. */
+function addOnceDue(name: string, settings: Record<string, string>): void {
+  const due = new Date(Date.now() - 5 * 60_000)
+  const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
+  addSource(name, settings, {once: {schedule}})
+  mkdirSync(join(dirOf(name), 'data'))
+  using stateDb = openStateDb(join(dirOf(name), 'data/state.sqlite'))
+  const anHourAgo = Date.now() - 3_600_000
+  storeWatch(stateDb, 'once', {
+    schedule,
+    timeZone: 'UTC',
+    watchedFrom: anHourAgo,
+    seenUntil: anHourAgo,
+    seenBefore: null,
+  })
+}
+
+test('a fleet killed with runs under way loses no slot, and the next one counts what still runs', async () => {
+  await using source = await startHeldSource()
+  const names = ['killed', 'left', 'waiting']
+  for (const name of names) addOnceDue(name, settingsFor(source))
+  const first = serve()
+  await until(() => source.requests.length >= 2)
+  expect(names.map((name) => running(name).length)).toEqual([1, 1, 0])
+  const [killed, left] = names.map((name) => Number(running(name)[0]?.pid))
+  first.process.kill('SIGKILL')
+  await once(first.process, 'exit')
+  process.kill(killed ?? 0, 'SIGKILL')
+
+  const next = serve()
+  await until(() => Number(running('killed')[0]?.pid) !== killed && source.requests.length >= 3)
+  expect(running('left')).toEqual([{job: 'once', pid: left}])
+  expect(running('waiting')).toEqual([])
+  source.open()
+  await until(() => names.every((name) => countDone(name) === 1))
+  expect(await stop(next)).toBe(0)
+  const ends = names.map((name) => readRuns(name, `select state, attempt from job_run where job = 'once'`))
+  expect(ends).toEqual([
+    [{state: 'done', attempt: 2}],
+    [{state: 'done', attempt: 1}],
+    [{state: 'done', attempt: 1}],
+  ])
+})
+
+test('a run sees the settings of its own source and the common ones, and no secret of another or of the fleet', async () => {
+  await using source = await startHeldSource()
+  const secret = 'secret-of-another-source'
+  addOnceDue('one', settingsFor(source))
+  addSource('other', {...(await startService()), LOANTAPE_API_KEY: secret, OTHER_SECRET: secret})
+  writeCommon({
+    LOANTAPE_WEB_TOKEN: 'secret-of-the-fleet',
+    LOANTAPE_RETRIES: '7',
+    LOANTAPE_CLICKHOUSE_SOURCE: 'x',
+  })
+  const server = serve({CLOUD_SECRET: 'secret-of-the-machine', LOANTAPE_HASH_KEY: 'secret-of-the-machine'})
+  await until(() => source.requests.length > 0)
+  const [run1] = running('one')
+  const environ = readFileSync(`/proc/${Number(run1?.pid)}/environ`, 'utf8')
+  expect(environ).toContain('PATH=')
+  expect(environ).not.toContain('secret')
+  expect(source.requests[0]?.headers.authorization).toBe('Bearer a-key')
+  const url = urlOf(server)
+  expect((await fetch(`${url}/`)).status).toBe(401)
+  const authorization = 'Bearer secret-of-the-fleet'
+  expect((await fetch(`${url}/`, {headers: {authorization}})).status).toBe(200)
+  source.open()
+  expect(await stop(server)).toBe(0)
+
+  // By hand in the folder of the source, settings are the same.
+  const byHand = await run(['config', '--json'], {}, dirOf('one'))
+  const settings = readJson(byHand)
+  expect(settings).toMatchObject({LOANTAPE_RETRIES: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
+  expect(settings).not.toHaveProperty('LOANTAPE_WEB_TOKEN')
+  writeEnv(join(dirOf('one'), '.env'), {...settingsFor(source), LOANTAPE_RETRIES: '1'})
+  const own = await run(['config', '--json'], {}, dirOf('one'))
+  expect(readJson(own)).toMatchObject({LOANTAPE_RETRIES: 1})
+  for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
+})
+
+test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
+  const settings = await startService()
+  await using refusing = await startTestServer((_request, response) => sendJson(response, {}, {status: 401}))
+  const job = {daily: {schedule: '0 0 1 1 *'}}
+  addSource('good', settings, job)
+  addSource('refused', settingsFor(refusing), job)
+  symlinkSync(dirOf('good'), dirOf('linked'))
+  addSource('shares', {...settings, LOANTAPE_DATA_DIR: '../good/data'}, job)
+  const all = await run(['fleet', 'run', 'daily'])
+  expect(all.code).toBe(2)
+  expect(all.stdout.split('\n')).toEqual([
+    expect.stringMatching(/^good: exit 0\. .*3 deals/),
+    expect.stringMatching(/^linked: exit 2\. .+\[FLEET_SOURCE_FOLDER\]$/),
+    expect.stringMatching(/^refused: exit 5\. .+\[SOURCE_UNAUTHORIZED\]$/),
+    expect.stringMatching(/^shares: exit 2\. .+\[FLEET_DATA_SHARED\]$/),
+    '',
+  ])
+  const ended = await run(['fleet', 'run', 'daily', '--source', 'good', 'refused', '--json'])
+  expect(ended.code).toBe(5)
+  expect(readJson(ended)).toMatchObject({
+    runs: [
+      {source: 'good', exit_code: 0},
+      {source: 'refused', exit_code: 5},
+    ],
+  })
+  expect(countDone('good')).toBe(2)
+  const unknown = readFailure(await run(['fleet', 'run', 'daily', '--source', 'god', '--json']))
+  expect(unknown).toMatchObject({code: 'FLEET_SOURCE_UNKNOWN', exitCode: 2})
+  expect(unknown.message).toContain(`'good'`)
+})
+
+test('what is no fleet is said, and no data folder is taken for one', async () => {
+  expect(readFailure(await run(['fleet', 'status', '--json']))).toMatchObject({
+    code: 'FLEET_NONE',
+    exitCode: 2,
+  })
+  expect(readFailure(await run(['fleet', 'status', '--data', 'x', '--json']))).toMatchObject({code: 'USAGE'})
+  rmSync(join(fleet, '.env'))
+  expect(readFailure(await run(['fleet', 'serve', '--json']))).toMatchObject({code: 'FLEET_NONE'})
+})
