@@ -92,6 +92,8 @@ export function keepSource(
       problem = undefined
       world.log.info({count: source.jobs.filter(isEnabled).length}, 'source is served')
     } catch (error) {
+      // What is broken starts nothing and waits for its time.
+      isStale = false
       fail(error)
     }
   }

@@ -1,4 +1,5 @@
 import {join, resolve} from 'node:path'
+import pLimit from 'p-limit'
 import {type Config, requireSource} from '../config.ts'
 import {newError} from '../errors.ts'
 import type {Place} from '../process.ts'
@@ -10,6 +11,9 @@ import {ENV_FILE, requireSourceFolder} from './source-folder.ts'
 
 /** While the state database of one source is waited for, no other is looked at. */
 export const PATIENCE_MS = 500
+
+/** Job files have to be read within a time: hundreds of sources at once would take it from each other. */
+const inTurn = pLimit(8)
 
 /** One lender of a fleet as it is set up. */
 export interface Source {
@@ -56,5 +60,10 @@ export async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: 
       `Data folder '${config.dataDir}' of source '${name}' lies in another's.`,
     )
   }
-  return {config, folder: dataFolderAt(config.dataDir), jobs: await readJobs(config), place: {env, cwd: dir}}
+  return {
+    config,
+    folder: dataFolderAt(config.dataDir),
+    jobs: await inTurn(() => readJobs(config)),
+    place: {env, cwd: dir},
+  }
 }

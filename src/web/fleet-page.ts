@@ -16,14 +16,21 @@ export interface SourceRow {
   next_slot: {job: string; slot: string} | null
 }
 
-/** One word for a source: what is red, yellow or green. */
-export function stateOf({healthy, error, alarms}: SourceRow): 'broken' | 'too old' | 'alarm' | 'healthy' {
+const CLASSES = {
+  broken: 'failed',
+  'no success': 'failed',
+  'too old': 'failed',
+  alarm: 'warned',
+  healthy: 'passed',
+}
+
+/** A source in a word or two. */
+export function stateOf({healthy, error, last_success, alarms}: SourceRow): keyof typeof CLASSES {
   if (error) return 'broken'
-  if (!healthy) return 'too old'
+  if (!healthy) return last_success ? 'too old' : 'no success'
   return alarms.length > 0 ? 'alarm' : 'healthy'
 }
 
-const CLASSES = {broken: 'failed', 'too old': 'failed', alarm: 'warned', healthy: 'passed'}
 const ORDER = Object.keys(CLASSES)
 
 /** The sources that want somebody first. */
