@@ -56,17 +56,6 @@ export async function openClickhouse(
   const wholeOf = ({schema, name}: Named) => `${quote(schema)}.${quote(place.whole(name))}`
   const isPart = (content: string) => `source = ${source} and content = ${literal(content)}`
 
-  /** Whether no two rows have the same grain. */
-  async function isEachOnce(table: TargetTable): Promise<boolean> {
-    if (table.grain.length === 0) return true
-    const [found] = await session.rows(
-      z.object({copies: z.coerce.number()}),
-      `select count() - uniqExact(tuple(${table.grain.map(quote).join(', ')})) as copies
-       from ${wholeOf(table)} where ${isPart(table.sha256)}`,
-    )
-    return found?.copies === 0
-  }
-
   return {
     server: session.server,
     isShared: true,
@@ -91,11 +80,13 @@ export async function openClickhouse(
 
     async verify(table) {
       const totals = buildTotals(table.columns, quote).map((total, index) => `${total} as total_${index}`)
-      const [found = {}] = await session.rows(
+      const grain = table.grain.map(quote).join(', ')
+      const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
+      const [{copies: found, ...rest} = {}] = await session.rows(
         z.record(z.string(), z.string()),
-        `select ${totals.join(', ')} from ${wholeOf(table)} where ${isPart(table.sha256)}`,
+        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where ${isPart(table.sha256)}`,
       )
-      return isSameTotals(Object.values(found), table.totals) && (await isEachOnce(table))
+      return isSameTotals(Object.values(rest), table.totals) && found === '0'
     },
 
     async load(table) {
@@ -173,27 +164,32 @@ export async function openClickhouse(
       )
       const oldest = Math.min(...kept.map(({number}) => number))
       await session.run(`delete from ${STATE}.published where source = ${source} and number < ${oldest}`)
-      const tables = await session.rows(
-        z.object({schema: z.string(), table: z.string()}),
-        `select database as schema, replaceRegexpOne(name, '_local$', '') as table from system.tables
-         where name like '%\\\\_local' and database in (select name from system.databases where comment like 'loantape%')
-         order by all`,
+      const parts =
+        request.cluster === undefined
+          ? 'system.parts'
+          : `clusterAllReplicas(${literal(request.cluster)}, system.parts)`
+      const stale = await session.rows(
+        z.object({schema: z.string(), name: z.string(), content: z.string()}),
+        `with (
+           select arrayFlatten(groupArray(arrayZip(mapKeys(contents), mapValues(contents))))
+           from ${STATE}.published where source = ${source}
+         ) as kept
+         select distinct
+           database as schema,
+           replaceRegexpOne(table, '_local$', '') as name,
+           extract(partition, '[0-9a-f]{64}') as content
+         from ${parts}
+         where
+           active
+           and endsWith(table, '_local')
+           and startsWith(partition, ${literal(`('${request.source}',`)})
+           and database in (select name from system.databases where comment like 'loantape%')
+           and not has(kept, (concat(database, '.', name), content))`,
       )
-      for (const {schema, table} of tables) {
-        const of = {schema, name: table}
-        const stale = await session.rows(
-          z.object({content: z.string()}),
-          `select distinct content from ${wholeOf(of)}
-           where source = ${source} and not has(
-             (select groupArray(contents[${literal(`${schema}.${table}`)}]) from ${STATE}.published where source = ${source}),
-             content
-           )`,
+      for (const {content, ...table} of stale)
+        await session.run(
+          `alter table ${localOf(table)}${place.on} drop partition tuple(${source}, ${literal(content)})`,
         )
-        for (const {content} of stale)
-          await session.run(
-            `alter table ${localOf(of)}${place.on} drop partition tuple(${source}, ${literal(content)})`,
-          )
-      }
     },
 
     async [Symbol.asyncDispose]() {
