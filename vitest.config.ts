@@ -22,7 +22,8 @@ const config: ViteUserConfig = defineConfig({
     // A seventh of the time went into loading the same modules and compiling the same models for each file; what the
     // modules keep between files are caches, by content.
     isolate: false,
-    maxWorkers: 4,
+    // Four get into each other’s way on two cores.
+    maxWorkers: 3,
     sequence: {sequencer: ProofsFirst},
     // Many start processes beside others: on a busy machine half a minute becomes two.
     testTimeout: 180_000,

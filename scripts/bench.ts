@@ -2,6 +2,7 @@ import {mkdtempSync, rmSync} from 'node:fs'
 import {availableParallelism, tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
+import {benchClickhouse} from './bench/clickhouse.ts'
 import {benchCommands} from './bench/commands.ts'
 import type {Cost} from './bench/cost.ts'
 import {benchModels} from './bench/models.ts'
@@ -107,6 +108,10 @@ if (process.argv[2] === 'models') {
 }
 if (process.argv[2] === 'peers') {
   await benchPeers()
+  process.exit()
+}
+if (process.argv[2] === 'clickhouse') {
+  await benchClickhouse()
   process.exit()
 }
 if (process.argv[2] === 'commands') {

@@ -22,7 +22,7 @@ const PAGE_GROUPS = 2
 const PAGE_SIZE = DEALS / 60
 const STREAMS = 'deals,borrowers,documents'
 /** Kills at random moments, on the second day. */
-const RANDOM_KILLS = 3
+const RANDOM_KILLS = 2
 
 /** Where a process is killed: at a named point, or after this share of a run's time. */
 type Kill = {step: string; nth: number} | {share: number}

@@ -1,0 +1,143 @@
+import {mkdirSync, mkdtempSync, rmSync} from 'node:fs'
+import {availableParallelism, tmpdir} from 'node:os'
+import {join} from 'node:path'
+import {parseArgs} from 'node:util'
+import {z} from 'zod'
+import {openClickhouse} from '../../src/clickhouse/target.ts'
+import {publishTo} from '../../src/pipeline/publish.ts'
+import {type Release, requireRelease} from '../../src/release/manifest.ts'
+import {readReleaseModels} from '../../src/release/models-file.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {type ClickhouseServer, createClickhouse} from '../../test/support/clickhouse.ts'
+import {createWorldAt} from '../../test/support/data.ts'
+import {VERSIONS_PER_DEAL, writeLargeHistory} from './large-history.ts'
+import {runScript} from './run-script.ts'
+import {publishSection} from './write-section.ts'
+
+const PLAIN = `
+  select count(*), sum(loan_amount), count(*) filter (where status_class = 'funded'),
+    sum(loan_amount) filter (where status_class = 'funded'), max(loan_amount)
+  from core.deal`
+
+const SHOWN = [
+  'portfolio_summary',
+  'portfolio_breakdown',
+  'portfolio_monthly',
+  'concentration',
+  'top_exposure',
+  'position_daily',
+]
+
+/** Publishes one large release as that of many lenders, and asks for what they are together; DuckDB is asked the same of as many copies. */
+export async function benchClickhouse(): Promise<void> {
+  const {values} = parseArgs({
+    allowPositionals: true,
+    options: {
+      deals: {type: 'string', default: '1000000'},
+      sources: {type: 'string', default: '10'},
+      write: {type: 'boolean', default: false},
+    },
+  })
+  const [deals, sources] = [Number(values.deals), Number(values.sources)]
+  const root = mkdtempSync(join(tmpdir(), 'loantape-bench-'))
+  const folder = dataFolderAt(join(root, 'data'))
+  mkdirSync(folder.root)
+  try {
+    await writeLargeHistory(folder.warehouse, deals)
+    await runScript('build-run.ts', [], {LOANTAPE_DATA_DIR: folder.root})
+    const release = requireRelease(folder)
+    await using server = await createClickhouse()
+    const published: number[] = []
+    for (let source = 0; source < sources; source += 1)
+      published.push(await publish(server, `lender_${source}`, release))
+    const again = await publish(server, 'lender_0', release)
+    const rows = release.manifest.tables.reduce((sum, table) => sum + table.rows, 0)
+    const clickhouse = new Map([['plain', await timeIt(() => server.query(PLAIN))]])
+    for (const name of SHOWN)
+      clickhouse.set(
+        name,
+        await timeIt(() => server.query(`select * from fleet.${name} where source = '(all)'`)),
+      )
+    publishSection(
+      renderSection({
+        deals,
+        sources,
+        rows,
+        published,
+        again,
+        clickhouse,
+        duckdb: await askDuckdb(release, sources),
+      }),
+    )
+  } finally {
+    rmSync(root, {recursive: true, force: true})
+  }
+}
+
+/** @returns ms */
+async function publish(server: ClickhouseServer, source: string, release: Release): Promise<number> {
+  process.stderr.write(`${source} …\n`)
+  const startedAt = performance.now()
+  const world = createWorldAt('2026-02-02T12:00:00Z')
+  await using target = await openClickhouse({...server.request, source, releasesKept: 1}, world)
+  await publishTo(target, release, {command: 'bench'}, world)
+  return performance.now() - startedAt
+}
+
+/** The middle of three, after one that warms up, ms. */
+async function timeIt(ask: () => Promise<unknown>): Promise<number> {
+  const times: number[] = []
+  for (let run = 0; run < 4; run += 1) {
+    const startedAt = performance.now()
+    await ask()
+    if (run > 0) times.push(performance.now() - startedAt)
+  }
+  return times.sort((one, other) => one - other)[1] ?? 0
+}
+
+/** The same of as many copies of the release, in one DuckDB. */
+async function askDuckdb(release: Release, sources: number): Promise<Map<string, number>> {
+  await using db = await openDatabase({attach: [{path: release.database, alias: 'release', readOnly: true}]})
+  const copies = Array.from(
+    {length: sources},
+    (_, source) =>
+      `select ${quoteLiteral(`lender_${source}/`)} || deal_id as deal_id, * exclude (deal_id) from release.core.deal`,
+  )
+  await db.run(`create schema core; create view core.deal as ${copies.join(' union all ')}`)
+  await db.run(`set variable as_of = cast(${quoteLiteral(release.manifest.as_of)} as date)`)
+  const summary = readReleaseModels(release.dir)?.find(({name}) => name === 'mart.portfolio_summary')
+  return new Map([
+    ['plain', await timeIt(() => db.all(z.unknown(), PLAIN))],
+    ['portfolio_summary', await timeIt(() => db.all(z.unknown(), summary?.sql ?? ''))],
+  ])
+}
+
+function renderSection(figures: {
+  deals: number
+  sources: number
+  rows: number
+  published: readonly number[]
+  again: number
+  clickhouse: ReadonlyMap<string, number>
+  duckdb: ReadonlyMap<string, number>
+}): string {
+  const {deals, sources, rows, published, again, clickhouse, duckdb} = figures
+  const seconds = (ms: number | undefined) => (ms === undefined ? '' : `${(ms / 1000).toFixed(2)} s`)
+  const middle = [...published].sort((one, other) => one - other)[Math.floor(published.length / 2)] ?? 0
+  const asked = [...clickhouse].map(
+    ([name, ms]) => `| ${name} | ${seconds(ms)} | ${seconds(duckdb.get(name))} |`,
+  )
+  return `## Many lenders in ClickHouse
+
+Written by \`npm run bench clickhouse -- --write\` on a machine with ${availableParallelism()} cores, which the engine of ClickHouse, on one node behind a small HTTP
+server, shares with what publishes. One release of ${deals.toLocaleString('en')} deals with ${VERSIONS_PER_DEAL} versions each is published as that of ${sources} lenders: ${rows.toLocaleString('en')} rows
+each, and what totals need beside them, in ${seconds(middle)} (${Math.round(rows / (middle / 1000)).toLocaleString('en')} rows a second, checked), again with nothing new in ${seconds(again)}.
+What all lenders are together is asked of \`fleet.…\`; DuckDB is asked the same of ${sources} copies of the release; the middle of three warm answers.
+
+| question | ClickHouse | DuckDB |
+|---|---|---|
+${asked.join('\n')}
+
+`
+}
