@@ -220,7 +220,7 @@ async function showTable(
     create or replace view ${target}${place.on} (${textOf(columns)}) as
     select ${columns.map((column) => quote(column.name)).join(', ')}
     from ${whole}
-    where has(${VISIBLE}.1, (source, ${literal(name)}, content))
+    where has(arrayFilter(one -> one.2 = ${literal(name)}, ${VISIBLE}.1), (source, ${literal(name)}, content))
     comment ${literal(comment)}`)
 }
 
