@@ -1,6 +1,5 @@
 import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join, resolve} from 'node:path'
-import {setTimeout as delay} from 'node:timers/promises'
 import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {PROFILE_NAMES} from '../accounting/journal-profiles.ts'
@@ -150,15 +149,15 @@ const READ_MS = 5_000
 
 /** A file that waits for something is no plain data, and would keep everybody waiting. */
 async function withinTime<T>(reading: Promise<T>): Promise<T> {
-  const waiting = new AbortController()
-  const timeout = delay(READ_MS, undefined, {signal: waiting.signal}).then(() => {
-    throw new Error(`it could not be read within ${READ_MS / 1000} seconds`)
+  let timer: NodeJS.Timeout | undefined
+  const timeout = new Promise<never>((_resolve, reject) => {
+    const late = new Error(`it could not be read within ${READ_MS / 1000} seconds`)
+    timer = setTimeout(reject, READ_MS, late)
   })
   try {
     return await Promise.race([reading, timeout])
   } finally {
-    waiting.abort()
-    timeout.catch(() => undefined)
+    clearTimeout(timer)
   }
 }
 

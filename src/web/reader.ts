@@ -3,6 +3,7 @@ import {mkdtempSync, rmSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {extname, join} from 'node:path'
 import type {DuckDBValue, Json} from '@duckdb/node-api'
+import pLimit from 'p-limit'
 import {newError} from '../errors.ts'
 import type {Queries} from '../warehouse/database.ts'
 
@@ -65,7 +66,7 @@ export function createReader(dir: string, limits: Limits): Reader {
   /** A process that nobody has asked for long is ended: it holds memory. */
   let idle: NodeJS.Timeout | undefined
   /** Questions are answered one after the other, so that each has its own time. */
-  let turn: Promise<unknown> = Promise.resolve()
+  const oneByOne = pLimit(1)
 
   function start(): ChildProcess {
     // What a process left that was stopped.
@@ -116,11 +117,7 @@ export function createReader(dir: string, limits: Limits): Reader {
     }
   }
 
-  const inTurn = (asked: Asked) => {
-    const answered = turn.then(() => ask(asked))
-    turn = answered.catch(() => undefined)
-    return answered
-  }
+  const inTurn = (asked: Asked) => oneByOne(() => ask(asked))
   return {
     filesDir,
     ask: inTurn,
