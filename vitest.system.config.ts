@@ -2,10 +2,13 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 
-/** Tests against programs from outside: sshd, LibreOffice, Schemathesis. `.ci/run` installs them. */
+/**
+ * Tests against programs from outside: sshd, LibreOffice, Schemathesis, ClickHouse's engine, which `.ci/run` installs; and a cluster of
+ * ClickHouse that Docker runs, where a statement waits up to five minutes for a node that is gone.
+ */
 const config: ViteUserConfig = defineConfig({
   test: {
-    include: ['test/system/*.test.ts'],
+    include: ['test/{system,cluster}/*.test.ts'],
     env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',
     maxWorkers: 1,

@@ -1,21 +1,11 @@
 import {once} from 'node:events'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from 'node:fs'
+import {mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {storeWatch} from '../../src/state/job-watch.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
-import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+import {sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+import {makeOnceDue, readState, startHeldSource} from '../support/jobs.ts'
 import {createLab, type Ended, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -97,19 +87,7 @@ async function stop({process, ended}: Started): Promise<number | null> {
   return (await ended).code
 }
 
-function readRuns(name: string, sql: string): Fields[] {
-  const path = join(dirOf(name), 'data/state.sqlite')
-  if (!existsSync(path)) return []
-  const db = new DatabaseSync(path, {readOnly: true})
-  try {
-    return db.prepare(sql).all()
-  } catch (error) {
-    if (/no such table/.test(String(error))) return []
-    throw error
-  } finally {
-    db.close()
-  }
-}
+const readRuns = (name: string, sql: string) => readState(join(dirOf(name), 'data/state.sqlite'), sql)
 
 const countDone = (name: string) => readRuns(name, `select 1 from job_run where state = 'done'`).length
 const running = (name: string) => readRuns(name, `select job, pid from job_run where state = 'running'`)
@@ -217,40 +195,11 @@ test('never more runs than LOANTAPE_FLEET_RUNS are under way, and a source with 
   expect(Math.max(...overlaps)).toBe(2)
 })
 
-/** A source of two deals that answers no list before its gate is opened. */
-async function startHeldSource(): Promise<TestServer & {open: () => void}> {
-  const gate = createGate()
-  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
-  const data = ['deal_1', 'deal_2'].map((id) => ({
-    ...record,
-    id,
-    loan_amount: 350_000,
-    created_at: '2026-01-05T15:00:00Z',
-  }))
-  const server = await startTestServer(async ({path}, response) => {
-    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
-    await gate.opened
-    sendJson(response, {data, has_more: false, next_cursor: null})
-  })
-  return {...server, open: gate.open}
-}
-
 /** A source whose only job was due five minutes ago, and will not be again this year. */
-function addOnceDue(name: string, settings: Record<string, string>): void {
-  const due = new Date(Date.now() - 5 * 60_000)
-  const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
-  addSource(name, settings, {once: {schedule}})
-  mkdirSync(join(dirOf(name), 'data'))
-  using stateDb = openStateDb(join(dirOf(name), 'data/state.sqlite'))
-  const anHourAgo = Date.now() - 3_600_000
-  storeWatch(stateDb, 'once', {
-    schedule,
-    timeZone: 'UTC',
-    watchedFrom: anHourAgo,
-    seenUntil: anHourAgo,
-    seenBefore: null,
-  })
-}
+const addOnceDue = (name: string, settings: Record<string, string>) =>
+  makeOnceDue(join(dirOf(name), 'data/state.sqlite'), (schedule) =>
+    addSource(name, settings, {once: {schedule}}),
+  )
 
 test('a fleet killed with runs under way loses no slot, and the next one counts what still runs', async () => {
   await using source = await startHeldSource()

@@ -1,14 +1,14 @@
 import {once} from 'node:events'
 import {mkdirSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {DatabaseSync} from 'node:sqlite'
 import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {listSlots} from '../../src/schedule/cron.ts'
-import {findWatch, storeWatch} from '../../src/state/job-watch.ts'
+import {findWatch} from '../../src/state/job-watch.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
-import {createGate, type Handler, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+import {type Handler, startTestServer, type TestServer} from '../source/test-server.ts'
+import {makeOnceDue, readState, startHeldSource} from '../support/jobs.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -31,32 +31,9 @@ function writeJob(name: string, fields: Record<string, unknown>): void {
   writeFileSync(join(env.LOANTAPE_JOBS_DIR ?? '', `${name}.mjs`), `export default ${JSON.stringify(job)}`)
 }
 
-function readRuns(sql: string): Record<string, unknown>[] {
-  const db = new DatabaseSync(lab.folder.stateDb, {readOnly: true})
-  try {
-    return db.prepare(sql).all()
-  } catch (error) {
-    if (/no such table/.test(String(error))) return []
-    throw error
-  } finally {
-    db.close()
-  }
-}
+const readRuns = (sql: string) => readState(lab.folder.stateDb, sql)
 
-const until = (condition: () => boolean) =>
-  expect
-    .poll(
-      () => {
-        try {
-          return condition()
-        } catch (error) {
-          if (/unable to open/.test(String(error))) return false
-          throw error
-        }
-      },
-      {timeout: 50_000, interval: 50},
-    )
-    .toBe(true)
+const until = (condition: () => boolean) => expect.poll(condition, {timeout: 50_000, interval: 50}).toBe(true)
 
 async function stop({process, ended}: Started): Promise<number | null> {
   process.kill('SIGTERM')
@@ -73,40 +50,9 @@ test('serve runs jobs when they are due, in processes of their own, and ends wel
   expect(readRuns(`select 1 from job_run where state = 'running'`)).toEqual([])
 })
 
-/** A source of two deals that answers no list before its gate is opened. */
-async function startHeldSource(): Promise<TestServer & {open: () => void}> {
-  const gate = createGate()
-  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
-  const data = ['deal_1', 'deal_2'].map((id) => ({
-    ...record,
-    id,
-    loan_amount: 350_000,
-    created_at: '2026-01-05T15:00:00Z',
-  }))
-  const server = await startTestServer(async ({path}, response) => {
-    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
-    await gate.opened
-    sendJson(response, {data, has_more: false, next_cursor: null})
-  })
-  return {...server, open: gate.open}
-}
-
 /** A job that was due once, five minutes ago, and will not be again this year. */
-function writeOnceDue(): void {
-  const due = new Date(Date.now() - 5 * 60_000)
-  const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
-  writeJob('once', {schedule, catchUp: 'latest'})
-  mkdirSync(lab.folder.root)
-  using stateDb = openStateDb(lab.folder.stateDb)
-  const anHourAgo = Date.now() - 3_600_000
-  storeWatch(stateDb, 'once', {
-    schedule,
-    timeZone: 'UTC',
-    watchedFrom: anHourAgo,
-    seenUntil: anHourAgo,
-    seenBefore: null,
-  })
-}
+const writeOnceDue = () =>
+  makeOnceDue(lab.folder.stateDb, (schedule) => writeJob('once', {schedule, catchUp: 'latest'}))
 
 /** Starts a server and kills it, and nothing else, as soon as the run of `once` waits for the source. */
 async function killServerDuringRun(source: TestServer, settings: Record<string, string>): Promise<number> {

@@ -10,7 +10,7 @@ import {
   startClickhouseCluster,
 } from '../support/clickhouse-cluster.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
-import {publishTables} from '../support/releases.ts'
+import {publishNth} from '../support/releases.ts'
 
 let cluster: ClickhouseCluster | undefined
 let data: TestFolder
@@ -31,15 +31,7 @@ const DEALS = 2000
 
 /** The nth release of a lender: each deal says that it is the nth, and a summary says how many they are. */
 async function releaseOf(source: string, nth: number): Promise<Release> {
-  const release = await publishTables(data.folder, {
-    release_id: `${source}_${nth}`,
-    sql: `
-      create schema release.core;
-      create schema release.mart;
-      create table release.core.deal as
-      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${DEALS}) t(i);
-      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${DEALS}::bigint as deals`,
-  })
+  const release = await publishNth(data.folder, nth, {release_id: `${source}_${nth}`, deals: DEALS})
   // What a table is in order of decides which shard its rows go to.
   const tables = release.manifest.tables.map((table) => ({
     ...table,

@@ -8,26 +8,14 @@ import type {World} from '../../src/types.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
-import {publishTables} from '../support/releases.ts'
+import {publishNth, publishTables, publishTypes, TYPES} from '../support/releases.ts'
 
 let server: PostgresServer
 let data: TestFolder
 let database: string
 let number = 0
 
-/** The nth release: `deals` rows, and a summary that says how many and that it is the nth. */
-const release = (nth: number, deals = 2000) =>
-  publishTables(data.folder, {
-    release_id: `release_${nth}`,
-    sql: `
-      create schema release.core;
-      create schema release.mart;
-      create table release.core.deal as
-      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
-      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
-      comment on table release.core.deal is 'Deals''s present state.';
-      comment on column release.core.deal.loan_amount is 'What is lent, USD.'`,
-  })
+const release = (nth: number, deals = 2000) => publishNth(data.folder, nth, {deals})
 
 beforeAll(async () => {
   data = createFolder()
@@ -78,19 +66,7 @@ const schemas = async () =>
   ).map(({nspname}) => nspname)
 
 test('every table arrives with its rows, types and comments', async () => {
-  const one = await publishTables(data.folder, {
-    release_id: 'types',
-    sql: `
-      create schema release.core;
-      create table release.core.deal as
-      select * from (values
-        (E'a\\\\b\\tc\\nd\\re', 12345678901234.56::decimal(18,2), 9223372036854775807::bigint, 0.1::double, date '2026-01-05',
-          timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
-        ('', -0.01, -1, null, null, null, false, null)
-      ) as t(text, money, count, ratio, day, instant, truth, null_word);
-      comment on table release.core.deal is 'Deals''s state.';
-      comment on column release.core.deal.money is 'USD';`,
-  })
+  const one = await publishTypes(data.folder)
   expect(await publish(one)).toEqual({
     outcome: 'published',
     release_id: 'types',
@@ -101,42 +77,22 @@ test('every table arrives with its rows, types and comments', async () => {
   })
   const rows = await server.query(
     database,
-    `select text, money::text, count::text, ratio, day::text, instant at time zone 'UTC' = '2026-07-05 15:00:00.000001' as is_utc, truth, null_word
-     from core.deal order by money desc`,
+    `select text, money::text, widest::text, "count of it"::text as count, ratio, day::text, (instant at time zone 'UTC')::text as instant, truth, null_word
+     from kinds.row order by money desc`,
   )
-  expect(rows).toEqual([
-    {
-      text: 'a\\b\tc\nd\re',
-      money: '12345678901234.56',
-      count: '9223372036854775807',
-      ratio: 0.1,
-      day: '2026-01-05',
-      is_utc: true,
-      truth: true,
-      null_word: '\\N',
-    },
-    {
-      text: '',
-      money: '-0.01',
-      count: '-1',
-      ratio: null,
-      day: null,
-      is_utc: null,
-      truth: false,
-      null_word: null,
-    },
-  ])
+  expect(rows).toEqual(TYPES)
   const types = await server.query(
     database,
     `select string_agg(format_type(atttypid, atttypmod), ', ' order by attnum) as types,
        obj_description(attrelid) as about, max(col_description(attrelid, 2)) as money
-     from pg_attribute where attrelid = 'core.deal'::regclass and attnum > 0 group by attrelid`,
+     from pg_attribute where attrelid = 'kinds.row'::regclass and attnum > 0 group by attrelid`,
   )
   expect(types).toEqual([
     {
-      types: 'text, numeric(18,2), bigint, double precision, date, timestamp with time zone, boolean, text',
-      about: "Deals's state.",
-      money: 'USD',
+      types:
+        'text, numeric(18,2), numeric(38,2), bigint, double precision, date, timestamp with time zone, boolean, text',
+      about: "What\\s's there.",
+      money: "USD, 'exact'",
     },
   ])
 })

@@ -84,3 +84,64 @@ export async function publishTables(
   if (!release) throw new Error('nothing was published')
   return release
 }
+
+/** Publishes the nth release: `deals` rows that say so, and a summary that says how many and that it is the nth. */
+export const publishNth = (
+  folder: DataFolder,
+  nth: number,
+  {deals = 2000, sql = '', ...fields}: Partial<ReleaseManifest> & {deals?: number; sql?: string} = {},
+): Promise<Release> =>
+  publishTables(folder, {
+    release_id: `release_${nth}`,
+    ...fields,
+    sql: `
+      create schema release.core;
+      create schema release.mart;
+      create table release.core.deal as
+      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
+      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
+      comment on table release.core.deal is 'Deals''s present \\ state.';
+      comment on column release.core.deal.loan_amount is 'What is lent, USD.'; ${sql}`,
+  })
+
+/** Publishes `kinds.row`: a column of every type, and values that are easily changed on the way. */
+export const publishTypes = (folder: DataFolder): Promise<Release> =>
+  publishTables(folder, {
+    release_id: 'types',
+    sql: `
+      create schema release.kinds;
+      create table release.kinds.row as
+      select * from (values
+        (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2), 9223372036854775807::bigint, 0.1::double,
+          date '1999-12-31', timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
+        ('', -0.01, -0.01, -1, null, null, null, false, null)
+      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);
+      comment on table release.kinds.row is 'What\\s''s there.';
+      comment on column release.kinds.row.money is 'USD, ''exact''';`,
+  })
+
+/** Its rows, as a query that makes texts of numbers, days and instants has them. */
+export const TYPES = [
+  {
+    text: "a\\b\tc\nd\re\rf'`",
+    money: '12345678901234.56',
+    widest: `${'9'.repeat(36)}.99`,
+    count: '9223372036854775807',
+    ratio: 0.1,
+    day: '1999-12-31',
+    instant: '2026-07-05 15:00:00.000001',
+    truth: true,
+    null_word: '\\N',
+  },
+  {
+    text: '',
+    money: '-0.01',
+    widest: '-0.01',
+    count: '-1',
+    ratio: null,
+    day: null,
+    instant: null,
+    truth: false,
+    null_word: null,
+  },
+]

@@ -8,7 +8,7 @@ import type {ReleaseTarget} from '../../src/release-target.ts'
 import {type ClickhouseServer, createClickhouse} from '../support/clickhouse.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
 import {createLab, failureOf, someDeals, startProcess} from '../support/lab.ts'
-import {publishTables} from '../support/releases.ts'
+import {publishNth, publishTypes, TYPES} from '../support/releases.ts'
 
 const KILLED = fileURLToPath(new URL('./killed-publication.ts', import.meta.url))
 
@@ -36,21 +36,14 @@ beforeEach(() => {
 const world = createWorldAt('2026-02-02T12:00:00Z')
 const command = 'loantape publish clickhouse'
 
-/** The nth release: `deals` rows that say so, and a summary that says how many and that it is the nth. */
+/** A table that every release has alike. */
+const SAME = `create table release.core.same as select 'as ever' as word;`
 const release = (nth: number, fields: Partial<ReleaseManifest> & {deals?: number; sql?: string} = {}) => {
-  const {deals = 2000, sql = '', ...manifest} = fields
-  return publishTables(data.folder, {
+  const {deals = 2000, sql = ''} = fields
+  return publishNth(data.folder, nth, {
     release_id: `${source}_${nth}_${deals}`,
-    ...manifest,
-    sql: `
-      create schema release.core;
-      create schema release.mart;
-      create table release.core.deal as
-      select 'deal_' || i as deal_id, ${nth}::bigint as nth, 100.10::decimal(18,2) as loan_amount from range(${deals}) t(i);
-      create table release.mart.portfolio_summary as select ${nth}::bigint as nth, ${deals}::bigint as deals;
-      create table release.core.same as select 'as ever' as word;
-      comment on table release.core.deal is 'Deals''s present \\ state.';
-      comment on column release.core.deal.loan_amount is 'What is lent, USD.'; ${sql}`,
+    ...fields,
+    sql: SAME + sql,
   })
 }
 
@@ -76,19 +69,7 @@ const seen = (of = source) =>
 const wholeOf = (nth: number, deals = 2000) => [{deals, least: nth, most: nth, nth, told: deals}]
 
 test('every table arrives with its rows, types and comments', async () => {
-  const one = await publishTables(data.folder, {
-    release_id: 'types',
-    sql: `
-      create schema release.kinds;
-      create table release.kinds.row as
-      select * from (values
-        (E'a\\\\b\\tc\\nd\\re\\rf''\`', 12345678901234.56::decimal(18,2), (repeat('9', 36) || '.99')::decimal(38,2), 9223372036854775807::bigint, 0.1::double,
-          date '1999-12-31', timestamp '2026-07-05 15:00:00.000001', true, '\\N'),
-        ('', -0.01, -0.01, -1, null, null, null, false, null)
-      ) as t(text, money, widest, "count of it", ratio, day, instant, truth, null_word);
-      comment on table release.kinds.row is 'What\\s''s there.';
-      comment on column release.kinds.row.money is 'USD, ''exact''';`,
-  })
+  const one = await publishTypes(data.folder)
   expect(await publish(one)).toEqual({
     outcome: 'published',
     release_id: 'types',
@@ -103,30 +84,7 @@ test('every table arrives with its rows, types and comments', async () => {
          toString(instant) as instant, truth, null_word
        from kinds.row where source = '${source}' order by money desc`,
     ),
-  ).toEqual([
-    {
-      text: "a\\b\tc\nd\re\rf'`",
-      money: '12345678901234.56',
-      widest: `${'9'.repeat(36)}.99`,
-      count: '9223372036854775807',
-      ratio: 0.1,
-      day: '1999-12-31',
-      instant: '2026-07-05 15:00:00.000001',
-      truth: true,
-      null_word: '\\N',
-    },
-    {
-      text: '',
-      money: '-0.01',
-      widest: '-0.01',
-      count: '-1',
-      ratio: null,
-      day: null,
-      instant: null,
-      truth: false,
-      null_word: null,
-    },
-  ])
+  ).toEqual(TYPES)
   expect(
     await server.query(
       `select name, type, comment from system.columns where database = 'kinds' and table = 'row'`,

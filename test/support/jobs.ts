@@ -1,0 +1,55 @@
+import {mkdirSync} from 'node:fs'
+import {dirname} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
+import {storeWatch} from '../../src/state/job-watch.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {createGate, sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
+
+/** What the state database holds; nothing before a process has made it. */
+export function readState(path: string, sql: string): Record<string, unknown>[] {
+  let db: DatabaseSync | undefined
+  try {
+    db = new DatabaseSync(path, {readOnly: true})
+    return db.prepare(sql).all()
+  } catch (error) {
+    if (/unable to open|no such table/.test(String(error))) return []
+    throw error
+  } finally {
+    db?.close()
+  }
+}
+
+/** A source of two deals that answers no list before its gate is opened. */
+export async function startHeldSource(): Promise<TestServer & {open: () => void}> {
+  const gate = createGate()
+  const record = {property_address: '1 Main St, Austin, TX 78701', status: 'draft'}
+  const data = ['deal_1', 'deal_2'].map((id) => ({
+    ...record,
+    id,
+    loan_amount: 350_000,
+    created_at: '2026-01-05T15:00:00Z',
+  }))
+  const server = await startTestServer(async ({path}, response) => {
+    if (path !== '/v1/deals') return sendJson(response, {}, {status: 404})
+    await gate.opened
+    sendJson(response, {data, has_more: false, next_cursor: null})
+  })
+  return {...server, open: gate.open}
+}
+
+/** Lets the job `once` be due: five minutes ago, and not again this year. @param write its file, with this schedule */
+export function makeOnceDue(statePath: string, write: (schedule: string) => void): void {
+  const due = new Date(Date.now() - 5 * 60_000)
+  const schedule = `${due.getUTCMinutes()} ${due.getUTCHours()} ${due.getUTCDate()} ${due.getUTCMonth() + 1} *`
+  write(schedule)
+  mkdirSync(dirname(statePath), {recursive: true})
+  using stateDb = openStateDb(statePath)
+  const anHourAgo = Date.now() - 3_600_000
+  storeWatch(stateDb, 'once', {
+    schedule,
+    timeZone: 'UTC',
+    watchedFrom: anHourAgo,
+    seenUntil: anHourAgo,
+    seenBefore: null,
+  })
+}
