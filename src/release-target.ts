@@ -39,12 +39,8 @@ export interface CombinedModel {
   isShown: boolean
   /** What it reads: tables of the release, or other models like it. */
   reads: readonly string[]
-  /**
-   * Its SELECT in the SQL of ClickHouse; columns may be of other types than `columns` says.
-   *
-   * @param nameOf what the name of each table becomes, and `as_of`
-   */
-  write(nameOf: (table: string) => string): string
+  /** A SELECT in the SQL of the target; its columns may be of other types than `columns` says. */
+  sql: string
 }
 
 /** A release to publish. */
@@ -73,8 +69,8 @@ export interface VisibleRelease {
 export interface ReleaseTarget extends AsyncDisposable {
   /** `host:port/database`, for people. */
   readonly server: string
-  /** Whether it holds several lenders, and what they are together. */
-  readonly isShared: boolean
+  /** What the name of a table, or `as_of`, becomes in SQL over all lenders; without it the target holds one lender. */
+  readonly combinedName?: (table: string) => string
   /** Keeps other publications out. @returns what readers see now */
   prepare(): Promise<VisibleRelease | undefined>
   /** Makes room for the tables of the release, where nobody looks. */

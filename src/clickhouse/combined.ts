@@ -1,7 +1,8 @@
 import {hash} from 'node:crypto'
 import {z} from 'zod'
 import type {CombinedModel, PublishedRelease, TargetColumn, TargetTable} from '../release-target.ts'
-import {createDatabases, literal, type Place, quote, STATE, typeOf, VISIBLE} from './layout.ts'
+import {createDatabases, type Place, STATE, typeOf, VISIBLE} from './layout.ts'
+import {literal, quote} from './quote.ts'
 import type {Session} from './session.ts'
 
 /** The database of what people look at, and that of what it is made of. */
@@ -61,7 +62,8 @@ export async function createCombined(
 }
 
 /** What the name of a table becomes in SQL over all lenders. */
-const madeName = (table: string): string => (table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`)
+export const combinedName = (table: string): string =>
+  table === 'as_of' ? `${VISIBLE}.2` : `${MADE}.${quote(table)}`
 
 /** A published table of all lenders. */
 function viewOfAll({schema, name, columns}: TargetTable): View {
@@ -72,7 +74,7 @@ function viewOfAll({schema, name, columns}: TargetTable): View {
   // Where lenders say different things of a status, the first by name is taken.
   const once = schema === 'seed' ? ` order by source limit 1 by ${quote(columns[0]?.name ?? '')}` : ''
   return {
-    name: madeName(`${schema}.${name}`),
+    name: combinedName(`${schema}.${name}`),
     select: `select ${cells.join(', ')} from ${quote(schema)}.${quote(name)}${once}`,
     comment: '',
   }
@@ -85,8 +87,8 @@ function viewsOf(model: CombinedModel): View[] {
   // The columns of a model that nobody looks at are of the types they have.
   const cells = model.isShown ? model.columns.map(cast).join(', ') : '*'
   const made = {
-    name: madeName(model.name),
-    select: `select ${cells} from (\n${model.write(madeName)}\n) ${SETTINGS}`,
+    name: combinedName(model.name),
+    select: `select ${cells} from (\n${model.sql}\n) ${SETTINGS}`,
     comment: '',
   }
   if (!model.isShown) return [made]
@@ -135,7 +137,8 @@ const CALENDAR: Record<string, string> = {
   day: 'toString(day) <= last_day',
   month: 'month < last_month',
   month_end: "formatDateTime(month_end, '%Y-%m') < last_month",
-  cohort_month: '1 = 0',
+  age_months:
+    "addMonths(toDate(concat(cohort_month, '-01')), age_months) < toDate(concat(last_month, '-01'))",
 }
 
 /**

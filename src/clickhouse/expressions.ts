@@ -1,13 +1,6 @@
-import {
-  literal,
-  type Node,
-  type Order,
-  quote,
-  requireOnly,
-  type Scope,
-  type Type,
-  unknown,
-} from './parsed-tree.ts'
+import type {Node, Order, Type} from '../warehouse/select-tree.ts'
+import {literal, quote} from './quote.ts'
+import {requireOnly, type Scope, unknown} from './scope.ts'
 
 /** What is written of each class of expression. */
 const PARTS: Record<string, string[]> = {

@@ -1,6 +1,7 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {TargetColumn, TargetTable} from '../release-target.ts'
+import {literal, quote} from './quote.ts'
 import type {Session} from './session.ts'
 
 /** Marks databases that are ours: one without it is never touched. */
@@ -14,12 +15,6 @@ export const STATE = 'loantape'
  * subquery is worked out once for a query: it sees one release of each source throughout, on every node.
  */
 export const VISIBLE = `(select (groupArray((source, name, content)), max(as_of)) from ${STATE}.visible)`
-
-/** A name as ClickHouse quotes it. */
-export const quote = (name: string): string => `\`${name.replaceAll('\\', '\\\\').replaceAll('`', '\\`')}\``
-
-/** A text as ClickHouse quotes it. */
-export const literal = (text: string): string => `'${text.replaceAll('\\', '\\\\').replaceAll("'", "\\'")}'`
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',

@@ -1,7 +1,8 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {literal, type Place, quote, STATE} from './layout.ts'
+import {type Place, STATE} from './layout.ts'
+import {literal, quote} from './quote.ts'
 import {isThereAlready, type Session} from './session.ts'
 
 /** A holder that has not said so for so long is gone. */

@@ -1,15 +1,7 @@
-import {write, writeOrders} from './clickhouse-expressions.ts'
-import {
-  type Names,
-  type Node,
-  NotRewritten,
-  quote,
-  requireOnly,
-  type Scope,
-  type Select,
-  type Table,
-  unknown,
-} from './parsed-tree.ts'
+import type {Node, Query, Table} from '../warehouse/select-tree.ts'
+import {write, writeOrders} from './expressions.ts'
+import {quote} from './quote.ts'
+import {type Names, NotRewritten, requireOnly, type Scope, unknown} from './scope.ts'
 
 export {NotRewritten}
 
@@ -21,8 +13,8 @@ export {NotRewritten}
  * @throws NotRewritten
  */
 export function toClickhouseSql(tree: unknown, names: Names): string {
-  const scope: Scope = {...names, query: (select) => writeQuery(select, scope)}
-  return writeQuery((tree as {node: Select}).node, scope)
+  const scope: Scope = {...names, query: (query) => writeQuery(query, scope)}
+  return writeQuery((tree as {node: Query}).node, scope)
 }
 
 const SELECT_PARTS = [
@@ -36,7 +28,7 @@ const SELECT_PARTS = [
 ]
 const SET_PARTS = ['modifiers', 'cte_map', 'setop_type', 'setop_all', 'left', 'right']
 
-function writeQuery(query: Select, scope: Scope): string {
+function writeQuery(query: Query, scope: Scope): string {
   requireOnly(
     query,
     query.type === 'SELECT_NODE'
@@ -61,12 +53,12 @@ function writeQuery(query: Select, scope: Scope): string {
   return [ctes.length > 0 ? `with\n${ctes.join(',\n')}` : '', select, ...tail].filter(Boolean).join('\n')
 }
 
-function writeSetOperation({setop_type, setop_all, left, right}: Select, scope: Scope): string {
+function writeSetOperation({setop_type, setop_all, left, right}: Query, scope: Scope): string {
   if (setop_type !== 'UNION') unknown(setop_type)
   return `${writeQuery(left, scope)}\nunion ${setop_all ? 'all' : 'distinct'}\n${writeQuery(right, scope)}`
 }
 
-function writeSelect(query: Select, scope: Scope): string {
+function writeSelect(query: Query, scope: Scope): string {
   const group = writeGroups(query, scope)
   const from = query.from_table.type === 'EMPTY' ? '' : `from ${writeTable(query.from_table, scope)}`
   return [
@@ -102,7 +94,7 @@ function writeStar({relation_name, exclude_list, replace_list}: Node): string {
   return exclude_list.length === 0 ? star : `${star} except (${exclude_list.map(quote).join(', ')})`
 }
 
-function writeGroups({group_expressions, group_sets, aggregate_handling}: Select, scope: Scope): string {
+function writeGroups({group_expressions, group_sets, aggregate_handling}: Query, scope: Scope): string {
   if (aggregate_handling === 'FORCE_AGGREGATES') return 'group by all'
   if (group_expressions.length === 0) return ''
   const keys = group_expressions.map((key) => write(key, scope))

@@ -9,9 +9,6 @@ export type Session = ReturnType<typeof openSession>
 /** Tables of some millions of rows are checked and sent whole. */
 const REQUEST_MS = 3_600_000
 
-/** Values of a statement, as `{name: Type}` in it. */
-type Params = Record<string, string | number>
-
 /** Opens a connection over HTTP or HTTPS; nothing is asked yet. */
 export function openSession(
   {url, user, password}: {url: string; user?: string | undefined; password?: string | undefined},
@@ -53,23 +50,23 @@ export function openSession(
     /** `host:port` */
     server,
     /** Runs a statement that has no rows. */
-    run: (query: string, query_params: Params = {}): Promise<void> =>
+    run: (query: string): Promise<void> =>
       explained(async () => {
-        await client.command({query, query_params, abort_signal: signal})
+        await client.command({query, abort_signal: signal})
       }),
     /** The rows of a query; whole numbers of 64 bits and decimals arrive as texts. */
-    async rows<T>(row: z.ZodType<T>, query: string, query_params: Params = {}): Promise<T[]> {
+    async rows<T>(row: z.ZodType<T>, query: string): Promise<T[]> {
       const found = await explained(async () => {
-        const result = await client.query({query, query_params, format: 'JSONEachRow', abort_signal: signal})
+        const result = await client.query({query, format: 'JSONEachRow', abort_signal: signal})
         return await result.json()
       })
       return z.array(row).parse(found)
     },
     /** Runs an INSERT whose data is this file. */
-    send: (query: string, path: string, query_params: Params = {}): Promise<void> =>
+    send: (query: string, path: string): Promise<void> =>
       explained(async () => {
         const values = createReadStream(path)
-        const {stream} = await client.exec({query, query_params, values, abort_signal: signal})
+        const {stream} = await client.exec({query, values, abort_signal: signal})
         stream.resume()
         await new Promise((resolve, reject) => stream.once('end', resolve).once('error', reject))
       }),

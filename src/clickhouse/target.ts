@@ -9,9 +9,10 @@ import {
 } from '../release-target.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
-import {createCombined} from './combined.ts'
-import {createDatabases, createState, createTables, literal, placeOf, quote, STATE, typeOf} from './layout.ts'
+import {combinedName, createCombined} from './combined.ts'
+import {createDatabases, createState, createTables, placeOf, STATE, typeOf} from './layout.ts'
 import {type Lease, takeLease} from './lease.ts'
+import {literal, quote} from './quote.ts'
 import {openSession} from './session.ts'
 
 /** Where ClickHouse is, and whose releases are published there. */
@@ -58,7 +59,7 @@ export async function openClickhouse(
 
   return {
     server: session.server,
-    isShared: true,
+    combinedName,
 
     async prepare() {
       await createState(session, place)

@@ -1,8 +1,16 @@
 import {DEAL_ID} from '../contract/deal.ts'
 import {STREAMS} from '../contract/streams.ts'
 import type {BuildPlan, Check, Model} from '../types.ts'
+import {
+  columnOf,
+  conjunctsOf,
+  type Node,
+  nameOf,
+  type Query,
+  type Table,
+  variableIn,
+} from '../warehouse/select-tree.ts'
 import {createModelError} from './model-error.ts'
-import {columnOf, conjunctsOf, type Node, nameOf, type Query, type Table, variableIn} from './select-tree.ts'
 import {findObjects, type ParsedSelect} from './table-references.ts'
 
 /** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
@@ -74,7 +82,7 @@ export function requirePerDeal(
 ): void {
   const [statement] = select.statements as {node: Query}[]
   const perDeal = new Set(models.filter(({isPerDeal}) => isPerDeal).map(({name}) => name))
-  const refuse = (problem: string, node?: Node): never => {
+  const refuse = (problem: string, node?: Pick<Node, 'query_location'>): never => {
     const line = node?.query_location === undefined ? 1 : select.lineAt(node.query_location)
     throw createModelError(
       'MODEL_PER_DEAL',
@@ -91,7 +99,7 @@ export function requirePerDeal(
 /** What is known while a SELECT is looked at. */
 interface Context {
   perDeal: ReadonlySet<string>
-  refuse: (problem: string, node?: Node) => never
+  refuse: (problem: string, node?: Pick<Node, 'query_location'>) => never
 }
 
 const COUNTED: Record<string, string> = {as_of: 'business_date', known_at: 'recorded_at'}
@@ -116,15 +124,15 @@ function requireCountedRows(select: ParsedSelect, refuse: Context['refuse']): vo
 
 /** The variable that a condition compares with its own column, as in `business_date <= cast(getvariable('as_of') as date)`. */
 function momentOf({type, left, right}: Node): Node[] {
-  if (type !== 'COMPARE_LESSTHANOREQUALTO' || left?.class !== 'COLUMN_REF') return []
-  const variable = right?.child ?? right ?? {}
+  if (type !== 'COMPARE_LESSTHANOREQUALTO' || left.class !== 'COLUMN_REF') return []
+  const variable = right.child ?? right
   return columnOf(left) === COUNTED[variableIn(variable) ?? ''] ? [variable] : []
 }
 
 function relationOf(query: Query, outer: Scope, context: Context): Relation {
   const {refuse} = context
   const named = new Map(outer)
-  const modifiers = query.modifiers ?? []
+  const modifiers = query.modifiers
   const picks = ({type, distinct_on_targets: targets = []}: (typeof modifiers)[number]) =>
     type === 'LIMIT_MODIFIER' || targets.length > 0
   if (modifiers.some(picks)) refuse('it takes some rows of all deals')
@@ -145,9 +153,7 @@ function relationOf(query: Query, outer: Scope, context: Context): Relation {
     return on.includes('walks') ? {on: 'walks', keys: new Set()} : NOTHING
   }
   const windows = findObjects([query.select_list, query.qualify], (node: Node) => node.class === 'WINDOW')
-  const mixed = windows.find(
-    ({partitions}: Node & {partitions?: Node[]}) => !partitions?.some(isKeyIn(scope)),
-  )
+  const mixed = windows.find(({partitions}) => !partitions.some(isKeyIn(scope)))
   if (mixed) refuse('a window reaches over deals', mixed)
   const groups = query.group_expressions
   if (groups.length > 0 && !(query.group_sets.length === 1 && groups.some(isKeyIn(scope))))
@@ -167,7 +173,7 @@ function outputKeys({select_list}: Query, scope: Scope, on: 'deal' | 'values' = 
     if (item.class === 'STAR' && !item.columns) {
       for (const [name, relation] of scope)
         if ([undefined, '', name].includes(item.relation_name)) for (const key of relation.keys) keys.add(key)
-      for (const {key} of item.replace_list ?? []) keys.delete(key)
+      for (const {key} of item.replace_list) keys.delete(key)
     } else if (isKeyIn(scope, on)(item)) keys.add(nameOf(item))
   }
   return keys
@@ -177,8 +183,7 @@ function outputKeys({select_list}: Query, scope: Scope, on: 'deal' | 'values' = 
 function isKeyIn(scope: Scope, on: 'deal' | 'values' = 'deal'): (node: Node | undefined) => boolean {
   return (node) => {
     if (node?.class === 'CASE') {
-      const {case_checks, else_expr} = node as {case_checks: {then_expr: Node}[]; else_expr: Node}
-      const results = [...case_checks.map(({then_expr}) => then_expr), else_expr]
+      const results = [...node.case_checks.map(({then_expr}) => then_expr), node.else_expr]
       return results.every((result) => result.class === 'CONSTANT' || isKeyIn(scope, on)(result))
     }
     if (node?.class !== 'COLUMN_REF') return false
@@ -233,7 +238,7 @@ function joinScopes(join: Table, left: Scope, right: Scope, refuse: Context['ref
   const isEqual = (matches: (one: Node, other: Node) => boolean) =>
     conditions
       .filter(({type}) => type === 'COMPARE_EQUAL')
-      .some(({left: a = {}, right: b = {}}) => matches(a, b) || matches(b, a))
+      .some(({left, right}) => matches(left, right) || matches(right, left))
   const [isLeftOfDeals, isRightOfDeals] = [has(left, 'deal', 'values'), has(right, 'deal', 'values')]
   if (isRightOfDeals && !isLeftOfDeals && !isInner) refuse('it joins deals to what is of none', join)
   if (isRightOfDeals && isLeftOfDeals) {
@@ -263,14 +268,12 @@ const WALK_TIMES: readonly (string | undefined)[] = ['ended_at', 'recorded_at']
 
 /** A subquery within an expression asks for the deal's own rows, or for none of deals. */
 function requireSubqueries(part: unknown, scope: Scope, named: Scope, context: Context): void {
-  const subqueries = findObjects(part, (node: Node) => node.class === 'SUBQUERY') as (Node & {
-    subquery: {node: Query}
-    subquery_type: string
-  })[]
-  for (const {subquery, subquery_type, child, ...node} of subqueries) {
+  for (const node of findObjects(part, (node: Node) => node.class === 'SUBQUERY')) {
+    const {subquery, subquery_type, child} = node
     const relation = relationOf(subquery.node, named, context)
     const [first] = subquery.node.select_list
-    const isOwn = subquery_type === 'ANY' && isKeyIn(scope)(child) && relation.keys.has(nameOf(first ?? {}))
+    const isOwn =
+      subquery_type === 'ANY' && isKeyIn(scope)(child) && first && relation.keys.has(nameOf(first))
     if (relation.on !== 'nothing' && !isOwn) context.refuse('a subquery asks for rows of other deals', node)
   }
 }

@@ -1,4 +1,4 @@
-import {NotRewritten, toClickhouseSql} from '../model/clickhouse-sql.ts'
+import {NotRewritten, toClickhouseSql} from '../clickhouse/model-sql.ts'
 import {parseSelects} from '../model/table-references.ts'
 import type {ReleaseModel} from '../release/models-file.ts'
 import type {CombinedModel} from '../release-target.ts'
@@ -13,6 +13,8 @@ export interface CombinedInputs {
   models: readonly ReleaseModel[]
   /** `work` tables that the release keeps. */
   kept: readonly string[]
+  /** What the name of a table, or `as_of`, becomes. */
+  nameOf: (table: string) => string
 }
 
 /** Models over all lenders, and the tables they need that are not published. */
@@ -26,7 +28,7 @@ export interface CombinedPlan {
  * one deal, that tell of deals, and that need nothing of a single lender's, such as its walks, feeds and limits.
  */
 export async function planCombined(
-  {models, kept}: CombinedInputs,
+  {models, kept, nameOf}: CombinedInputs,
   {log}: Pick<World, 'log'>,
 ): Promise<CombinedPlan> {
   await using db = await openDatabase({threads: 1})
@@ -48,12 +50,9 @@ export async function planCombined(
     const tree = selects.get(name)?.statements[0]
     const tellsOfDeals = reads.some((read) => isOfDeals(byName.get(read)) || found.get(read)?.tellsOfDeals)
     if (is_published && !tellsOfDeals) continue
-    try {
-      // Once, to know whether it can be done.
-      toClickhouseSql(tree, {table: (table) => table, variable: requireAsOf})
-    } catch (error) {
-      if (!(error instanceof NotRewritten)) throw error
-      log.info({reason: `${name}: ${error.message}`}, 'a model is not computed over all lenders')
+    const sql = rewrite(tree, nameOf)
+    if (typeof sql !== 'string') {
+      log.info({reason: `${name}: ${sql.reason}`}, 'a model is not computed over all lenders')
       continue
     }
     found.set(name, {
@@ -63,14 +62,7 @@ export async function planCombined(
       isShown: is_published,
       reads,
       tellsOfDeals,
-      write: (table) =>
-        toClickhouseSql(tree, {
-          table,
-          variable: (variable) => {
-            requireAsOf(variable)
-            return table('as_of')
-          },
-        }),
+      sql,
     })
   }
   const needed = new Set<string>()
@@ -86,8 +78,17 @@ export async function planCombined(
   }
 }
 
-/** Of what a build is given, lenders together have the day alone. */
-function requireAsOf(variable: string): string {
-  if (variable !== 'as_of') throw new NotRewritten(`the variable ${variable}`)
-  return variable
+/** The SQL of a model over all lenders, or why there is none. */
+function rewrite(tree: unknown, nameOf: (table: string) => string): string | {reason: string} {
+  const variable = (name: string) => {
+    // Of what a build is given, lenders together have the day alone.
+    if (name !== 'as_of') throw new NotRewritten(`the variable ${name}`)
+    return nameOf(name)
+  }
+  try {
+    return toClickhouseSql(tree, {table: nameOf, variable})
+  } catch (error) {
+    if (error instanceof NotRewritten) return {reason: error.message}
+    throw error
+  }
 }

@@ -5,7 +5,13 @@ import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {Release} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
-import {buildTotals, type PublishedRelease, type TargetColumn, type TargetTable} from '../release-target.ts'
+import {
+  buildTotals,
+  type PublishedRelease,
+  type ReleaseTarget,
+  type TargetColumn,
+  type TargetTable,
+} from '../release-target.ts'
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {type Database, openDatabase, quoteLiteral, quoteName} from '../warehouse/database.ts'
@@ -45,13 +51,13 @@ const nameOf = (catalog: string, table: string) => [catalog, ...table.split('.')
  */
 export async function readPublished(
   {dir, database, work, manifest}: Pick<Release, 'dir' | 'database' | 'work' | 'manifest'>,
-  {isShared}: {isShared: boolean},
+  {combinedName}: Pick<ReleaseTarget, 'combinedName'>,
   world: Pick<World, 'log'>,
 ): Promise<PublishedRelease & AsyncDisposable> {
   const models = readReleaseModels(dir) ?? []
   const grainOf = (table: string) => models.find(({name}) => name === table)?.grain ?? []
   // A release of an earlier version keeps no `work` tables, and is no part of what lenders are together.
-  const isWhole = isShared && models.length > 0
+  const isWhole = combinedName !== undefined && models.length > 0
   await using db = await openDatabase({
     attach: [
       {path: database, alias: 'release', readOnly: true},
@@ -74,7 +80,7 @@ export async function readPublished(
   if (!isWhole)
     return {manifest, database, tables, combined: [], [Symbol.asyncDispose]: async () => undefined}
   const kept = await describeTables(db, 'kept')
-  const plan = await planCombined({models, kept: [...kept.keys()]}, world)
+  const plan = await planCombined({models, kept: [...kept.keys()], nameOf: combinedName}, world)
   const folder = await mkdtempDisposable(join(tmpdir(), 'loantape-publish-'))
   for (const name of plan.inputs) {
     const catalog = kept.has(name) ? 'kept' : 'release'

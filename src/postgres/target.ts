@@ -60,7 +60,6 @@ export async function openPostgres(
   const loaded = new Set<object>()
   return {
     server,
-    isShared: false,
     prepare: explained(async () => {
       await acquireLock(session)
       await dropOldSchemas(session, world)

@@ -1,53 +1,99 @@
-/** What a node of the parser's tree may hold. */
+/**
+ * The tree that DuckDB's parser makes of a SELECT (`json_serialize_sql`), as far as it is looked at. Which parts a node has depends on
+ * its `class`, those of a query or a table on its `type`.
+ */
+
 export interface Node {
-  class?: string
-  function_name?: string
-  type?: string
+  class: string
+  type: string
   alias?: string
+  /** A byte of the text. */
   query_location?: number
-  column_names?: string[]
-  relation_name?: string
-  /** Of a star: whether it is a pattern of names, and what stands in the place of a column. */
+  function_name: string
+  column_names: string[]
+  children: Node[]
+  left: Node
+  right: Node
+  child: Node
+  filter?: Node | null
+  filter_expr?: Node | null
+  distinct?: boolean
+  start: string
+  end: string
+  partitions: Node[]
+  orders: Order[]
+  case_checks: {when_expr: Node; then_expr: Node}[]
+  else_expr: Node
+  cast_type: Type
+  value: {type: Type; is_null: boolean; value: unknown}
+  subquery_type: string
+  subquery: {node: Query}
+  relation_name: string
+  exclude_list: string[]
+  replace_list: {key: string}[]
+  /** Of a star: whether it is a pattern of names. */
   columns?: boolean
-  replace_list?: {key: string}[]
-  children?: Node[]
-  left?: Node
-  right?: Node
-  child?: Node
+  input: Node
+  lower: Node
+  upper: Node
+}
+
+export interface Order {
+  type: string
+  null_order: string
+  expression: Node
+}
+
+export interface Type {
+  id: string
+  type_info: {width: number; scale: number} | null
 }
 
 /** A SELECT, or two that are put together. */
-export interface Query extends Node {
+export interface Query {
+  type: string
+  modifiers: {
+    type: string
+    orders?: Order[]
+    limit?: Node | null
+    offset?: Node | null
+    distinct_on_targets?: Node[]
+  }[]
   cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
-  modifiers?: {type: string; distinct_on_targets?: Node[]}[]
   select_list: Node[]
   from_table: Table
-  where_clause?: Node | null
-  having?: Node | null
-  qualify?: Node | null
+  where_clause: Node | null
   group_expressions: Node[]
   group_sets: number[][]
+  aggregate_handling: string
+  having: Node | null
+  qualify: Node | null
+  setop_type: string
+  setop_all: boolean
   left: Query
   right: Query
 }
 
 /** What a FROM names: a table, a subquery or a join. */
-export interface Table extends Node {
+export interface Table {
+  type: string
+  query_location?: number
+  alias?: string
   schema_name: string
   table_name: string
   subquery: {node: Query}
-  condition?: Node | null
+  left: Table
+  right: Table
+  condition: Node | null
   join_type: string
   ref_type: string
   using_columns: string[]
-  left: Table
-  right: Table
 }
 
 /** The name in a call of `getvariable`. */
-export function variableIn({function_name, children}: Node): string | undefined {
-  const [name] = function_name === 'getvariable' ? ((children ?? []) as {value?: {value?: unknown}}[]) : []
-  return typeof name?.value?.value === 'string' ? name.value.value : undefined
+export function variableIn(node: Node | undefined): string | undefined {
+  const name = node?.function_name === 'getvariable' ? node.children[0]?.value?.value : undefined
+  return typeof name === 'string' ? name : undefined
 }
 
 /** The column that an expression is, without its table. */
@@ -63,5 +109,5 @@ export function nameOf(item: Node): string {
 /** The parts of a condition that must all hold. */
 export function conjunctsOf(condition: Node | null | undefined): Node[] {
   if (!condition) return []
-  return condition.type === 'CONJUNCTION_AND' ? (condition.children ?? []).flatMap(conjunctsOf) : [condition]
+  return condition.type === 'CONJUNCTION_AND' ? condition.children.flatMap(conjunctsOf) : [condition]
 }

@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {NotRewritten, toClickhouseSql} from '../../src/model/clickhouse-sql.ts'
+import {NotRewritten, toClickhouseSql} from '../../src/clickhouse/model-sql.ts'
 import {parseSelects} from '../../src/model/table-references.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 

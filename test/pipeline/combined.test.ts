@@ -24,7 +24,7 @@ test('every mart that tells of deals, and not of one alone, has a total over all
     'work.position_span',
     'work.month_move',
   ]
-  const plan = await planCombined({models, kept}, {log})
+  const plan = await planCombined({models, kept, nameOf: (table) => table}, {log})
   expect(
     plan.models
       .filter(({isShown}) => isShown)
