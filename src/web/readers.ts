@@ -45,9 +45,10 @@ export function createReaders(folder: DataFolder, config: Config) {
 }
 
 function openReaders(release: Release, config: Config): Readers {
-  const limit = ({memoryMb, ...times}: Limits): Limits => ({
+  const limit = ({memoryMb, timeoutMs, idleMs}: Limits): Limits => ({
     memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-    ...times,
+    timeoutMs: Math.min(timeoutMs, config.modelTimeoutSeconds * 1000),
+    idleMs,
   })
   const pages = createReader(release.dir, limit(PAGE_LIMITS))
   const people = createReader(release.dir, limit(PEOPLE_LIMITS))

@@ -177,7 +177,7 @@ test.concurrent("no other command puts data into a demo's folder", async () => {
 
 test.concurrent("a demo's folder is served to be looked at: nothing is due there, and no webhook is taken", async () => {
   const dataDir = join(root, 'served')
-  await demo(dataDir)
+  await demo(dataDir, '--deals', '20', '--days', '1')
   const env = {
     LOANTAPE_WEB_PORT: '0',
     LOANTAPE_API_KEY: 'sk_test_x',
@@ -195,7 +195,7 @@ test.concurrent("a demo's folder is served to be looked at: nothing is due there
 
 test.concurrent('a long demo walks a night of each week before the last three, which alone are released', async () => {
   const dataDir = join(root, 'long')
-  const {days} = readJson(await demo(dataDir, '--json', '--days', '24')) as {days: unknown[]}
+  const {days} = readJson(await demo(dataDir, '--json', '--deals', '40', '--days', '24')) as {days: unknown[]}
   expect(days).toHaveLength(3)
   const folder = dataFolderAt(dataDir)
   expect(readdirSync(folder.releases)).toHaveLength(3)
@@ -228,6 +228,6 @@ test.concurrent('a demo does not empty the folder of one that is running, and ta
   expect(failure.message).toContain(`pid ${first.process.pid}`)
   first.process.kill('SIGKILL')
   await first.ended
-  expect((await demo(dataDir, '--days', '1')).code).toBe(0)
+  expect((await demo(dataDir, '--deals', '20', '--days', '1')).code).toBe(0)
   expect(readFileSync(join(dataDir, '.loantape-demo'), 'utf8')).not.toMatch(/pid/)
 })
