@@ -14,7 +14,11 @@ export const STATE = 'loantape'
  * What readers see: the contents of all tables, and the latest day. Every view asks for it with the same text, and the value of such a
  * subquery is worked out once for a query: it sees one release of each source throughout, on every node.
  */
-export const VISIBLE = `(select (groupArray((source, name, content)), max(as_of)) from ${STATE}.visible)`
+export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
+
+/** Names rows of a table that belong together: whose they are, of which table, and the digest of the Parquet file they are of. */
+export const contentOf = (source: string, {schema, name, sha256}: TargetTable): string =>
+  `${source}/${schema}.${name}/${sha256}`
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',
@@ -104,18 +108,13 @@ export async function createState(session: Session, place: Place): Promise<void>
       time_zone String,
       currency String,
       generator String,
-      contents Map(String, String) comment 'of each table the sha256 of its Parquet file',
+      contents Array(String) comment 'of each table which rows it has',
       published_at DateTime64(3, 'UTC')
     ) engine = ${place.engine('everywhere')} order by (source, number)
     comment 'Every release that is still there.'`)
   await session.run(`
     create view if not exists ${STATE}.release${place.on} as
     select * from ${STATE}.published order by number desc limit 1 by source`)
-  await session.run(`
-    create view if not exists ${STATE}.visible${place.on} as
-    select source, name, content, as_of
-    from ${STATE}.release
-    array join mapKeys(contents) as name, mapValues(contents) as content`)
 }
 
 /** A column there, or with an empty name the table itself. */
@@ -175,7 +174,6 @@ export async function createTables(
       ({name}) => !['source', 'content', ...own.map((one) => one.name)].includes(name),
     )
     await showTable(session, place, {
-      name: full,
       target: at(table.name),
       whole,
       comment: table.comment,
@@ -193,14 +191,12 @@ async function showTable(
   session: Session,
   place: Place,
   {
-    name,
     target,
     whole,
     comment,
     columns,
     shown,
   }: {
-    name: string
     target: string
     whole: string
     comment: string
@@ -215,7 +211,7 @@ async function showTable(
     create or replace view ${target}${place.on} (${textOf(columns)}) as
     select ${columns.map((column) => quote(column.name)).join(', ')}
     from ${whole}
-    where has(arrayFilter(one -> one.2 = ${literal(name)}, ${VISIBLE}.1), (source, ${literal(name)}, content))
+    where content in ${VISIBLE}.1
     comment ${literal(comment)}`)
 }
 
@@ -233,11 +229,11 @@ async function createTable(
   await session.run(`
     create table if not exists ${local}${place.on} (
       source LowCardinality(String) comment 'whose release it is of',
-      content LowCardinality(String) comment 'sha256 of the Parquet file it is of',
+      content LowCardinality(String) comment 'source, table, and sha256 of the Parquet file it is of',
       ${own.map(describeColumn).join(',\n')}
     )
     engine = ${place.engine('shards')}
-    partition by (source, content)
+    partition by content
     order by (${['source', ...order].map(quote).join(', ')})
     settings allow_nullable_key = 1
     comment ${literal(comment)}`)

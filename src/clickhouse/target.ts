@@ -10,7 +10,7 @@ import {
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {combinedName, createCombined} from './combined.ts'
-import {createDatabases, createState, createTables, placeOf, STATE, typeOf} from './layout.ts'
+import {contentOf, createDatabases, createState, createTables, placeOf, STATE, typeOf} from './layout.ts'
 import {type Lease, takeLease} from './lease.ts'
 import {literal, quote} from './quote.ts'
 import {openSession} from './session.ts'
@@ -55,7 +55,7 @@ export async function openClickhouse(
   let release: PublishedRelease | undefined
   const localOf = ({schema, name}: Named) => `${quote(schema)}.${quote(`${name}_local`)}`
   const wholeOf = ({schema, name}: Named) => `${quote(schema)}.${quote(place.whole(name))}`
-  const isPart = (content: string) => `source = ${source} and content = ${literal(content)}`
+  const partOf = (table: TargetTable) => literal(contentOf(request.source, table))
 
   return {
     server: session.server,
@@ -85,7 +85,7 @@ export async function openClickhouse(
       const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
       const [{copies: found, ...rest} = {}] = await session.rows(
         z.record(z.string(), z.string()),
-        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where ${isPart(table.sha256)}`,
+        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where content = ${partOf(table)}`,
       )
       return isSameTotals(Object.values(rest), table.totals) && found === '0'
     },
@@ -95,16 +95,14 @@ export async function openClickhouse(
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' is not what its manifest says.`)
       // What a publication that died has left, or another hand has touched.
-      await session.run(
-        `alter table ${localOf(table)}${place.on} drop partition tuple(${source}, ${literal(table.sha256)})`,
-      )
+      await session.run(`alter table ${localOf(table)}${place.on} drop partition ${partOf(table)}`)
       const columns = table.columns.map((column) => quote(column.name)).join(', ')
       const structure = table.columns
         .map((column) => `${quote(column.name)} ${typeOf(column, name)}`)
         .join(', ')
       await session.send(
         `insert into ${wholeOf(table)} (source, content, ${columns})
-         select ${source}, ${literal(table.sha256)}, ${columns} from input(${literal(structure)}) format Parquet`,
+         select ${source}, ${partOf(table)}, ${columns} from input(${literal(structure)}) format Parquet`,
         table.file,
       )
       if (request.cluster !== undefined)
@@ -114,7 +112,6 @@ export async function openClickhouse(
     async activate() {
       if (!lease || !release) return
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
-      const contents = release.tables.flatMap(({schema, name, sha256}) => [`${schema}.${name}`, sha256])
       const values = [
         release_id,
         as_of,
@@ -135,7 +132,7 @@ export async function openClickhouse(
       await session
         .run(
           `insert into ${STATE}.published
-           select ${row.join(', ')}, map(${contents.map(literal).join(', ')}), now64(3)
+           select ${row.join(', ')}, [${release.tables.map(partOf).join(', ')}], now64(3)
            where (${lease.lastSql}) = ${lease.number}`,
         )
         .catch((error: unknown) => {
@@ -172,25 +169,23 @@ export async function openClickhouse(
       const stale = await session.rows(
         z.object({schema: z.string(), name: z.string(), content: z.string()}),
         `with (
-           select arrayFlatten(groupArray(arrayZip(mapKeys(contents), mapValues(contents))))
+           select groupArrayArray(contents)
            from ${STATE}.published where source = ${source}
          ) as kept
          select distinct
            database as schema,
            replaceRegexpOne(table, '_local$', '') as name,
-           extract(partition, '[0-9a-f]{64}') as content
+           partition as content
          from ${parts}
          where
            active
            and endsWith(table, '_local')
-           and startsWith(partition, ${literal(`('${request.source}',`)})
+           and startsWith(partition, ${literal(`${request.source}/`)})
            and database in (select name from system.databases where comment like 'loantape%')
-           and not has(kept, (concat(database, '.', name), content))`,
+           and not has(kept, partition)`,
       )
       for (const {content, ...table} of stale)
-        await session.run(
-          `alter table ${localOf(table)}${place.on} drop partition tuple(${source}, ${literal(content)})`,
-        )
+        await session.run(`alter table ${localOf(table)}${place.on} drop partition ${literal(content)}`)
     },
 
     async [Symbol.asyncDispose]() {
