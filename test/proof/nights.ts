@@ -164,7 +164,8 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
   }
   const {dir} = await buildRelease(
     {...config, dataDir: other.root, build: 'whole'},
-    {},
+    // What was stored last may be of the other half alone.
+    {asOf: release.manifest.as_of},
     createWorldAt(`${addDays(release.manifest.as_of, 1)}T04:00:00Z`),
   )
   for (const {name} of names) {
