@@ -57,7 +57,7 @@ async function publish(server: ClickhouseServer, source: string, release: Releas
 }
 
 /** Requires that what the only lender says is what is computed over all. @returns how many cells were compared */
-async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
+export async function requireSame(server: ClickhouseServer, source: string): Promise<number> {
   const views = await server.query(`select name from system.tables where database = 'fleet' order by name`)
   assert.ok(views.length >= 13, `${views.length} tables over all`)
   let cells = 0

@@ -2,7 +2,7 @@ import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {proveCombined} from '../proof/combined.ts'
+import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
 import {runProgram} from '../support/lab.ts'
 
@@ -37,6 +37,7 @@ test("two lenders' demos in one ClickHouse, command by command, are what both ar
     const at = ['--data', join(root.path, source)]
     await start(source, 'demo', ...at, '--seed', String(index), '--deals', `${index + 3}0`, '--days', '2')
     await start(source, 'publish', 'clickhouse', ...at)
+    if (source === 'east') expect(await requireSame(server, source)).toBeGreaterThan(1000)
     const sql = `select ${figures.join(', ')} from mart.portfolio_summary`
     const [, line = ''] = (await start(source, 'query', ...at, '--format', 'csv', sql)).split('\n')
     told.push([source, ...line.split(',').map(Number)])
