@@ -11,7 +11,7 @@ const config: ViteUserConfig = defineConfig({
     include: ['test/{system,cluster}/*.test.ts'],
     env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',
-    maxWorkers: 1,
+    maxWorkers: 2,
     testTimeout: 180_000,
     hookTimeout: 60_000,
   },

@@ -13,7 +13,7 @@ export interface Scope extends Names {
   query(query: Query): string
 }
 
-/** Something that this page does not know. */
+/** What nobody has written yet for ClickHouse; it is named. */
 export class NotRewritten extends Error {}
 
 export const unknown = (what: string): never => {
