@@ -3,6 +3,7 @@ import {explainError, type LoantapeError, newError} from '../errors.ts'
 import {logFor, scrubSecrets} from '../log.ts'
 import {isEnabled} from '../schedule/job.ts'
 import {listUnderWay} from '../state/job-runs.ts'
+import {findLockHolder} from '../state/lock.ts'
 import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {requireWritable} from '../warehouse/data-folder.ts'
@@ -13,6 +14,9 @@ import {type FolderWatch, watchFolder} from './watch-folder.ts'
 
 /** How often settings and jobs of a source are read again, and one that is broken is tried again. */
 const LOOK_MS = 15_000
+
+/** A run that has got on with nothing for so long waits for somebody else: it keeps no other source from its run. */
+const STILL_MS = 300_000
 
 /** A source that a fleet serves; whatever goes wrong with it is kept here, and shown. */
 export type KeptSource = ReturnType<typeof keepSource>
@@ -46,6 +50,8 @@ export function keepSource(
   let lookAt = 0
   let pausedUntil = 0
   let startedAt = 0
+  /** What the run under way was last seen doing, and since when. */
+  let seen = {doing: '', since: 0}
 
   const isBusy = () => open?.watch.isBusy() === true
 
@@ -132,13 +138,17 @@ export function keepSource(
       startedAt = now
       return true
     },
-    /** Slots of it that are carried out now, those of a server before this one among them. */
+    /** Slots of it that are carried out now, those of a server before this one among them; none while they stand still. */
     countUnderWay(): number {
       try {
-        const running = open ? listUnderWay(open.stateDb, world.realClock.now()) : []
-        return running.filter(({slot}) => slot !== null).length
-      } catch {
-        // The next tick says what is wrong with it.
+        const now = world.realClock.now()
+        const running = open ? listUnderWay(open.stateDb, now).filter(({slot}) => slot !== null) : []
+        const holder = open && findLockHolder(open.stateDb, world)
+        const doing = JSON.stringify([running, holder?.run_id, holder?.progress])
+        if (doing !== seen.doing) seen = {doing, since: now}
+        return now - seen.since < STILL_MS ? running.length : 0
+      } catch (error) {
+        fail(error)
         return isBusy() ? 1 : 0
       }
     },

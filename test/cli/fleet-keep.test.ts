@@ -1,0 +1,39 @@
+import {expect, test} from 'vitest'
+import {keepSource} from '../../src/cli/fleet-keep.ts'
+import {claimRun, listTurns, recordSlot} from '../../src/state/job-runs.ts'
+import {acquireLock} from '../../src/state/lock.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {requireWritable} from '../../src/warehouse/data-folder.ts'
+import {createLab} from '../support/lab.ts'
+
+test('a run that stands still for minutes gives its place to others, and takes it again as soon as it gets on', async () => {
+  await using lab = await createLab()
+  let now = Date.now()
+  const world = {...lab.createWorld(), realClock: {...lab.createWorld().realClock, now: () => now}}
+  requireWritable(lab.folder)
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const source = keepSource(
+    'one',
+    {
+      read: async () => ({config: lab.config, folder: lab.folder, jobs: [], place: {env: {}, cwd: '.'}}),
+      isTaken: () => false,
+    },
+    world,
+  )
+  source.tick(false)
+  await source.looked()
+  expect(source.countUnderWay()).toBe(0)
+
+  recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
+  expect(claimRun(stateDb, listTurns(stateDb, now), now)?.job).toBe('nightly')
+  using lock = acquireLock(stateDb, {runId: 'w_1', command: 'sync'}, world)
+  lock.setProgress('walking: 300 deals')
+  const after = (minutes: number) => {
+    now += minutes * 60_000
+    return source.countUnderWay()
+  }
+  expect([after(0), after(4), after(1), after(600)]).toEqual([1, 1, 0, 0])
+  lock.setProgress('walking: 400 deals')
+  expect([after(0), after(4), after(2)]).toEqual([1, 1, 0])
+  await source.end()
+})
