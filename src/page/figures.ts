@@ -13,20 +13,17 @@ export function signed(amount: string): string {
   return cents === 0n ? '–' : `${cents > 0n ? '+' : ''}${dollars(amount)}`
 }
 
-const SCALES: [least: number, divisor: number, unit: string][] = [
-  [1e9, 1e9, 'bn'],
-  [1e6, 1e6, 'm'],
-  [1e3, 1e3, 'k'],
-]
+const AT_A_GLANCE = new Intl.NumberFormat('en-US', {
+  style: 'currency',
+  currency: 'USD',
+  notation: 'compact',
+  maximumSignificantDigits: 3,
+})
 
-/** An amount at a glance, in three digits: `$1.62 bn`. */
+/** An amount at a glance, in three digits, as the axes of charts have it: `$1.62B`. */
 export function dollarsAtAGlance(amount: string | null): string {
   if (amount === null) return '–'
-  const value = Number(amount)
-  const scale = SCALES.find(([least]) => Math.abs(value) >= least)
-  if (!scale) return dollars(amount)
-  const [, divisor, unit] = scale
-  return `$${Number((value / divisor).toPrecision(3))} ${unit}`
+  return Math.abs(Number(amount)) < 1000 ? dollars(amount) : AT_A_GLANCE.format(Number(amount))
 }
 
 /** A count, or a dash. */

@@ -44,7 +44,7 @@ test('a night tells the figures of the day once, what moved them and what needs 
     expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
 
     expect(posts).toHaveLength(2)
-    expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.05 m open, $700 k funded*')
+    expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.05M open, $700K funded*')
     expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
     expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
     expect(posts[1]).toMatch(/What needs a person:\n- .*status is classified.*a &lt;b&gt; &amp; "c"/)
