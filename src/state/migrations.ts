@@ -258,9 +258,4 @@ export const MIGRATIONS: readonly string[] = [
      exit_code integer,
      words text
    ) strict;`,
-  // The server that carries out what somebody asked for.
-  `alter table page_action add column pid integer;
-   alter table page_action add column host text;
-   alter table page_action add column process_started text;
-   alter table page_action add column heartbeat_at integer;`,
 ]

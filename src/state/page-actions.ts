@@ -1,5 +1,4 @@
 import {z} from 'zod'
-import {holderRow, isHolderAlive, markHolder} from './holder.ts'
 import type {StateDb} from './state-db.ts'
 
 const text = z.string().nullable()
@@ -21,13 +20,13 @@ const actionRow = z.object({
   words: text,
 })
 
-/** Notes that somebody does something, which this process carries out. @returns its number */
+/** Notes that somebody does something. @returns its number */
 export function beginAction(
   stateDb: StateDb,
   {who, command}: {who: string; command: string},
   now: number,
 ): number {
-  const row = {who, command, began_at: new Date(now).toISOString(), ...markHolder(now)}
+  const row = {who, command, began_at: new Date(now).toISOString()}
   return Number(stateDb.insert('page_action', row).lastInsertRowid)
 }
 
@@ -49,20 +48,6 @@ export function endAction(
 /** What people did last, newest first. */
 export function listActions(stateDb: StateDb, limit: number): PageAction[] {
   return stateDb.all(actionRow, 'select * from page_action order by action_id desc limit ?', [limit])
-}
-
-/** Says of what a server left unfinished that is gone that nobody saw its end. */
-export function endAbandonedActions(stateDb: StateDb, now: number): void {
-  const rows = stateDb.all(
-    z.looseObject({action_id: z.number()}),
-    'select * from page_action where ended_at is null',
-  )
-  const words = 'The server ended before it; what it did stands among the runs.'
-  for (const {action_id, ...row} of rows) {
-    // A server of an earlier version left no name.
-    const {data: holder} = holderRow.safeParse(row)
-    if (!holder || !isHolderAlive(holder, now)) endAction(stateDb, action_id, {exitCode: null, words}, now)
-  }
 }
 
 /** What goes on, oldest first. */

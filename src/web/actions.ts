@@ -6,7 +6,7 @@ import {codeOf, explainError, messageOf} from '../errors.ts'
 import {ACCEPTABLE} from '../load/guard.ts'
 import {type Html, html} from '../page/html.ts'
 import {isUnderWay, recordSlot} from '../state/job-runs.ts'
-import {beginAction, endAbandonedActions, endAction} from '../state/page-actions.ts'
+import {beginAction, endAction, listOpenActions} from '../state/page-actions.ts'
 import {findLastRun} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -83,7 +83,10 @@ export function addActions(
     }
   }
 
-  endAbandonedActions(stateDb, realClock.now())
+  for (const {action_id} of listOpenActions(stateDb)) {
+    const words = 'The server ended before it; what it did stands among the runs.'
+    endAction(stateDb, action_id, {exitCode: null, words}, realClock.now())
+  }
   if (!isDemoFolder(folder)) {
     addFormRoutes(server, (scope) => {
       scope.post('/actions', async ({body, ip}, reply) => {
