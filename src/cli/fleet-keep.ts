@@ -15,8 +15,10 @@ import {type FolderWatch, watchFolder} from './watch-folder.ts'
 /** How often settings and jobs of a source are read again, and one that is broken is tried again. */
 const LOOK_MS = 15_000
 
-/** A run that has got on with nothing for so long waits for somebody else: it keeps no other source from its run. */
+/** A run that has waited for its source for so long keeps no other source from its run. */
 const STILL_MS = 300_000
+/** What a run does while it may wait for its source, and for nothing of this machine. */
+const WAITS = /^(opening|walking|details)/
 
 /** A source that a fleet serves; whatever goes wrong with it is kept here, and shown. */
 export type KeptSource = ReturnType<typeof keepSource>
@@ -138,18 +140,19 @@ export function keepSource(
       startedAt = now
       return true
     },
-    /** Slots of it that are carried out now, those of a server before this one among them; none while they stand still. */
-    countUnderWay(): number {
+    /** Slots of it that are carried out now, those of a server before this one among them; `waiting` of them for their source, for long. */
+    countUnderWay(): {running: number; waiting: number} {
       try {
         const now = world.realClock.now()
         const running = open ? listUnderWay(open.stateDb, now).filter(({slot}) => slot !== null) : []
         const holder = open && findLockHolder(open.stateDb, world)
         const doing = JSON.stringify([running, holder?.run_id, holder?.progress])
         if (doing !== seen.doing) seen = {doing, since: now}
-        return now - seen.since < STILL_MS ? running.length : 0
-      } catch (error) {
-        fail(error)
-        return isBusy() ? 1 : 0
+        const isWaiting = WAITS.test(holder?.progress ?? '') && now - seen.since >= STILL_MS
+        return {running: running.length, waiting: isWaiting ? running.length : 0}
+      } catch {
+        // The next tick fails as well, and says what is wrong with it.
+        return {running: isBusy() ? 1 : 0, waiting: 0}
       }
     },
     /** How it is doing; undefined before it was read for the first time. */

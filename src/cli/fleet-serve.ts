@@ -9,6 +9,8 @@ import {readSource} from './fleet-source.ts'
 import {listSources} from './source-folder.ts'
 
 const TICK_MS = 1000
+/** So many times the runs that may be under way there may be with those that wait for their source. */
+const MOST_WAITING = 2
 /** A source that takes longer to be read does not keep the others waiting. */
 const FIRST_LOOK_MS = 5_000
 
@@ -52,7 +54,12 @@ export async function serveFleet(
   /** Whoever was started longest ago goes first, so that one that is due all the time does not keep others from theirs. */
   function tick(most: number): void {
     const inTurn = [...kept.values()].sort((a, b) => a.startedAt() - b.startedAt())
-    let free = most - inTurn.reduce((sum, one) => sum + one.countUnderWay(), 0)
+    const counts = inTurn.map((one) => one.countUnderWay())
+    const [running, waiting] = [
+      sumOf(counts.map((one) => one.running)),
+      sumOf(counts.map((one) => one.waiting)),
+    ]
+    let free = Math.min(most - (running - waiting), MOST_WAITING * most - running)
     for (const one of inTurn) if (one.tick(free > 0)) free -= 1
   }
 
@@ -88,6 +95,8 @@ export async function serveFleet(
   )
   world.log.info('stopped')
 }
+
+const sumOf = (numbers: readonly number[]) => numbers.reduce((sum, one) => sum + one, 0)
 
 function logFailure(error: unknown, {log}: World): void {
   const {code, message} = explainError(error)

@@ -6,7 +6,7 @@ import {openStateDb} from '../../src/state/state-db.ts'
 import {requireWritable} from '../../src/warehouse/data-folder.ts'
 import {createLab} from '../support/lab.ts'
 
-test('a run that stands still for minutes gives its place to others, and takes it again as soon as it gets on', async () => {
+test('a run that waits for its source for minutes gives its place to others, and takes it again as soon as it gets on', async () => {
   await using lab = await createLab()
   let now = Date.now()
   const world = {...lab.createWorld(), realClock: {...lab.createWorld().realClock, now: () => now}}
@@ -22,7 +22,7 @@ test('a run that stands still for minutes gives its place to others, and takes i
   )
   source.tick(false)
   await source.looked()
-  expect(source.countUnderWay()).toBe(0)
+  expect(source.countUnderWay()).toEqual({running: 0, waiting: 0})
 
   recordSlot(stateDb, {job: 'nightly', instant: now, state: 'queued', reason: null}, now)
   expect(claimRun(stateDb, listTurns(stateDb, now), now)?.job).toBe('nightly')
@@ -30,10 +30,14 @@ test('a run that stands still for minutes gives its place to others, and takes i
   lock.setProgress('walking: 300 deals')
   const after = (minutes: number) => {
     now += minutes * 60_000
-    return source.countUnderWay()
+    const {running, waiting} = source.countUnderWay()
+    return running - waiting
   }
   expect([after(0), after(4), after(1), after(600)]).toEqual([1, 1, 0, 0])
   lock.setProgress('walking: 400 deals')
   expect([after(0), after(4), after(2)]).toEqual([1, 1, 0])
+  // It works, however long: on a large model, or on what a walk has brought.
+  lock.setProgress('applying')
+  expect([after(0), after(600)]).toEqual([1, 1])
   await source.end()
 })
