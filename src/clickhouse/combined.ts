@@ -132,14 +132,16 @@ export interface CombinedTotal {
 
 const totalRow = z.record(z.string(), z.string())
 
-/** Columns that say of which day or month a row is. */
-const CALENDAR: Record<string, string> = {
-  day: 'toString(day) <= last_day',
-  month: 'month < last_month',
-  month_end: "formatDateTime(month_end, '%Y-%m') < last_month",
-  age_months:
+/** Of which day or month a row is, by the columns that say so. */
+const CALENDAR: [columns: string[], isWhole: string][] = [
+  [['day'], 'toString(day) <= last_day'],
+  [['month'], 'month < last_month'],
+  [['month_end'], "formatDateTime(month_end, '%Y-%m') < last_month"],
+  [
+    ['cohort_month', 'age_months'],
     "addMonths(toDate(concat(cohort_month, '-01')), age_months) < toDate(concat(last_month, '-01'))",
-}
+  ],
+]
 
 /**
  * Adds up what each lender says and compares it with what is computed over all. Of days and months those count that every lender has
@@ -163,7 +165,9 @@ export async function compareTotals(
       `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source = ${literal(ALL)}), 0)) as together_${index}`,
       `toString(coalesce(sumIf(toDecimal128(${quote(column)}, 2), source <> ${literal(ALL)}), 0)) as sum_${index}`,
     ])
-    const calendar = grain.flatMap((column) => CALENDAR[column] ?? [])
+    const calendar = CALENDAR.filter(([columns]) => columns.every((column) => grain.includes(column))).map(
+      ([, isWhole]) => isWhole,
+    )
     const [found = {}] = await session.rows(
       totalRow,
       `with

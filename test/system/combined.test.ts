@@ -2,6 +2,8 @@ import {mkdtempDisposableSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {compareTotals} from '../../src/clickhouse/combined.ts'
+import {openSession} from '../../src/clickhouse/session.ts'
 import {proveCombined, requireSame} from '../proof/combined.ts'
 import {createClickhouse} from '../support/clickhouse.ts'
 import {runProgram} from '../support/lab.ts'
@@ -13,6 +15,7 @@ test(`marts over all lenders are those of one lender, and sums of those of sever
 }, async () => {
   const {figures} = await proveCombined({runs: 2, seed})
   expect(figures['cells of one lender']).toBeGreaterThan(1000)
+  expect(figures['sums of several lenders']).toBeGreaterThan(25)
 })
 
 test("two lenders' demos in one ClickHouse, command by command, are what both are together", async () => {
@@ -20,6 +23,7 @@ test("two lenders' demos in one ClickHouse, command by command, are what both ar
   using root = mkdtempDisposableSync(join(tmpdir(), 'loantape-demos-'))
   const env = {
     LOANTAPE_LOG_LEVEL: 'error',
+    LOANTAPE_NOW: '2026-02-04T23:30:00-05:00',
     LOANTAPE_CLICKHOUSE_URL: server.request.url,
     LOANTAPE_CLICKHOUSE_USER: 'loantape',
     LOANTAPE_CLICKHOUSE_PASSWORD: 'secret of the tests',
@@ -51,5 +55,33 @@ test("two lenders' demos in one ClickHouse, command by command, are what both ar
     ['(all)', ...sums],
     ...told,
   ])
-  expect(sums[0]).toBe(7000)
+  expect(sums[0]).toBe(7100)
+})
+
+test('sums count the ages that every lender has whole, and one that differs is found', async () => {
+  await using server = await createClickhouse()
+  await using session = openSession(server.request, new AbortController().signal)
+  for (const sql of [
+    'create database loantape',
+    'create database fleet',
+    'create table loantape.release (source String, as_of Date32) engine = MergeTree order by source',
+    "insert into loantape.release values ('east', '2026-03-10'), ('west', '2026-04-02')",
+    'create table fleet.vintage_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
+    // West alone has the end of March.
+    `insert into fleet.vintage_curve values
+       ('east', '2026-01', 0, 5), ('(all)', '2026-01', 0, 5), ('west', '2026-02', 1, 7), ('(all)', '2026-02', 1, 9)`,
+    'create table fleet.own_vintage (source String, age_months Int64, deals Int64) engine = MergeTree order by source',
+  ])
+    await server.run(sql)
+  const addsUp = ['deals']
+  const compare = () =>
+    compareTotals(session, [
+      {name: 'mart.vintage_curve', grain: ['cohort_month', 'age_months'], addsUp},
+      {name: 'own.vintage', grain: ['age_months'], addsUp},
+    ])
+  const own = {table: 'fleet.own_vintage', column: 'deals', together: '0', sum: '0'}
+  const vintage = {table: 'fleet.vintage_curve', column: 'deals', sum: '5'}
+  expect(await compare()).toEqual([{...vintage, together: '5'}, own])
+  await server.run("insert into fleet.vintage_curve values ('(all)', '2026-01', 1, 1)")
+  expect(await compare()).toEqual([{...vintage, together: '6'}, own])
 })

@@ -10,7 +10,7 @@ test('queries that eat memory or never end are stopped in words while a sync goe
   await lab.sync('2026-03-03T23:30:00-05:00')
   using stateDb = openStateDb(lab.folder.stateDb)
   await using side = await startWeb(
-    {...lab.config, webPort: 0, memoryMb: 100, modelTimeoutSeconds: 3},
+    {...lab.config, webPort: 0, memoryMb: 100, modelTimeoutSeconds: 5},
     {stateDb, folder: lab.folder, jobs: [], env: lab.env},
     lab.createWorld(),
   )
@@ -19,7 +19,7 @@ test('queries that eat memory or never end are stopped in words while a sync goe
     return {status: reply.status, text: await reply.text()}
   }
   lab.service.store.update('deal_000001', {loanAmountCents: 1n})
-  const slowly = {LOANTAPE_PAGE_SIZE: '2', LOANTAPE_RATE_PER_SECOND: '4', LOANTAPE_RATE_BURST: '1'}
+  const slowly = {LOANTAPE_PAGE_SIZE: '2', LOANTAPE_RATE_PER_SECOND: '3', LOANTAPE_RATE_BURST: '1'}
   let isSyncing = true
   const synced = runProgram(['sync', '--json'], {...lab.env, ...slowly}).finally(() => {
     isSyncing = false
