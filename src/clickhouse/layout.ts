@@ -16,9 +16,12 @@ export const STATE = 'loantape'
  */
 export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${STATE}.release)`
 
-/** Names rows of a table that belong together: whose they are, of which table, and the digest of the Parquet file they are of. */
+/**
+ * Begins the name of rows of a table that belong together: whose they are, of which table, and the digest of the Parquet file they are
+ * of. The number of the publication that sends them ends it.
+ */
 export const contentOf = (source: string, {schema, name, sha256}: TargetTable): string =>
-  `${source}/${schema}.${name}/${sha256}`
+  `${source}/${schema}.${name}/${sha256}/`
 
 const PLAIN_TYPES: Record<string, string> = {
   VARCHAR: 'String',
@@ -229,7 +232,7 @@ async function createTable(
   await session.run(`
     create table if not exists ${local}${place.on} (
       source LowCardinality(String) comment 'whose release it is of',
-      content LowCardinality(String) comment 'source, table, and sha256 of the Parquet file it is of',
+      content LowCardinality(String) comment 'source, table, sha256 of the Parquet file, and publication that it is of',
       ${own.map(describeColumn).join(',\n')}
     )
     engine = ${place.engine('shards')}

@@ -34,12 +34,18 @@ export interface ClickhouseRequest {
 /** Names a table. */
 type Named = Pick<TargetTable, 'schema' | 'name'>
 
-const visibleRow = z.object({release_id: z.string(), as_of: z.string(), known_at: z.string()})
+const keptRow = z.object({
+  release_id: z.string(),
+  as_of: z.string(),
+  known_at: z.string(),
+  contents: z.array(z.string()),
+})
 
 /**
- * ClickHouse as a target, shared with other sources. The rows of a table are a partition of their own, named after the source
- * and the digest of the table's file; views show those that the last row of `loantape.published` names. That one row shows
- * every table of a release at once. A partition that is there with the same totals is not sent again.
+ * ClickHouse as a target, shared with other sources. The rows of a table are a partition of their own, named after the source,
+ * the digest of the table's file and the publication that sent it; views show those that the last row of `loantape.published` names. That one row shows
+ * every table of a release at once. What a release that stays has with the same totals is not sent again; a partition that no
+ * release points at is never pointed at again: a publication that was held up may still write or remove it.
  *
  * @throws ConfigError `CLICKHOUSE_FOREIGN`, `CLICKHOUSE_TYPE`, `CLICKHOUSE_PRIVILEGE`; LockedError `CLICKHOUSE_LOCKED`; AuthError
  *   `CLICKHOUSE_AUTH`; DeferredError `CLICKHOUSE_LOST`, `CLICKHOUSE_UNREACHABLE`, `PUBLISH_UNSURE`; so do all steps of the target
@@ -55,7 +61,10 @@ export async function openClickhouse(
   let release: PublishedRelease | undefined
   const localOf = ({schema, name}: Named) => `${quote(schema)}.${quote(`${name}_local`)}`
   const wholeOf = ({schema, name}: Named) => `${quote(schema)}.${quote(place.whole(name))}`
-  const partOf = (table: TargetTable) => literal(contentOf(request.source, table))
+  /** The contents of releases that stay, then those that were sent: no other publication writes or removes either. */
+  const contents: string[] = []
+  const findContent = (table: TargetTable) =>
+    contents.findLast((content) => content.startsWith(contentOf(request.source, table)))
 
   return {
     server: session.server,
@@ -64,12 +73,13 @@ export async function openClickhouse(
     async prepare() {
       await createState(session, place)
       lease = await takeLease(session, place, request, world)
-      const [visible] = await session.rows(
-        visibleRow,
-        `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at
-         from ${STATE}.release where source = ${source}`,
+      const kept = await session.rows(
+        keptRow,
+        `select release_id, toString(as_of) as as_of, formatDateTime(known_at, '%Y-%m-%dT%H:%i:%S.%fZ') as known_at, contents
+         from ${STATE}.published where source = ${source} order by number desc limit ${request.releasesKept}`,
       )
-      return visible
+      contents.push(...kept.toReversed().flatMap((release) => release.contents))
+      return kept[0]
     },
 
     async begin(published) {
@@ -80,12 +90,14 @@ export async function openClickhouse(
     },
 
     async verify(table) {
+      const content = findContent(table)
+      if (content === undefined) return false
       const totals = buildTotals(table.columns, quote).map((total, index) => `${total} as total_${index}`)
       const grain = table.grain.map(quote).join(', ')
       const copies = grain === '' ? "'0'" : `toString(count() - uniqExact(tuple(${grain})))`
       const [{copies: found, ...rest} = {}] = await session.rows(
         z.record(z.string(), z.string()),
-        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where content = ${partOf(table)}`,
+        `select ${totals.join(', ')}, ${copies} as copies from ${wholeOf(table)} where content = ${literal(content)}`,
       )
       return isSameTotals(Object.values(rest), table.totals) && found === '0'
     },
@@ -94,15 +106,16 @@ export async function openClickhouse(
       const name = `${table.schema}.${table.name}`
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' is not what its manifest says.`)
-      // What a publication that died has left, or another hand has touched.
-      await session.run(`alter table ${localOf(table)}${place.on} drop partition ${partOf(table)}`)
+      // Under a name of its own: a publication that was held up may go on writing under another.
+      const content = `${contentOf(request.source, table)}${lease?.number}`
+      contents.push(content)
       const columns = table.columns.map((column) => quote(column.name)).join(', ')
       const structure = table.columns
         .map((column) => `${quote(column.name)} ${typeOf(column, name)}`)
         .join(', ')
       await session.send(
         `insert into ${wholeOf(table)} (source, content, ${columns})
-         select ${source}, ${partOf(table)}, ${columns} from input(${literal(structure)}) format Parquet`,
+         select ${source}, ${literal(content)}, ${columns} from input(${literal(structure)}) format Parquet`,
         table.file,
       )
       if (request.cluster !== undefined)
@@ -112,6 +125,7 @@ export async function openClickhouse(
     async activate() {
       if (!lease || !release) return
       const {release_id, as_of, known_at, time_zone, currency, generator} = release.manifest
+      const names = release.tables.map((table) => literal(findContent(table) ?? ''))
       const values = [
         release_id,
         as_of,
@@ -132,7 +146,7 @@ export async function openClickhouse(
       await session
         .run(
           `insert into ${STATE}.published
-           select ${row.join(', ')}, [${release.tables.map(partOf).join(', ')}], now64(3)
+           select ${row.join(', ')}, [${names.join(', ')}], now64(3)
            where (${lease.lastSql}) = ${lease.number}`,
         )
         .catch((error: unknown) => {

@@ -226,6 +226,7 @@ test('a second publication of a lender is refused while the first says that it g
   await publish(await release(1))
   let second: Error | undefined
   await publish(await release(2), {
+    leaseMs: 30_000,
     change: (target) => ({
       async activate() {
         second = await failureOf(publish(await release(3)))
@@ -237,6 +238,14 @@ test('a second publication of a lender is refused while the first says that it g
   expect(await seen()).toEqual(wholeOf(2))
 })
 
+/** As if the publication under way had been stopped: its right is no more renewed, and has ended. */
+async function endLease(): Promise<void> {
+  const [{name = ''} = {}] = await server.query(
+    `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
+  )
+  await server.run(`alter table loantape.${String(name)} modify comment '2000-01-01 00:00:00.000'`)
+}
+
 test('a publication that slept while another took over shows nothing', async () => {
   await publish(await release(1))
   const late = await failureOf(
@@ -244,11 +253,7 @@ test('a publication that slept while another took over shows nothing', async () 
       leaseMs: 60_000,
       change: (target) => ({
         async activate() {
-          // As if this process had been stopped: its right is no more renewed, and has ended.
-          const [{name = ''} = {}] = await server.query(
-            `select name from system.tables where database = 'loantape' and name like 'lease_${source}_%'`,
-          )
-          await server.run(`alter table loantape.${String(name)} modify comment '2000-01-01 00:00:00.000'`)
+          await endLease()
           await publish(await release(3))
           await target.activate()
         },
@@ -257,6 +262,29 @@ test('a publication that slept while another took over shows nothing', async () 
   )
   expect(late).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
   expect(await seen()).toEqual(wholeOf(3))
+})
+
+test('a publication that was held up before it sent changes nothing of what the one after it shows, though both have the same rows', async () => {
+  await publish(await release(1))
+  const next = await release(2)
+  let isHeldUp = false
+  const late = await failureOf(
+    publish(next, {
+      leaseMs: 60_000,
+      change: (target) => ({
+        async load(table) {
+          if (!isHeldUp) {
+            isHeldUp = true
+            await endLease()
+            await publish(next)
+          }
+          await target.load(table)
+        },
+      }),
+    }),
+  )
+  expect(late).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(await seen()).toEqual(wholeOf(2))
 })
 
 test('whatever request a publication dies at, readers keep the old release whole, and the next publication finishes', async () => {
@@ -274,7 +302,7 @@ test('whatever request a publication dies at, readers keep the old release whole
   const requests = Number(counted.stdout)
   expect(requests).toBeGreaterThan(20)
   let [visible, kills] = [2, 0]
-  for (let nth = 1; nth <= requests; nth += nth < requests - 6 ? 6 : 1) {
+  for (let nth = 1; nth <= requests; nth += nth < requests - 6 ? 4 : 1) {
     const next = await release(nth + 2)
     const killed = await run(next.manifest.release_id, String(nth), nth % 2 === 0 ? 'before' : 'after')
     if (killed.signal === 'SIGKILL') kills += 1
