@@ -39,7 +39,7 @@ export interface CombinedModel {
   isShown: boolean
   /** What it reads: tables of the release, or other models like it. */
   reads: readonly string[]
-  /** A SELECT in the SQL of the target; its columns may be of other types than `columns` says. */
+  /** A SELECT in ClickHouse's SQL; its columns may be of other types than `columns` says. */
   sql: string
 }
 

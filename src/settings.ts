@@ -118,7 +118,7 @@ export const SETTINGS = {
       'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and opens where DuckDB is as new as ours.',
     ),
   modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
-    'Seconds one model or check may take before the build ends with exit code 3, and a query of the workbench at most.',
+    'Seconds one model or check may take before the build ends with exit code 3. A query of the workbench may take no longer either.',
   ),
   memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:

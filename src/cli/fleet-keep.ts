@@ -16,7 +16,7 @@ import {type FolderWatch, watchFolder} from './watch-folder.ts'
 const LOOK_MS = 15_000
 
 /** A run that has waited for its source for so long keeps no other source from its run. */
-const STILL_MS = 300_000
+const WAITED_MS = 300_000
 /** What a run does while it may wait for its source, and for nothing of this machine. */
 const WAITS = /^(opening|walking|details)/
 
@@ -140,7 +140,7 @@ export function keepSource(
       startedAt = now
       return true
     },
-    /** Slots of it that are carried out now, those of a server before this one among them; `waiting` of them for their source, for long. */
+    /** Slots of it that are carried out now, those of a server before this one among them, and how many of them have waited long. */
     countUnderWay(): {running: number; waiting: number} {
       try {
         const now = world.realClock.now()
@@ -148,7 +148,7 @@ export function keepSource(
         const holder = open && findLockHolder(open.stateDb, world)
         const doing = JSON.stringify([running, holder?.run_id, holder?.progress])
         if (doing !== seen.doing) seen = {doing, since: now}
-        const isWaiting = WAITS.test(holder?.progress ?? '') && now - seen.since >= STILL_MS
+        const isWaiting = WAITS.test(holder?.progress ?? '') && now - seen.since >= WAITED_MS
         return {running: running.length, waiting: isWaiting ? running.length : 0}
       } catch {
         // The next tick fails as well, and says what is wrong with it.

@@ -9,7 +9,7 @@ import {readSource} from './fleet-source.ts'
 import {listSources} from './source-folder.ts'
 
 const TICK_MS = 1000
-/** So many times the runs that may be under way there may be with those that wait for their source. */
+/** With those that have waited long for their source, at most so many times LOANTAPE_FLEET_RUNS are under way. */
 const MOST_WAITING = 2
 /** A source that takes longer to be read does not keep the others waiting. */
 const FIRST_LOOK_MS = 5_000

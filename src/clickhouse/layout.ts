@@ -20,7 +20,7 @@ export const VISIBLE = `(select (groupArrayArray(contents), max(as_of)) from ${S
  * Begins the name of rows of a table that belong together: whose they are, of which table, and the digest of the Parquet file they are
  * of. The number of the publication that sends them ends it.
  */
-export const contentOf = (source: string, {schema, name, sha256}: TargetTable): string =>
+export const contentPrefix = (source: string, {schema, name, sha256}: TargetTable): string =>
   `${source}/${schema}.${name}/${sha256}/`
 
 const PLAIN_TYPES: Record<string, string> = {

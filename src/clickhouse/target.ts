@@ -10,7 +10,7 @@ import {
 import type {World} from '../types.ts'
 import {digestFile} from '../warehouse/atomic-file.ts'
 import {combinedName, createCombined} from './combined.ts'
-import {contentOf, createDatabases, createState, createTables, placeOf, STATE, typeOf} from './layout.ts'
+import {contentPrefix, createDatabases, createState, createTables, placeOf, STATE, typeOf} from './layout.ts'
 import {type Lease, takeLease} from './lease.ts'
 import {literal, quote} from './quote.ts'
 import {openSession} from './session.ts'
@@ -43,8 +43,8 @@ const keptRow = z.object({
 
 /**
  * ClickHouse as a target, shared with other sources. The rows of a table are a partition of their own, named after the source,
- * the digest of the table's file and the publication that sent it; views show those that the last row of `loantape.published` names. That one row shows
- * every table of a release at once. What a release that stays has with the same totals is not sent again; a partition that no
+ * the digest of the table's file and the publication that sent it; views show those that the last row of `loantape.published` names.
+ * That one row shows every table of a release at once. What a release that stays has with the same totals is not sent again; a partition that no
  * release points at is never pointed at again: a publication that was held up may still write or remove it.
  *
  * @throws ConfigError `CLICKHOUSE_FOREIGN`, `CLICKHOUSE_TYPE`, `CLICKHOUSE_PRIVILEGE`; LockedError `CLICKHOUSE_LOCKED`; AuthError
@@ -64,7 +64,7 @@ export async function openClickhouse(
   /** The contents of releases that stay, then those that were sent: no other publication writes or removes either. */
   const contents: string[] = []
   const findContent = (table: TargetTable) =>
-    contents.findLast((content) => content.startsWith(contentOf(request.source, table)))
+    contents.findLast((content) => content.startsWith(contentPrefix(request.source, table)))
 
   return {
     server: session.server,
@@ -107,7 +107,7 @@ export async function openClickhouse(
       if ((await digestFile(table.file)) !== table.sha256)
         throw newError('PUBLISH_INCOMPLETE', `File '${table.file}' is not what its manifest says.`)
       // Under a name of its own: a publication that was held up may go on writing under another.
-      const content = `${contentOf(request.source, table)}${lease?.number}`
+      const content = `${contentPrefix(request.source, table)}${lease?.number}`
       contents.push(content)
       const columns = table.columns.map((column) => quote(column.name)).join(', ')
       const structure = table.columns
