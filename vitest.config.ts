@@ -25,9 +25,10 @@ const config: ViteUserConfig = defineConfig({
     // Four get into each other’s way on two cores.
     maxWorkers: 3,
     sequence: {sequencer: ProofsFirst},
-    // Many start processes beside others: on a busy machine half a minute becomes two.
-    testTimeout: 180_000,
-    hookTimeout: 180_000,
+    // The only limit there is: what a test waits for happens, or this ends it, on the slowest machine too.
+    testTimeout: 1_800_000,
+    hookTimeout: 1_800_000,
+    expect: {poll: {timeout: 1_800_000, interval: 20}},
   },
 })
 export default config

@@ -18,6 +18,8 @@ export interface World {
   onProgress: (progress: Progress) => void
   /** What was compiled in this process, as text, by the fingerprint of its sources. */
   plans: Map<string, string>
+  /** Limits every build to these models, as `--select` names them. Only tests do, which need few of them. */
+  select?: string
   /** Is told each point of a run that what follows can be begun again from. */
   onStep: (step: RunStep) => void
 }

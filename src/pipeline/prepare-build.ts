@@ -105,5 +105,5 @@ export type PlannedBuild = Build & SelectionPlan
 export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
   const {identity, sources, request} = build
   const whole = await compileModels(sources, world, {dir: folder.cache, engine: identity.engine})
-  return {...build, ...planSelection(whole, sources.checks, request.select)}
+  return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
 }

@@ -28,7 +28,7 @@ async function runTests(
     writeFileSync(join(folder, name), text)
   }
   const env = {LOANTAPE_SQL_DIR: folder, LOANTAPE_DATA_DIR: join(root, 'data'), LOANTAPE_LOG_LEVEL: 'error'}
-  return {...(await runCommand(['test', ...args], env, width)), folder}
+  return {...(await runCommand(['test', ...args], env, {width})), folder}
 }
 
 /** A case of the watch list after one walk. */

@@ -24,7 +24,7 @@ beforeAll(async () => {
 afterAll(() => lab[Symbol.asyncDispose]())
 
 test.concurrent('rows that a terminal is too narrow for stand record below record', async () => {
-  const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, width)).stdout
+  const print = async (width?: number) => (await runCommand(['query', PAIR], lab.env, {width})).stdout
   const table = await print()
   const [, rule = ''] = table.split('\n')
   expect(await print(rule.length)).toBe(table)

@@ -7,11 +7,12 @@ import type {Ended} from './lab.ts'
  * Runs one command line to its end as `main.ts` does, but in this process; with no other settings than `env`.
  *
  * @param width columns of the terminal that stdout is
+ * @param select what releases hold: everything by default
  */
 export async function runCommand(
   args: readonly string[],
   env: Record<string, string>,
-  width?: number,
+  {width, select}: {width?: number | undefined; select?: string} = {},
 ): Promise<Ended> {
   const printed = {stdout: '', stderr: ''}
   const collect = (name: keyof typeof printed) => ({
@@ -26,6 +27,10 @@ export async function runCommand(
     onStop: () => undefined,
   })
   const {createWorld} = cli
-  cli.createWorld = (config) => ({...createWorld(config), plans: COMPILED})
+  cli.createWorld = (config) => ({
+    ...createWorld(config),
+    plans: COMPILED,
+    ...(select !== undefined && {select}),
+  })
   return {code: await runProgram(cli, args), signal: null, ...printed}
 }

@@ -10,6 +10,9 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehous
 /** What was compiled in this process: it serves every world of a test. */
 export const COMPILED: World['plans'] = new Map()
 
+/** What most tests read of a release: building the other thirty models takes most of a night of a few deals. */
+export const FEW_TABLES = '+core.deal +core.deal_history +mart.portfolio_summary +mart.run'
+
 /** A data folder of its own; disposing it removes it. */
 export interface TestFolder extends Disposable {
   folder: DataFolder

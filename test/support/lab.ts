@@ -17,7 +17,7 @@ import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
 import {runCommand} from './command.ts'
-import {COMPILED} from './data.ts'
+import {COMPILED, FEW_TABLES} from './data.ts'
 import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
 
 const API_KEY = 'sk_test_lab'
@@ -72,8 +72,15 @@ export interface Lab extends AsyncDisposable {
   copyFolder(name: string): DataFolder
 }
 
+/** What a lab is like. */
+export interface LabOptions extends Partial<ServiceOptions> {
+  /** What releases made in this process hold, as `--select` names it; `FEW_TABLES` by default, `all` for everything. */
+  tables?: string
+}
+
 /** Starts a lab; its service holds no deals. */
-export async function createLab(options: Partial<ServiceOptions> = {}): Promise<Lab> {
+export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = {}): Promise<Lab> {
+  const limited = tables === 'all' ? {} : {select: tables}
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const service = await startSpoiltService({apiKeys: [API_KEY], clock: realClock, ...options})
@@ -95,6 +102,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
     log: createSilentLog(),
     signal: new AbortController().signal,
     plans: COMPILED,
+    ...limited,
     onProgress: () => undefined,
     onStep: () => undefined,
   })
@@ -133,7 +141,7 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
       return await db.all(z.record(z.string(), z.unknown()), sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    run: (args, changes) => runCommand(args, {...env, ...changes}),
+    run: (args, changes) => runCommand(args, {...env, ...changes}, limited),
     copyFolder(name) {
       const copy = dataFolderAt(join(root, name))
       cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
@@ -149,8 +157,8 @@ export async function createLab(options: Partial<ServiceOptions> = {}): Promise<
 }
 
 /** A lab with 1,000 deals after two nights, of which the second was released and saw one of them change. */
-export async function createSeenLab(): Promise<Lab> {
-  const lab = await createLab()
+export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
+  const lab = await createLab(options)
   lab.service.store.insert(someDeals(1000))
   await lab.walk('2026-02-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'underwriting'})
