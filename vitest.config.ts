@@ -28,7 +28,6 @@ const config: ViteUserConfig = defineConfig({
     // The only limit there is: what a test waits for happens, or this ends it, on the slowest machine too.
     testTimeout: 1_800_000,
     hookTimeout: 1_800_000,
-    expect: {poll: {timeout: 1_800_000, interval: 20}},
   },
 })
 export default config
