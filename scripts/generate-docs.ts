@@ -1,5 +1,10 @@
 import {readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {version} from '@duckdb/node-api'
+import {parseConfig} from '../src/config.ts'
+import {compileAnew} from '../src/model/compile-models.ts'
+import {formatPlan, keyOfPlan, SHIPPED_PLAN} from '../src/model/plan-cache.ts'
+import {readSources} from '../src/pipeline/sources.ts'
 import {renderConfigurationPage, renderEnvExample, renderErrorsPage} from './config-docs.ts'
 import {renderServicePage} from './service-docs.ts'
 
@@ -9,3 +14,6 @@ writeFileSync(join(root, 'docs/errors.md'), renderErrorsPage())
 writeFileSync(join(root, '.env.example'), renderEnvExample())
 const servicePage = join(root, 'docs/service.md')
 writeFileSync(servicePage, renderServicePage(readFileSync(servicePage, 'utf8')))
+
+const sources = readSources(parseConfig({}, {readFile: () => ''}), [])
+writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources, version()), await compileAnew(sources))}\n`)

@@ -192,6 +192,8 @@ export interface Seed {
   columns: string[]
   /** The rows, each with the line it begins at and its text; null where nothing stands. */
   rows: {values: (string | null)[]; line: number; text: string}[]
+  /** Computed from something that was validated, not read from a file of seeds. */
+  isComputed?: boolean
 }
 
 /** What a release is built from: models in the order of their dependencies, and seeds. */

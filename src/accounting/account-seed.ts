@@ -20,6 +20,7 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
     text: JSON.stringify(rows),
     types: {moves_balances: 'boolean'},
     columns: COLUMNS,
+    isComputed: true,
     rows: rows.map((values) => ({values, line: 1, text: ''})),
   }
 }

@@ -1,13 +1,14 @@
+import {version} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {BuildPlan, Check, Model, World} from '../types.ts'
 import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
-import {buildModels, createKeptTest, fingerprintModels, tableOf} from './build-models.ts'
+import {buildModels, createKeptTest, tableOf} from './build-models.ts'
 import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {markChecks, markPerDeal, requirePerDeal} from './per-deal.ts'
-import {formatPlan, keepPlan, type ModelSource, type PlanCache, parsePlan, readPlan} from './plan-cache.ts'
+import {formatPlan, keepPlan, keyOfPlan, type ModelSource, parsePlan, readPlan} from './plan-cache.ts'
 import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
 import {widenDecimals} from './wide-decimals.ts'
@@ -23,7 +24,8 @@ const planRow = z.object({json: z.string()})
  * in milliseconds and before anything is written.
  *
  * @param world its plans hold what this process compiled before
- * @param cache holds what others compiled
+ * @param cache the folder of plans that others compiled; it can be removed at any time
+ * @param engine its version
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
  * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `MODEL_PER_DEAL`, `CHECK_SQL` or `SEED_…`, with file and line
@@ -31,19 +33,21 @@ const planRow = z.object({json: z.string()})
 export async function compileModels(
   source: ModelSource,
   {plans}: Pick<World, 'plans'> = {plans: new Map()},
-  cache?: PlanCache,
+  cache?: string,
+  engine: string = version(),
 ): Promise<BuildPlan> {
-  const fingerprint = fingerprintModels(source.models, source.checks, source.seeds)
-  const known = plans.get(fingerprint) ?? (cache && readPlan(cache, fingerprint))
+  const key = keyOfPlan(source, engine)
+  const known = plans.get(key) ?? readPlan(cache, key)
   const kept = known === undefined ? undefined : parsePlan(known, source)
   const plan = kept ?? (await compileAnew(source))
-  const text = kept && known ? known : formatPlan(plan)
-  if (cache && !kept) keepPlan(cache, fingerprint, text)
-  plans.set(fingerprint, text)
+  const text = kept && known ? known : formatPlan(key, plan)
+  if (cache && !kept) keepPlan(cache, key, text)
+  plans.set(key, text)
   return plan
 }
 
-async function compileAnew(source: ModelSource): Promise<BuildPlan> {
+/** Compiles the models whether or not their plan is known. */
+export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   await using db = await openDatabase({
     // Nothing is run, so there is nothing to share out.
     threads: 1,

@@ -6,14 +6,9 @@ import {parseJson} from '../json.ts'
 import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {fingerprintModels} from './build-models.ts'
 import {markPerDeal} from './per-deal.ts'
-
-/** Where plans are kept, and the engine that compiled them. */
-export interface PlanCache {
-  /** The folder can be removed at any time. */
-  dir: string
-  engine: string
-}
+import {BUILT_IN_SQL} from './read-models.ts'
 
 /** What a build is compiled from. */
 export interface ModelSource {
@@ -33,10 +28,29 @@ const planFile = z.object({
   columns: z.array(z.tuple([z.string(), z.array(z.object({name: z.string(), type: z.string()}))])),
 })
 
-/** The text of a plan that was compiled before by the same engine; undefined where there is none. */
-export function readPlan(cache: PlanCache, fingerprint: string): string | undefined {
-  const path = pathOf(cache, fingerprint)
-  return existsSync(path) ? readFileSync(path, 'utf8') : undefined
+/** The plan of the models as they are shipped, compiled when they were written: `npm run docs` writes it. */
+export const SHIPPED_PLAN: string = join(BUILT_IN_SQL, 'plan.json')
+
+/**
+ * What the plan of these sources is known by. Rows of a computed seed do not count: they were validated as they were read, and no plan
+ * depends on them.
+ *
+ * @param engine its version, such as `v1.5.6`
+ */
+export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string): string {
+  const shapes = seeds.map((seed) => (seed.isComputed ? {...seed, text: seed.columns.join()} : seed))
+  return hash('sha256', [fingerprintModels(models, checks, shapes), engine, GENERATOR].join('\n')).slice(
+    0,
+    16,
+  )
+}
+
+/** The text of a plan that was compiled before, here or for the package; undefined where there is none. */
+export function readPlan(dir: string | undefined, key: string): string | undefined {
+  const kept = dir && pathOf(dir, key)
+  if (kept && existsSync(kept)) return readFileSync(kept, 'utf8')
+  const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
+  return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
 
 /** Makes the plan of these sources from its text; undefined where the text is not of them. */
@@ -55,8 +69,9 @@ export function parsePlan(text: string, source: ModelSource): BuildPlan | undefi
 }
 
 /** Everything of a plan that its sources do not say. */
-export function formatPlan({models, reads, checkReads, columns}: BuildPlan): string {
+export function formatPlan(key: string, {models, reads, checkReads, columns}: BuildPlan): string {
   return JSON.stringify({
+    key,
     models: models.map(({name}) => name),
     reads: [...reads],
     checkReads: [...checkReads],
@@ -65,17 +80,17 @@ export function formatPlan({models, reads, checkReads, columns}: BuildPlan): str
 }
 
 /** Keeps a plan for the next process, and the latest of those before. */
-export function keepPlan(cache: PlanCache, fingerprint: string, text: string): void {
-  mkdirSync(cache.dir, {recursive: true, mode: 0o700})
-  writeFileAtomically(pathOf(cache, fingerprint), text)
-  const kept = readdirSync(cache.dir)
+export function keepPlan(dir: string, key: string, text: string): void {
+  mkdirSync(dir, {recursive: true, mode: 0o700})
+  writeFileAtomically(pathOf(dir, key), text)
+  const kept = readdirSync(dir)
     .filter((name) => name.startsWith('plan-'))
-    .map((name) => join(cache.dir, name))
+    .map((name) => join(dir, name))
     .map((path) => ({path, at: statSync(path, {throwIfNoEntry: false})?.mtimeMs ?? 0}))
     .sort((a, b) => b.at - a.at)
   for (const {path} of kept.slice(KEPT_PLANS)) rmSync(path, {force: true})
 }
 
-function pathOf({dir, engine}: PlanCache, fingerprint: string): string {
-  return join(dir, `plan-${hash('sha256', [fingerprint, engine, GENERATOR].join('\n')).slice(0, 16)}.json`)
+function pathOf(dir: string, key: string): string {
+  return join(dir, `plan-${key}.json`)
 }

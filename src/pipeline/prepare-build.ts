@@ -103,7 +103,7 @@ export type PlannedBuild = Build & SelectionPlan
 
 /** Compiles the models of a build, and selects those that were asked for. */
 export async function planBuild(folder: DataFolder, build: Build, world: World): Promise<PlannedBuild> {
-  const {identity, sources, request} = build
-  const whole = await compileModels(sources, world, {dir: folder.cache, engine: identity.engine})
+  const {sources, request} = build
+  const whole = await compileModels(sources, world, folder.cache)
   return {...build, ...planSelection(whole, sources.checks, request.select ?? world.select)}
 }

@@ -1,20 +1,24 @@
 import {mkdtempDisposable, readdir, readFile, utimes, writeFile} from 'node:fs/promises'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {version} from '@duckdb/node-api'
 import {expect, test} from 'vitest'
-import {readChecks} from '../../src/check/read-checks.ts'
-import {compileModels} from '../../src/model/compile-models.ts'
-import type {ModelSource} from '../../src/model/plan-cache.ts'
+import {parseConfig} from '../../src/config.ts'
+import {compileAnew, compileModels} from '../../src/model/compile-models.ts'
+import {formatPlan, keyOfPlan, type ModelSource, SHIPPED_PLAN} from '../../src/model/plan-cache.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
+import {readSources} from '../../src/pipeline/sources.ts'
 
 function readSource(change: (sql: string) => string = (sql) => sql): ModelSource {
-  const models = readModels([BUILT_IN_SQL]).map((model) => ({...model, sql: change(model.sql)}))
-  return {models, seeds: readSeeds([BUILT_IN_SQL]), checks: readChecks(models, [BUILT_IN_SQL])}
+  const names = ['work.deal_observation', 'core.deal_history']
+  const models = readModels([BUILT_IN_SQL]).filter(({name}) => names.includes(name))
+  const seeds = readSeeds([BUILT_IN_SQL])
+  return {models: models.map((model) => ({...model, sql: change(model.sql)})), seeds, checks: []}
 }
 
 const compile = (source: ModelSource, dir: string, engine = 'v1') =>
-  compileModels(source, undefined, {dir, engine})
+  compileModels(source, undefined, dir, engine)
 
 test('a plan is compiled once, and anew where its source, its engine or its file is another', async () => {
   await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
@@ -26,10 +30,18 @@ test('a plan is compiled once, and anew where its source, its engine or its file
   const kept = await readFile(path, 'utf8')
 
   expect(await compile(readSource(), dir)).toEqual(compiled)
-  const other = {...JSON.parse(kept), columns: [['core.deal', [{name: 'told by the file', type: 'VARCHAR'}]]]}
+  const other = {
+    ...JSON.parse(kept),
+    columns: [['core.deal_history', [{name: 'told by the file', type: 'VARCHAR'}]]],
+  }
   await writeFile(path, JSON.stringify(other))
-  expect((await compile(source, dir)).columns.get('core.deal')).toHaveLength(1)
-  for (const damaged of ['', '{', kept.slice(0, -9), JSON.stringify({...other, models: ['core.deal']})]) {
+  expect((await compile(source, dir)).columns.get('core.deal_history')).toHaveLength(1)
+  for (const damaged of [
+    '',
+    '{',
+    kept.slice(0, -9),
+    JSON.stringify({...other, models: ['core.deal_history']}),
+  ]) {
     await writeFile(path, damaged)
     expect(await compile(source, dir)).toEqual(compiled)
     expect(await readFile(path, 'utf8')).toBe(kept)
@@ -41,6 +53,15 @@ test('a plan is compiled once, and anew where its source, its engine or its file
     dir,
   )
   expect(await readdir(dir)).toHaveLength(3)
+})
+
+test('the plan that is shipped is that of the shipped models, whatever the accounts: `npm run docs` writes it', async () => {
+  const config = parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''})
+  const sources = readSources(config, [])
+  const text = formatPlan(keyOfPlan(sources, version()), await compileAnew(sources))
+  expect(await readFile(SHIPPED_PLAN, 'utf8')).toBe(`${text}\n`)
+  const seeds = sources.seeds.map((seed) => (seed.isComputed ? {...seed, text: 'others', rows: []} : seed))
+  expect(formatPlan(keyOfPlan(sources, version()), await compileModels({...sources, seeds}))).toBe(text)
 })
 
 test('the latest plans are kept', async () => {
@@ -60,7 +81,7 @@ test('sources that do not compile leave no plan', async () => {
   const dir = join(folder.path, 'cache')
   await expect(
     compile(
-      readSource((sql) => sql.replace('loan_amount', 'loan_amuont')),
+      readSource((sql) => sql.replaceAll('loan_amount', 'loan_amuont')),
       dir,
     ),
   ).rejects.toThrow()
