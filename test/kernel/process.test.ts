@@ -25,6 +25,7 @@ test.each([
 ])('what bears the mark %s is abandoned or not', (_, mark, expected) => {
   const path = join(root, `.building-2026-02-02-0123456789ab${mark}`)
   mkdirSync(path)
+  utimesSync(path, new Date(), new Date())
   expect(isAbandoned(path)).toBe(expected)
 })
 

@@ -1,0 +1,78 @@
+/**
+ * Runs the tests that belong to changed files: `npm run test:related -- src/load/guard.ts sql/core/deal.sql`. Without a name, to
+ * what git says has changed since the last commit.
+ *
+ * To a module belong the tests that import it, directly or through other modules of `src/`, and those named after it; to a model,
+ * seed or check the tests that name a table which is built from it, and its cases.
+ */
+import {execFileSync, spawnSync} from 'node:child_process'
+import {globSync, readFileSync} from 'node:fs'
+import {basename, dirname, join, normalize} from 'node:path'
+import {z} from 'zod'
+
+const root = join(import.meta.dirname, '..')
+const git = (...args: string[]) => execFileSync('git', args, {cwd: root, encoding: 'utf8'}).split('\n')
+const read = (path: string) => readFileSync(join(root, path), 'utf8')
+const tests = globSync('test/**/*.test.ts', {cwd: root}).filter(
+  (path) => !/^test\/(system|cluster)\//.test(path),
+)
+
+const lists = z.array(z.tuple([z.string(), z.array(z.string())]))
+const {reads} = z.object({reads: lists}).parse(JSON.parse(read('sql/plan.json')))
+
+/** The tables that are built from these, themselves included. */
+function listBuiltFrom(table: string, found: Set<string> = new Set([table])): Set<string> {
+  for (const [reader, from] of reads) {
+    if (!from.includes(table) || found.has(reader)) continue
+    found.add(reader)
+    listBuiltFrom(reader, found)
+  }
+  return found
+}
+
+function listTestsOfSql(path: string): string[] {
+  const [folder = '', name = ''] = [basename(dirname(path)), basename(path).replace(/\.\w+$/, '')]
+  if (folder === 'checks') return tests.filter((test) => test.startsWith('test/check/'))
+  const tables = [...listBuiltFrom(`${folder === 'seeds' ? 'seed' : folder}.${name}`)]
+  const named = new RegExp(`\\b(${tables.join('|').replaceAll('.', '\\.')})\\b`)
+  return tests.filter((test) => test === 'test/model/model-cases.test.ts' || named.test(read(test)))
+}
+
+/** What each module of `src/` and `test/` imports; what is loaded only when it is needed does not count. */
+const imports = new Map(
+  [...globSync('src/**/*.ts', {cwd: root}), ...tests].map((path) => [
+    path,
+    [...read(path).matchAll(/^(?:import|export) [^'"]*?from '(\.[^']+)'/gms)].map(([, to = '']) =>
+      normalize(join(dirname(path), to)),
+    ),
+  ]),
+)
+
+function listTestsOfModule(path: string): string[] {
+  const reached = new Set([path])
+  for (let size = 0; size < reached.size; ) {
+    size = reached.size
+    for (const [from, to] of imports) if (to.some((module) => reached.has(module))) reached.add(from)
+  }
+  const name = basename(path, '.ts')
+  return tests.filter((test) => reached.has(test) || basename(test).startsWith(`${name}.`))
+}
+
+const given = process.argv.slice(2)
+const changed =
+  given.length > 0
+    ? given
+    : [...git('diff', '--name-only', 'HEAD'), ...git('ls-files', '-o', '--exclude-standard')]
+const related = changed.flatMap((path) => {
+  if (path.startsWith('sql/')) return listTestsOfSql(path)
+  if (path.startsWith('test/models/')) return ['test/model/model-cases.test.ts']
+  return path.endsWith('.ts') ? listTestsOfModule(path) : []
+})
+const files = [...new Set(related)].sort()
+process.stdout.write(
+  `${files.length} of ${tests.length} test files belong to ${changed.filter(Boolean).join(', ')}.\n`,
+)
+if (files.length > 0) {
+  const {status} = spawnSync('vitest', ['run', ...files], {cwd: root, stdio: 'inherit'})
+  process.exitCode = status ?? 1
+}
