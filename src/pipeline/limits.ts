@@ -3,15 +3,12 @@ import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import type {TableFile} from '../release/build-folder.ts'
 import type {Check, Model, World} from '../types.ts'
-import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {type Database, quoteLiteral, threadsFor} from '../warehouse/database.ts'
 import {mostMemoryMb} from '../warehouse/memory.ts'
 import {type Cut, withinLimits} from '../warehouse/statement-limit.ts'
 
 /** What a thread needs at least, by the engine's own documentation: with more threads than that it runs out of memory. */
 const THREAD_MB = 125
-
-/** History that occupies one thread: with less to do for each of them, threads only get into each other's way. */
-const THREAD_HISTORY_BYTES = 4_000_000
 
 /** Enough for a million deals; with more the engine takes more, and is no faster for it. */
 const ENOUGH_MB = 3000
@@ -39,8 +36,7 @@ export async function limitBuild(
 ): Promise<Limited> {
   await db.run(`set temp_directory = ${quoteLiteral(spillDir)}`)
   const memoryMb = memoryFor(config)
-  const useful = Math.min(memoryMb / THREAD_MB, historyBytes / THREAD_HISTORY_BYTES)
-  const threads = Math.min(availableParallelism(), Math.max(1, Math.floor(useful)))
+  const threads = Math.min(threadsFor(historyBytes), Math.max(1, Math.floor(memoryMb / THREAD_MB)))
   await db.run(`set memory_limit = '${memoryMb}MB'; set threads = ${threads}`)
   const limits = {limitMs: config.modelTimeoutSeconds * 1000, signal: world.signal}
   return (subject, work, lane) =>

@@ -1,3 +1,5 @@
+import {statSync} from 'node:fs'
+import {availableParallelism} from 'node:os'
 import {
   type DuckDBConnection,
   DuckDBInstance,
@@ -20,6 +22,7 @@ export interface DatabaseOptions {
   attach?: readonly Attachment[]
   /** Catalog-qualified schemas, so that models can name tables of two files: `release.main,history.raw`. */
   searchPath?: string
+  /** By default as many as the attached files keep busy. */
   threads?: number
   /** How many connections; 1 by default. */
   lanes?: number
@@ -59,6 +62,14 @@ export function quoteName(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
 }
 
+/** Stored bytes that keep one thread busy: with less to do for each, threads only get in each other's way. */
+const THREAD_BYTES = 4_000_000
+
+/** How many threads this many stored bytes keep busy, of those the machine has. */
+export function threadsFor(bytes: number): number {
+  return Math.min(availableParallelism(), Math.max(1, Math.floor(bytes / THREAD_BYTES)))
+}
+
 /**
  * Opens an in-memory DuckDB and attaches files to it: attached files replay their WAL reliably, and one process can
  * hold several. The session time zone is UTC.
@@ -68,7 +79,8 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
     autoinstall_known_extensions: 'false',
     autoload_known_extensions: 'false',
   }
-  if (options.threads) config.threads = String(options.threads)
+  const bytes = (options.attach ?? []).map(({path}) => statSync(path, {throwIfNoEntry: false})?.size ?? 0)
+  config.threads = String(options.threads ?? threadsFor(bytes.reduce((sum, size) => sum + size, 0)))
   const instance = await DuckDBInstance.create(':memory:', config)
   const lanes: Database[] = []
   const close = async () => {
