@@ -2,6 +2,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 import {BaseSequencer, type TestSpecification} from 'vitest/node'
+import {keepTemporaryFilesInMemory} from './test/support/temporary.ts'
 
 /** Proofs are short files that take minutes: at the end the other workers would wait for them. */
 class ProofsFirst extends BaseSequencer {
@@ -11,6 +12,8 @@ class ProofsFirst extends BaseSequencer {
     return [...sorted.filter(isProof), ...sorted.filter((file) => !isProof(file))]
   }
 }
+
+keepTemporaryFilesInMemory()
 
 const config: ViteUserConfig = defineConfig({
   test: {

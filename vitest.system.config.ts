@@ -1,6 +1,9 @@
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
+import {keepTemporaryFilesInMemory} from './test/support/temporary.ts'
+
+keepTemporaryFilesInMemory()
 
 /**
  * Tests against programs from outside: sshd, LibreOffice, Schemathesis, ClickHouse's engine, which `.ci/run` installs; and a cluster of
