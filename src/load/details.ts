@@ -27,7 +27,7 @@ export type StagedDetail =
  * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
  * changed ones, then those not looked at for longest. Records this walk has already fetched are left out.
  *
- * Reads the temporary tables of `planChanges`.
+ * Reads the temporary tables of `findAbsences`.
  *
  * The first is one that was listed, so that its answer proves the path.
  *

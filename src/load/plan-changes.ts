@@ -61,13 +61,23 @@ export async function planChanges(
   batch: Batch,
   staged: string = tablesOf(stream).staged,
 ): Promise<ChangePlan> {
-  await createIncoming(db, stream, staged)
+  await findAbsences(db, stream, batch, staged)
   await createLooked(db, stream)
   await db.run(`create or replace temp table change as ${buildChangeSql(stream, batch)}`)
-  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
   const {known, newly_absent, appended, ...counts} = await db.one(planRow, buildPlanSql(stream, batch))
   const moved = await measureMovement(db, stream)
   return {staged, counts, known, newlyAbsent: newly_absent, moved, appended}
+}
+
+/** Leaves the temporary table `absence` alone, and what it is found from: who is to be asked for needs no more. */
+export async function findAbsences(
+  db: Database,
+  stream: Stream,
+  batch: Batch,
+  staged: string = tablesOf(stream).staged,
+): Promise<void> {
+  await createIncoming(db, stream, staged)
+  await db.run(`create or replace temp table absence as ${buildAbsenceSql(stream, batch)}`)
 }
 
 /** Drops what {@link planChanges} left. */

@@ -1,5 +1,5 @@
 import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
-import {type ChangePlan, planChanges} from '../load/plan-changes.ts'
+import {findAbsences} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {type DetailSaid, fetchDetails} from '../source/ask-record.ts'
@@ -12,23 +12,21 @@ const GROUP_DETAILS = 200
 /**
  * Fetches, within the budget, the records whose own page says more than the list does, and stages what they say.
  * A detail path that fails or is not there costs nothing but the fields it would have brought.
- *
- * @returns where no record's page was due, what the walk changes: nothing was staged since that was planned
  */
 export async function fetchMissingDetails(
   {db, stream, client, config, tapes}: WalkTools,
   walk: OpenWalk,
   world: World,
-): Promise<{fetched: number; failed: number; plan?: ChangePlan}> {
+): Promise<{fetched: number; failed: number}> {
   if (config.detail === 'off') return {fetched: 0, failed: 0}
-  const plan = await planChanges(db, stream, walk)
+  await findAbsences(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
   const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
   const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
     limit: most,
   })
-  if (candidates.length === 0) return {fetched: 0, failed: 0, plan}
+  if (candidates.length === 0) return {fetched: 0, failed: 0}
   const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
   const normalise = createNormaliser(stream)
   const request = {

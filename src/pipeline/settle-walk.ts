@@ -8,7 +8,7 @@ import {applyObservations} from '../load/apply.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {findLastAppliedWalk, listChangedIds} from '../load/changed-ids.ts'
 import {type Acceptance, guardChanges} from '../load/guard.ts'
-import {type ChangePlan, planChanges} from '../load/plan-changes.ts'
+import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import type {SourceClient} from '../source/client.ts'
@@ -45,13 +45,13 @@ export interface WalkTools {
 export async function settleWalk(
   tools: WalkTools,
   walk: OpenWalk,
-  {plan: planned, ...details}: {fetched: number; failed: number; plan?: ChangePlan},
+  details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
   const {db, stateDb, stream, folder, config, accepted, tapes} = tools
   const now = BigInt(world.clock.now()) * 1000n
   world.onProgress({step: 'applying'})
-  const plan = planned ?? (await planChanges(db, stream, walk))
+  const plan = await planChanges(db, stream, walk)
   world.onStep('changes planned')
   try {
     await requireBoundedQuarantine(db, walk)
