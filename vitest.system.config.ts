@@ -15,8 +15,8 @@ const config: ViteUserConfig = defineConfig({
     env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
     pool: 'forks',
     maxWorkers: 2,
-    testTimeout: 180_000,
-    hookTimeout: 60_000,
+    testTimeout: 1_800_000,
+    hookTimeout: 1_800_000,
   },
 })
 export default config

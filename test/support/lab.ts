@@ -183,6 +183,11 @@ function startProgram(args: readonly string[], env: Record<string, string>, cwd:
   return startProcess([process.execPath, MAIN, ...args], env, cwd)
 }
 
+/** The clock that this process was given by `faketime`, if it was: its children keep the same one. */
+const GIVEN_CLOCK = Object.fromEntries(
+  Object.entries(process.env).filter(([name]) => /^(FAKETIME|LD_PRELOAD)/.test(name)),
+)
+
 /** Starts a process, with no other settings than `env`. */
 export function startProcess(
   [command = '', ...args]: readonly string[],
@@ -193,6 +198,7 @@ export function startProcess(
   const child = spawn(command, args, {
     cwd,
     env: {
+      ...GIVEN_CLOCK,
       PATH: process.env.PATH,
       XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME,
       NODE_COMPILE_CACHE: COMPILE_CACHE,

@@ -1,0 +1,27 @@
+import {join} from 'node:path'
+import {expect, test} from 'vitest'
+import {startProcess} from '../support/lab.ts'
+
+const ROOT = join(import.meta.dirname, '../..')
+
+/** Where tests read the clock of the machine: schedules, ages, locks, due slots, business days. */
+const FILES = [
+  ...['schedule', 'kernel', 'state', 'alarm'].map((folder) => `test/${folder}/`),
+  ...['cli/serve', 'cli/status', 'pipeline/clock', 'pipeline/webhook-watch', 'web/web'].map(
+    (name) => `test/${name}.test.ts`,
+  ),
+]
+
+test.each(['2026-12-31 23:59:30', '2028-02-28 23:59:30'])(
+  'tests pass while the clock of the machine passes midnight after %s',
+  async (instant) => {
+    const vitest = join(ROOT, 'node_modules/.bin/vitest')
+    const command = ['faketime', '-m', instant, vitest, 'run', '--reporter=dot', ...FILES]
+    const {code, stdout, stderr} = await startProcess(
+      command,
+      {TMPDIR: process.env.TMPDIR ?? '/tmp', CI: '1'},
+      ROOT,
+    ).ended
+    expect({code, output: code === 0 ? '' : stdout + stderr}).toEqual({code: 0, output: ''})
+  },
+)
