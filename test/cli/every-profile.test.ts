@@ -26,7 +26,10 @@ let begun: Ended
 
 /** Ten deals and one whose address is a formula; all are funded within the month, and the month is over. */
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({
+    tables:
+      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.funded_rollforward +mart.portfolio_summary',
+  })
   const {store} = lab.service
   store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
   await lab.walk('2026-02-02T23:30:00-05:00')

@@ -9,7 +9,7 @@ let lab: Lab
 let root: string
 
 beforeEach(async () => {
-  lab = await createSeenLab()
+  lab = await createSeenLab({tables: '+core.deal +core.borrower'})
   root = join(lab.folder.root, '..')
 })
 

@@ -73,7 +73,7 @@ test('an export that is killed anywhere leaves no torn file under a final name a
     expect(readTree(folder.exports), `killed at ${nth}`).toEqual(expected.exports)
     expect(readTree(inbox), `killed at ${nth}`).toEqual(expected.inbox)
   }
-}, 120_000)
+})
 
 test('a publication that is killed while it waits for a reader leaves the old release and nothing else', async () => {
   await using server: PostgresServer = await createPostgres()

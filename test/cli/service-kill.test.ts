@@ -4,10 +4,11 @@ import {connect} from 'node:net'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {expect, onTestFinished, test, vi} from 'vitest'
+import {expect, onTestFinished, test} from 'vitest'
 import {createRandom} from '../../src/service/random.ts'
 import {startReceiver, verifyNotification} from '../service/receiver.ts'
 import {MAIN, type Started, startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 const API_KEY = 'sk_test_kill'
 const ROUNDS = 3
@@ -31,7 +32,7 @@ async function startAgain(dbPath: string): Promise<Service> {
     '--allow-private-webhooks',
   ]
   const started = startProcess([process.execPath, MAIN, 'service', ...options, '--json'], {})
-  await vi.waitFor(() => expect(started.printed().stdout).toMatch(/\n$/), {timeout: 20_000, interval: 10})
+  await until(() => started.printed().stdout.endsWith('\n'))
   const {url} = JSON.parse(started.printed().stdout) as {url: string}
   return {url, started, [Symbol.dispose]: () => started[Symbol.dispose]()}
 }
@@ -62,13 +63,7 @@ async function uploadHalf(url: string, dealId: string, folder: string): Promise<
   ]
   const part = '--x\r\ncontent-disposition: form-data; name="file"; filename="half.txt"\r\n\r\n'
   socket.write(head.join('\r\n') + part + 'half '.repeat(20_000))
-  await vi.waitFor(
-    () => {
-      const sizes = readdirSync(folder).map((name) => statSync(join(folder, name)).size)
-      expect(Math.max(...sizes)).toBeGreaterThan(LARGEST_FILE)
-    },
-    {timeout: 20_000, interval: 5},
-  )
+  await until(() => readdirSync(folder).some((name) => statSync(join(folder, name)).size > LARGEST_FILE))
 }
 
 const dataOf = async <T>(response: Response): Promise<T> => ((await response.json()) as {data: T}).data
@@ -118,12 +113,8 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
     }
     const before = {documents: acknowledged.documents.size, unanswered: unanswered.size}
     const working = Promise.allSettled(Array.from({length: 6}, work))
-    await vi.waitFor(
-      () => {
-        expect(acknowledged.documents.size).toBeGreaterThan(before.documents + 8)
-        expect(unanswered.size).toBeGreaterThan(before.unanswered)
-      },
-      {interval: 1, timeout: 20_000},
+    await until(
+      () => acknowledged.documents.size > before.documents + 8 && unanswered.size > before.unanswered,
     )
     const [deal = ''] = acknowledged.deals
     await uploadHalf(url, deal, `${dbPath}.files`)
@@ -140,18 +131,17 @@ test('a service killed amid uploads, deliveries and generation loses nothing it 
     expect(digestOf(bytes)).toBe(sha256)
   }
   for (const path of acknowledged.generations)
-    await vi.waitFor(async () => {
-      expect(await dataOf(await ask(`${service.url}/deals/${path}`))).toMatchObject({status: 'completed'})
+    await until(async () => {
+      const {status} = await dataOf<{status: string}>(await ask(`${service.url}/deals/${path}`))
+      return status === 'completed'
     })
 
   using kept = new DatabaseSync(dbPath, {readOnly: true})
   const list = (sql: string) => kept.prepare(sql).all().flatMap(Object.values).map(String)
-  await vi.waitFor(
-    () => {
-      expect(list("select id from document_generation where status <> 'completed'")).toEqual([])
-      expect(list("select id from webhook_delivery where status <> 'delivered'")).toEqual([])
-    },
-    {timeout: 30_000, interval: 50},
+  await until(
+    () =>
+      list("select id from document_generation where status <> 'completed'").length === 0 &&
+      list("select id from webhook_delivery where status <> 'delivered'").length === 0,
   )
   expect(readdirSync(`${dbPath}.files`).sort()).toEqual(list('select id from document order by id'))
 

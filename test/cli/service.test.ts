@@ -1,14 +1,15 @@
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
-import {expect, test, vi} from 'vitest'
+import {expect, test} from 'vitest'
 import {runCommand} from '../support/command.ts'
 import {createLab} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 test('the local service says where it listens, takes its key alone, and ends on SIGTERM', async () => {
   await using lab = await createLab()
   using service = lab.start(['service', '--deals', '5', '--json'])
-  await vi.waitFor(() => expect(service.printed().stdout).toMatch(/\n$/), {timeout: 20_000, interval: 20})
+  await until(() => service.printed().stdout.endsWith('\n'))
   const {url, api_key, ...rest} = JSON.parse(service.printed().stdout)
   expect(rest).toEqual({})
   expect(api_key).toMatch(/^sk_test_/)
@@ -33,7 +34,7 @@ test('keys are made, listed and revoked by command, and a running service obeys'
   await using lab = await createLab()
   const db = join(lab.folder.root, '..', 'service.db')
   using service = lab.start(['service', '--deals', '3', '--no-links', '--db', db, '--json'])
-  await vi.waitFor(() => expect(service.printed().stdout).toMatch(/\n$/), {timeout: 20_000, interval: 20})
+  await until(() => service.printed().stdout.endsWith('\n'))
   const {url} = JSON.parse(service.printed().stdout)
   const statusOf = async (key: unknown): Promise<number> =>
     (await fetch(`${url}/deals`, {headers: {authorization: `Bearer ${key}`}})).status

@@ -1,6 +1,7 @@
 import {stripVTControlCharacters} from 'node:util'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 import {readFailure} from './outcome.ts'
 
 const [CTRL_C, CTRL_D, TAB, UP] = ['\x03', '\x04', '\t', '\x1b[A']
@@ -27,9 +28,7 @@ function startShell(): Started {
 async function type({process, printed}: Started, text: string, shown: string): Promise<void> {
   const before = printed().stdout.length
   process.stdin?.write(text)
-  await expect
-    .poll(() => stripVTControlCharacters(printed().stdout.slice(before)), {timeout: 10_000})
-    .toContain(shown)
+  await until(() => stripVTControlCharacters(printed().stdout.slice(before)).includes(shown))
 }
 
 test('statements are typed over several lines, completed, corrected and cleared, and remembered', async () => {
@@ -47,11 +46,10 @@ test('statements are typed over several lines, completed, corrected and cleared,
     await type(shell, '.tables\r', 'mart.portfolio_summary')
     await type(shell, '.nothing\r', 'expected .tables, .help or .quit')
     shell.process.stdin?.write('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b;\r')
-    const interrupt = () => {
+    await until(() => {
       shell.process.stdin?.write(CTRL_C)
-      return shell.printed().stdout
-    }
-    await expect.poll(interrupt, {timeout: 10_000}).toContain('Interrupted')
+      return shell.printed().stdout.includes('Interrupted')
+    })
     await type(shell, CTRL_D, '\n')
     expect((await shell.ended).code).toBe(0)
   }

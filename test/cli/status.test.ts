@@ -8,7 +8,7 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 let lab: Lab
 
 beforeEach(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: '+core.deal +mart.data_quality'})
   lab.service.store.insert(someDeals(20))
 })
 

@@ -6,6 +6,7 @@ import {requireJob} from '../../src/schedule/job.ts'
 import {listRuns} from '../../src/state/runs.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {createLab, type Lab, MAIN, someDeals, startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const page = readFileSync(join(ROOT, 'docs/operations.md'), 'utf8')
@@ -102,8 +103,7 @@ test('the command of the systemd unit starts a server that ends well on SIGTERM'
     {...env, LOANTAPE_WEB_PORT: '0'},
     place(readSetting('WorkingDirectory')),
   )
-  const printed = () => server.printed().stderr
-  await expect.poll(printed, {timeout: 50_000}).toContain('scheduler begins')
+  await until(() => server.printed().stderr.includes('scheduler begins'))
   server.process.kill('SIGTERM')
   expect((await server.ended).code).toBe(0)
 })

@@ -2,10 +2,11 @@ import {execFileSync} from 'node:child_process'
 import {existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {dirname, join} from 'node:path'
-import {afterAll, beforeAll, describe, expect, test, vi} from 'vitest'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
 import {VERSION} from '../../src/version.ts'
 import {API_KEY, insertDeals, startTestService} from '../service/client.ts'
 import {startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 const ROOT = join(import.meta.dirname, '../..')
 const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as {
@@ -67,7 +68,7 @@ describe('the package', () => {
     const port = {LOANTAPE_WEB_PORT: '0'}
     using serve = startProcess([process.execPath, bin, 'serve', '--data', 'demo-data'], port, project)
     const findUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(serve.printed().stderr)?.[1]
-    await vi.waitFor(() => expect(findUrl()).toBeDefined(), {timeout: 30_000})
+    const url = await until(findUrl)
     for (const path of [
       '/',
       '/portfolio?part=funded',
@@ -77,7 +78,7 @@ describe('the package', () => {
       '/assets/echarts.js',
       '/sql?q=select+1',
     ]) {
-      expect((await fetch(`${findUrl()}${path}`)).status, path).toBe(200)
+      expect((await fetch(`${url}${path}`)).status, path).toBe(200)
     }
   })
 

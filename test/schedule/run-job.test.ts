@@ -13,7 +13,10 @@ import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({
+    tables:
+      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.funded_rollforward +mart.portfolio_summary',
+  })
   lab.service.store.insert(someDeals(4, {status: 'draft'}))
   await lab.walk('2026-05-28T23:00:00Z')
   lab.service.store.update('deal_000001', {status: 'funded'})
