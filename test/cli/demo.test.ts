@@ -54,8 +54,8 @@ test('the demo agrees with its release to the cent, and run again shows people t
   expect(first).toMatchObject({
     days: [
       {day: '2026-02-02', changes: {created: 60}, webhooks: null},
-      {day: '2026-02-03', webhooks: {outcome: 'applied', events: 12, deals: 12, appended: 12}},
-      {day: '2026-02-04', webhooks: {outcome: 'applied', events: 12, deals: 12, appended: 12}},
+      {day: '2026-02-03', webhooks: {outcome: 'applied', events: 6, deals: 6, appended: 6}},
+      {day: '2026-02-04', webhooks: {outcome: 'applied', events: 6, deals: 6, appended: 6}},
     ],
     summary: await db.one(
       row,
@@ -89,15 +89,15 @@ test('the demo agrees with its release to the cent, and run again shows people t
        from history.raw.deal_version where source = 'webhook' group by day order by day`,
     ),
   ).toEqual([
-    {day: '2026-02-03', versions: 12, values_differ: true},
-    {day: '2026-02-04', versions: 12, values_differ: true},
+    {day: '2026-02-03', versions: 6, values_differ: true},
+    {day: '2026-02-04', versions: 6, values_differ: true},
   ])
 
   const {code, stdout, stderr} = await demo(dataDir, '--seed', '3')
   expect({code, stderr}).toEqual({code: 0, stderr: ''})
   expect(stdout).toMatch(/^A Deal Financing Service with 60 deals listens on http/)
   expect(stdout.match(/^Night of .* checks passed/gm)).toHaveLength(3)
-  const days = /^Day of .*: 12 events received by webhook, 12 deals read again, 12 of them changed\.$/gm
+  const days = /^Day of .*: 6 events received by webhook, 6 deals read again, 6 of them changed\.$/gm
   expect(stdout.match(days)).toHaveLength(2)
   const {open_deals, open_amount} = z
     .object({open_deals: z.number(), open_amount: z.string()})

@@ -1,20 +1,31 @@
 import {execFileSync} from 'node:child_process'
 import {mkdirSync, rmSync, statSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {DatabaseSync} from 'node:sqlite'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
+import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
+import {runCommand} from '../support/command.ts'
+import {FEW_TABLES} from '../support/data.ts'
+import {readState} from '../support/jobs.ts'
 import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
-import {readFailure, readJson} from './outcome.ts'
+import {until} from '../support/until.ts'
+import {readFailure, readJson, readStanding} from './outcome.ts'
 
 let lab: Lab
+let folder: DataFolder
 let settings: Record<string, string>
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
-  lab.service.store.insert(someDeals(300))
+  lab.service.store.insert(someDeals(60))
   await lab.sync('2026-02-02T23:30:00-05:00')
-  const jobsDir = join(lab.folder.root, '../jobs')
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
+
+beforeEach(({task}) => {
+  folder = lab.copyFolder(task.id)
+  const jobsDir = join(folder.root, 'own-jobs')
   mkdirSync(jobsDir)
   const job = {
     name: 'each-second',
@@ -24,14 +35,18 @@ beforeEach(async () => {
     graceMinutes: 1,
   }
   writeFileSync(join(jobsDir, 'job.mjs'), `export default ${JSON.stringify({...job, steps: [{do: 'sync'}]})}`)
-  settings = {...lab.env, LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0', LOANTAPE_SQL_DIR: sqlDir()}
+  settings = {
+    ...lab.env,
+    LOANTAPE_DATA_DIR: folder.root,
+    LOANTAPE_JOBS_DIR: jobsDir,
+    LOANTAPE_WEB_PORT: '0',
+    LOANTAPE_SQL_DIR: sqlDir(),
+  }
 })
-
-afterEach(() => lab[Symbol.asyncDispose]())
 
 /** A folder of the user's own models, empty. */
 function sqlDir(): string {
-  const dir = join(lab.folder.root, '../sql')
+  const dir = join(folder.root, 'own-sql')
   mkdirSync(join(dir, 'mart'), {recursive: true})
   return dir
 }
@@ -41,29 +56,20 @@ const BIG = `-- Too much.
 -- grain: deal_id
 -- deal_id: All of them.
 select list(n order by n)::varchar as deal_id
-from (select r.range || deal.deal_id as n from core.deal as deal, range(100000) as r)
+from (select repeat(r.range || deal.deal_id, 50) as n from core.deal as deal, range(10000) as r)
 `
 
 /** Makes the warehouse longer than anything else a load writes; its length in blocks of 512 bytes. */
 async function fillWarehouse(): Promise<number> {
-  const {warehouse} = lab.folder
+  const {warehouse} = folder
   await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
   await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(600000)')
   await db.run('checkpoint warehouse')
   return Math.floor(statSync(warehouse).size / 512)
 }
 
-function readRuns(where: string): Record<string, unknown>[] {
-  const db = new DatabaseSync(lab.folder.stateDb, {readOnly: true})
-  try {
-    return db.prepare(`select * from job_run where ${where} order by job_run_id`).all()
-  } finally {
-    db.close()
-  }
-}
-
 const untilRun = (where: string) =>
-  expect.poll(() => readRuns(where).length, {timeout: 50_000, interval: 100}).toBeGreaterThan(0)
+  until(() => readState(folder.stateDb, `select * from job_run where ${where} order by job_run_id`)[0])
 
 /** What the probes of a server answer. */
 async function probe({printed}: Started): Promise<Record<string, string>> {
@@ -78,10 +84,9 @@ test('a run whose engine has too little memory fails by name, the server goes on
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
   const serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
-  await untilRun(`state = 'failed'`)
-  const [failed] = readRuns(`state = 'failed'`)
+  const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'MODEL_MEMORY', attempt: 1})
-  expect(failed?.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
+  expect(failed.error).toMatch(/'mart\.big' in .* needs more memory than 150 MB allow/)
   expect(await probe(serve)).toEqual(WELL)
   rmSync(model)
   await untilRun(`state = 'done'`)
@@ -89,7 +94,7 @@ test('a run whose engine has too little memory fails by name, the server goes on
 })
 
 test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
-  lab.service.store.insert(someDeals(600).slice(300))
+  lab.service.store.insert(someDeals(120).slice(60))
   const blocks = await fillWarehouse()
   // Writing on fails as on a full disk; the limit can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
@@ -97,30 +102,29 @@ test('a run whose engine gives its database up for lost fails, the server goes o
     ...settings,
     NODE_COMPILE_CACHE: '',
   })
-  await untilRun(`state = 'failed'`)
-  const [failed] = readRuns(`state = 'failed'`)
+  const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 1, error_code: 'DISK_FULL'})
-  expect(failed?.error).toMatch(/invalidated/)
+  expect(failed.error).toMatch(/invalidated/)
   expect(await probe(serve)).toEqual(WELL)
   execFileSync('prlimit', ['--pid', String(serve.process.pid), '--fsize=unlimited'])
   await untilRun(`state = 'done'`)
   expect(await probe(serve)).toEqual(WELL)
-  expect(await lab.query('select count(*) as deals from core.deal')).toEqual([{deals: '600'}])
+  expect(await readStanding(folder)).toMatchObject({summary: [{deals: '120'}]})
   serve.process.kill('SIGTERM')
   expect((await serve.ended).code).toBe(0)
 })
 
 test('a query or build that needs too much memory ends with its exit code and says what to do', async () => {
   const env = {...settings, LOANTAPE_MEMORY_MB: '150'}
-  const sql = 'select list(range order by -range) from range(8000000)'
+  const sql = 'select list(range order by -range) from range(4000000)'
   const query = readFailure(await lab.run(['query', sql, '--json'], {...settings, LOANTAPE_MEMORY_MB: '64'}))
   expect(query).toMatchObject({code: 'QUERY_MEMORY', exitCode: 2})
   expect(query.message).toMatch(/needs more memory .*nothing was changed\. Filter or aggregate more/)
-  const release = lab.currentReleaseId()
+  const {releaseId} = await readStanding(folder)
   writeFileSync(join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql'), BIG)
-  const build = readFailure(await lab.run(['build', '--json'], env))
+  const build = readFailure(await runCommand(['build', '--json'], env, {select: `${FEW_TABLES} mart.big`}))
   expect(build).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
-  expect(lab.currentReleaseId()).toBe(release)
+  expect((await readStanding(folder)).releaseId).toBe(releaseId)
   const answer = readJson(await lab.run(['query', 'select deals from mart.portfolio_summary', '--json'], env))
-  expect(answer).toEqual({rows: [{deals: 300}]})
+  expect(answer).toEqual({rows: [{deals: 60}]})
 })
