@@ -1,22 +1,23 @@
-/** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`. */
+/** A process of its own that closes the month `CLOSE`, or exports February to Xero, and kills itself at `KILL_STEP`; it builds `SELECT`. */
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
 
 const cli = createCli({
-  env: {...process.env, KILL_STEP: undefined},
+  env: process.env,
   stdout: process.stdout,
   stderr: process.stderr,
   onStop: () => undefined,
 })
+const {CLOSE, KILL_STEP, SELECT} = process.env
 const config = readConfig(cli, {})
 const world = {
   ...cli.createWorld(config),
+  ...(SELECT !== undefined && {select: SELECT}),
   onStep: (step: string) => {
-    if (step === process.env.KILL_STEP) process.kill(process.pid, 'SIGKILL')
+    if (step === KILL_STEP) process.kill(process.pid, 'SIGKILL')
   },
 }
-const {CLOSE} = process.env
 if (CLOSE) await closePeriod(config, {period: CLOSE}, world)
 else await exportRelease(config, {profiles: ['xero'], period: '2026-02'}, world)

@@ -5,7 +5,7 @@ import {afterAll, beforeAll, expect, test} from 'vitest'
 import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {closePeriod} from '../../src/pipeline/period.ts'
 import {JOURNAL_STEPS} from '../../src/run-steps.ts'
-import {type Books, openBooks} from '../support/books.ts'
+import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import {type Ended, runProgram, startProcess} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -14,7 +14,7 @@ let books: Books
 
 /** January and February are walked, January is closed; it is March 3. */
 beforeAll(async () => {
-  books = openBooks()
+  books = openBooks(undefined, BOOK_TABLES)
   const deals = (amount: number, status: string) => ({
     a: {loan_amount: amount, status, loan_program: 'bridge'},
   })
@@ -23,6 +23,8 @@ beforeAll(async () => {
   await books.walk('2026-02-10', deals(130, 'funded'))
   await books.walk('2026-03-02', deals(130, 'funded'))
   await closePeriod(books.config, {period: '2026-01'}, books.at('2026-03-03'))
+  // The release of February is there for each copy.
+  await books.readJournal('2026-02', '2026-03-03')
 })
 
 afterAll(() => books[Symbol.dispose]())
@@ -30,7 +32,11 @@ afterAll(() => books[Symbol.dispose]())
 const NOW = {LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
 
 const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
-  runCommand([...args, '--json'], {LOANTAPE_DATA_DIR: books.folder.root, ...NOW, ...env})
+  runCommand(
+    [...args, '--json'],
+    {LOANTAPE_DATA_DIR: books.folder.root, ...NOW, ...env},
+    {select: BOOK_TABLES},
+  )
 
 const refusals: [string, string[], string, string][] = [
   ['no month', ['period', 'close', '2026-13'], 'USAGE_PERIOD', "'2026-13'"],
@@ -72,7 +78,7 @@ test.each(refusals)('a period %s is refused, nothing changed', async (_, args, c
 })
 
 test('a month that is over but not seen to its end is not closed', async () => {
-  using late = openBooks(books)
+  using late = openBooks(books, BOOK_TABLES)
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({
     outcome: 'closed',
@@ -95,7 +101,7 @@ const spoilt: [string, string, string][] = [
 ]
 
 test.each(spoilt)('a mapping %s is refused by name and field', async (_, text, words) => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const file = join(copy.folder.root, 'accounting.json')
   writeFileSync(file, text)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
@@ -114,7 +120,7 @@ test('a mapping that is not where the setting says is refused', async () => {
 })
 
 test('programs without an account stop an export and are reported by doctor', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const {'*': any, ...others} = DEFAULT_MAPPING.receivable
   copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
@@ -127,7 +133,7 @@ test('programs without an account stop an export and are reported by doctor', as
 })
 
 test('a batch beyond the limits of its importer is not issued', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
@@ -144,7 +150,7 @@ test('a data folder that cannot be written is refused', async () => {
 })
 
 test('two closings at once close once; the other is told so', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const close = ['period', 'close', '2026-02', '--json']
   const ends = await Promise.all([1, 2].map(() => runProgram(close, {...env, ...NOW})))
@@ -156,7 +162,7 @@ test('two closings at once close once; the other is told so', async () => {
 })
 
 test('what is not yet issued is said by profile and month, of closed months, too', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_RATE_PER_SECOND: '5000'}
   await copy.export('xero', '2026-01', '2026-03-03')
   await run(['build'], env)
@@ -188,9 +194,13 @@ test('what is not yet issued is said by profile and month, of closed months, too
 const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))
 
 test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
-  const killed = await startProcess([process.execPath, KILLED], {...env, KILL_STEP: step}).ended
+  const killed = await startProcess([process.execPath, KILLED], {
+    ...env,
+    KILL_STEP: step,
+    SELECT: BOOK_TABLES,
+  }).ended
   expect(killed.signal, killed.stderr).toBe('SIGKILL')
   const outcome = step === 'journal handed over' ? 'unchanged' : 'written'
   expect(await copy.export('xero', '2026-02', '2026-03-03')).toMatchObject([{outcome, rows: 2}])
@@ -200,9 +210,10 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
 })
 
 test('a process killed as it closes a month has not closed it, and the next does', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
-  const killing = {...env, KILL_STEP: 'release published', CLOSE: '2026-02'}
+  rmSync(copy.folder.releases, {recursive: true})
+  const killing = {...env, KILL_STEP: 'release published', CLOSE: '2026-02', SELECT: BOOK_TABLES}
   const killed = await startProcess([process.execPath, KILLED], killing).ended
   expect(killed.signal, killed.stderr).toBe('SIGKILL')
   const listed = readJson(await run(['period', 'list'], env))
@@ -214,7 +225,7 @@ test('a process killed as it closes a month has not closed it, and the next does
 })
 
 test('a damaged batch is found by verify and written again by --reissue', async () => {
-  using copy = openBooks(books)
+  using copy = openBooks(books, BOOK_TABLES)
   const [batch] = await copy.export('intacct', '2026-02', '2026-03-03')
   const file = join(batch?.dir ?? '', `intacct_${batch?.batch_id}.csv`)
   const before = readFileSync(file, 'utf8')

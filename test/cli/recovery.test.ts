@@ -1,10 +1,10 @@
 import {cpSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/state/state-db.ts'
 import type {WireRecord} from '../../src/types.ts'
 import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
-import {type Books, openBooks} from '../support/books.ts'
+import {BOOK_TABLES, type Books, openBooks} from '../support/books.ts'
 import {runCommand} from '../support/command.ts'
 import type {Ended} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -20,28 +20,42 @@ const inStatus = (status: string, changes: Record<string, WireRecord> = {}): Rec
 /** 20 deals at 1,000.01 to 20,000.01, in cents. */
 const FUNDED = 21_000_020n
 
+/** As of January 30, which is what is brought back, and as of January 31, when all deals are funded and booked. */
+let [before, exported]: Books[] = []
 let books: Books
 
-/** On January 31 all deals are funded and booked; what is brought back knows January 30. */
-beforeEach(async () => {
-  books = openBooks()
-  await books.walk('2026-01-30', inStatus('draft'))
-  cpSync(books.folder.warehouse, savedOf(books))
+beforeAll(async () => {
+  before = openBooks(undefined, BOOK_TABLES)
+  await before.walk('2026-01-30', inStatus('draft'))
+  exported = openBooks(before, BOOK_TABLES)
+  books = exported
+  await fundAndExport()
+})
+
+beforeEach(() => {
+  books = openBooks(before, BOOK_TABLES)
 })
 
 afterEach(() => books[Symbol.dispose]())
 
+afterAll(() => {
+  before?.[Symbol.dispose]()
+  exported?.[Symbol.dispose]()
+})
+
 const run = (args: string, day: string, root = books.folder.root): Promise<Ended> =>
-  runCommand([...args.split(' '), '--json'], {LOANTAPE_DATA_DIR: root, LOANTAPE_NOW: `${day}T17:00:00Z`})
+  runCommand(
+    [...args.split(' '), '--json'],
+    {LOANTAPE_DATA_DIR: root, LOANTAPE_NOW: `${day}T17:00:00Z`},
+    {select: BOOK_TABLES},
+  )
 
 /** Cents by account of everything ever handed out to Xero. */
 const handedOut = () => books.sumBatches('xero', '')
 
-const savedOf = ({folder}: Books) => join(folder.root, '../warehouse of January 30')
-
 /** Loses the warehouse and the tapes; what was saved on January 30 is put in its place. */
 function loseJanuary31(): void {
-  cpSync(savedOf(books), books.folder.warehouse)
+  cpSync(before?.folder.warehouse ?? '', books.folder.warehouse)
 }
 
 async function fundAndExport(): Promise<void> {
@@ -51,6 +65,12 @@ async function fundAndExport(): Promise<void> {
   })
 }
 
+/** Begins with books in which January 31 is exported. */
+function openExported(): void {
+  books[Symbol.dispose]()
+  books = openBooks(exported, BOOK_TABLES)
+}
+
 async function expectRefused(args: string, day: string): Promise<void> {
   const failure = readFailure(await run(args, day))
   expect(failure).toMatchObject({code: 'JOURNAL_HISTORY', exitCode: 2})
@@ -58,7 +78,7 @@ async function expectRefused(args: string, day: string): Promise<void> {
 }
 
 test('deals that were booked before a recovery are not booked again after it, and a true-up brings both together', async () => {
-  await fundAndExport()
+  openExported()
   loseJanuary31()
   await books.walk('2026-02-01', inStatus('funded'))
   for (const args of [
@@ -96,7 +116,7 @@ test('deals that were booked before a recovery are not booked again after it, an
 })
 
 test('what became another amount, or was never funded, after a recovery is handed out by deal and account', async () => {
-  await fundAndExport()
+  openExported()
   loseJanuary31()
   const changes = {d1: {loan_amount: 1300.01}, d2: {status: 'approved'}}
   await books.walk('2026-02-01', inStatus('funded', changes))
@@ -150,7 +170,7 @@ test.each([
   }
   for (const step of steps) await take[step]?.()
   cpSync(join(folder.root, 'accounting.json'), join(copy.root, 'accounting.json'))
-  using later = openBooks(copy)
+  using later = openBooks(copy, BOOK_TABLES)
   await later.walk('2026-02-01', inStatus('funded'))
   const exported = await run('export xero --period 2026-02', '2026-02-02', later.folder.root)
   if (code) expect(readFailure(exported)).toMatchObject({code})
@@ -171,7 +191,7 @@ test('a month that was closed before a recovery and never issued is issued as it
 })
 
 test('batches of an earlier version, which do not say what they were made from, are held against their lines', async () => {
-  await fundAndExport()
+  openExported()
   {
     using stateDb = openStateDb(books.folder.stateDb)
     stateDb.db.exec('update journal_batch set history_id = null')

@@ -46,8 +46,16 @@ export interface Books extends Disposable {
   sumJournal(period: string, day: string): Promise<Record<string, bigint>>
 }
 
-/** Begins empty books, or a copy of others. */
-export function openBooks(copied?: Books | DataFolder): Books {
+/** What is read of a release to keep books. */
+export const BOOK_TABLES =
+  '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.portfolio_summary'
+
+/**
+ * Begins empty books, or a copy of others.
+ *
+ * @param select what releases made by them hold: everything by default
+ */
+export function openBooks(copied?: Books | DataFolder, select?: string): Books {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const from = copied && ('folder' in copied ? copied.folder : copied)
@@ -59,6 +67,7 @@ export function openBooks(copied?: Books | DataFolder): Books {
   // Two runs of one instant have ids of their own.
   const at: Books['at'] = (day, onStep = () => undefined) => ({
     ...createWorldAt(`${day}T17:00:00Z`),
+    ...(select !== undefined && {select}),
     random: Math.random,
     onStep,
   })
