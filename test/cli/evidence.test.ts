@@ -1,19 +1,23 @@
 import {existsSync, readdirSync, readFileSync, renameSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {gunzipSync} from 'node:zlib'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
-import {createSeenLab, type Lab} from '../support/lab.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
 let root: string
 
-beforeEach(async () => {
-  lab = await createSeenLab({tables: '+core.deal +core.borrower'})
+beforeAll(async () => {
+  lab = await createLab({tables: '+core.deal +core.borrower'})
+  lab.service.store.insert(someDeals(20))
+  await lab.walk('2026-02-02T23:30:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'underwriting'})
+  await lab.sync('2026-02-03T23:30:00-05:00')
   root = join(lab.folder.root, '..')
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 
@@ -62,7 +66,7 @@ test('of people it holds nothing, whatever answers are asked for', async () => {
   )
   await lab.sync(DAY_3, {config: {streams: 'deals,borrowers'}})
   expect((await lab.query('from core.borrower')).length).toBe(1)
-  const dir = join(root, 'evidence')
+  const dir = join(root, 'of people')
   expect((await lab.run(['evidence', 'current', dir, '--from', '2026-01-01'])).code).toBe(0)
   expect(JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))).toMatchObject({
     tapes: {length: 4},
@@ -79,7 +83,7 @@ test('of people it holds nothing, whatever answers are asked for', async () => {
 })
 
 test('what cannot be proved is refused in words, and nothing is written', async () => {
-  const dir = join(root, 'evidence')
+  const dir = join(root, 'refused')
   const refused = async (code: string, args = ['current', dir]) => {
     const {stderr, code: exit} = await lab.run(['evidence', ...args])
     expect(exit).not.toBe(0)

@@ -5,6 +5,8 @@ import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson, readStanding, type Standing} from './outcome.ts'
 
+const DAY_2 = '2026-02-03T23:30:00-05:00'
+
 let lab: Lab
 let before: Standing
 
@@ -14,6 +16,7 @@ beforeAll(async () => {
   await lab.sync('2026-02-02T23:30:00-05:00')
   before = await readStanding(lab.folder)
   lab.service.store.insert([aDeal(13, {loanAmountCents: 1_00n})])
+  await lab.walk(DAY_2)
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
@@ -112,7 +115,7 @@ for (const [behaviour, file, text, code, words] of broken) {
     mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
     writeFileSync(join(sqlDir, file), text)
 
-    const failure = readFailure(await syncDay2(folder, {LOANTAPE_SQL_DIR: sqlDir}))
+    const failure = readFailure(await runOnDay2('build', folder, {LOANTAPE_SQL_DIR: sqlDir}))
     expect(failure).toMatchObject({code, exitCode: 3})
     expect(failure.message).toMatch(words)
     expect(failure.message).toMatch(/current still points to the release before\. .*`loantape build`/)
@@ -120,10 +123,14 @@ for (const [behaviour, file, text, code, words] of broken) {
   })
 }
 
-function syncDay2(folder: DataFolder, env?: Record<string, string>): Promise<Ended> {
-  return lab.run(['sync', '--json'], {
+function runOnDay2(
+  command: 'build' | 'sync',
+  folder: DataFolder,
+  env?: Record<string, string>,
+): Promise<Ended> {
+  return lab.run([command, '--json'], {
     LOANTAPE_DATA_DIR: folder.root,
-    LOANTAPE_NOW: '2026-02-03T23:30:00-05:00',
+    LOANTAPE_NOW: DAY_2,
     LOANTAPE_LOG_LEVEL: 'error',
     ...env,
   })
@@ -142,12 +149,12 @@ where a.range + b.range = walk.pages - 1000\n`,
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_SQL_DIR: sqlDir,
-    LOANTAPE_MODEL_TIMEOUT_SECONDS: '2',
+    LOANTAPE_MODEL_TIMEOUT_SECONDS: '1',
     LOANTAPE_LOG_LEVEL: 'error',
   }
   const failure = readFailure(await lab.run(['build', '--select', 'mart.endless', '--json'], env))
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
-  expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 2 s/)
+  expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 1 s/)
   expect(await readStanding(folder)).toEqual(before)
 })
 
@@ -164,23 +171,26 @@ test.concurrent('a selection is built beside the releases, and people see its ro
   const env = {LOANTAPE_DATA_DIR: folder.root}
   const built = await lab.run(['build', '--select', '1+mart.portfolio_summary'], env)
   expect(built).toMatchObject({code: 0})
-  expect(built.stdout).toMatch(/^core\.deal +12 +\d+$/m)
+  expect(built.stdout).toMatch(/^core\.deal +13 +\d+$/m)
   expect(built.stdout).toMatch(/scratch\/portfolio\.duckdb/)
   expect(await readStanding(folder)).toEqual(before)
   const count = ['query', '--release', 'scratch', 'select deals from mart.portfolio_summary', '--json']
-  expect(readJson(await lab.run(count, env))).toEqual({rows: [{deals: 12}]})
+  expect(readJson(await lab.run(count, env))).toEqual({rows: [{deals: 13}]})
 })
 
 test.concurrent('an SQL folder that is not there is a wrong setting, and the next sync without it releases', async () => {
   const folder = lab.copyFolder('no-sql-folder')
-  const failure = readFailure(await syncDay2(folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'}))
+  const failure = readFailure(await runOnDay2('sync', folder, {LOANTAPE_SQL_DIR: '/nowhere/sql'}))
   expect(failure).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})
   expect(failure.message).toMatch(
     /'\/nowhere\/sql' in LOANTAPE_SQL_DIR.*what was walked is stored.*`loantape build`/,
   )
   expect(await readStanding(folder)).toEqual(before)
 
-  expect(readJson(await syncDay2(folder))).toMatchObject({outcome: 'released', changes: {created: 0}})
+  expect(readJson(await runOnDay2('sync', folder))).toMatchObject({
+    outcome: 'released',
+    changes: {created: 0},
+  })
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '13', amount: '4200001.00'}])
 })
 
@@ -193,7 +203,7 @@ test.concurrent('a failing check that is taken away lets the next sync release',
     join(checks, 'none.sql'),
     '-- There are no deals.\n-- severity: error\nselect deal_id from core.deal\n',
   )
-  const failure = readFailure(await syncDay2(folder, env))
+  const failure = readFailure(await runOnDay2('sync', folder, env))
   expect(failure.message).toMatch(
     /found 13 wrong rows: deal_000001, deal_000002, .*, …\. Nothing was released/,
   )
@@ -206,6 +216,6 @@ test.concurrent('a failing check that is taken away lets the next sync release',
     /^Check 'none' \(error\): 13 rows in release 2026-02-03-\w{12}: deal_000001, .*, …\.$/m,
   )
   rmSync(join(checks, 'none.sql'))
-  expect(readJson(await syncDay2(folder, env))).toMatchObject({outcome: 'released'})
+  expect(readJson(await runOnDay2('sync', folder, env))).toMatchObject({outcome: 'released'})
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '13'}])
 })

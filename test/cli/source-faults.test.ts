@@ -14,7 +14,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
   lab.service.store.insert(someDeals(60))
   await lab.sync(DAY_1)
   before = await readStanding(lab.folder)
@@ -45,6 +45,7 @@ function openCase(): Case {
         LOANTAPE_NOW: DAY_2,
         LOANTAPE_PAGE_SIZE: pageSize,
         LOANTAPE_RETRIES: '1',
+        LOANTAPE_DETAIL: 'off',
         LOANTAPE_LOG_LEVEL: 'error',
         ...env,
       }),
@@ -192,19 +193,18 @@ test.concurrent('one unreadable record is set aside and the run goes on', async 
   expect((await readStanding(folder)).summary).toMatchObject([{deals: '60'}])
 })
 
-test.concurrent.each([
-  [['--accept-shrink']],
-  [['--accept', 'shrink', '--accept', 'growth']],
-  [['--accept', 'growth,shrink']],
-])('a walk that lost more deals than a day can explain is refused until accepted: %j', async (accept) => {
-  const {folder, sync, spoilPages} = openCase()
-  spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
-  const failure = readFailure(await sync({}, '--no-detail'))
-  expect(failure).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
-  expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
-  expect(await readStanding(folder)).toEqual(before)
-  expect(readJson(await sync({}, '--no-detail', ...accept))).toMatchObject({outcome: 'released'})
-})
+test.concurrent.each([[['--accept-shrink']], [['--accept', 'growth,shrink', '--accept', 'change']]])(
+  'a walk that lost more deals than a day can explain is refused until accepted: %j',
+  async (accept) => {
+    const {folder, sync, spoilPages} = openCase()
+    spoilPages({kind: 'mutate', change: (page) => ({...page, data: (page.data as object[]).slice(2)})})
+    const failure = readFailure(await sync())
+    expect(failure).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
+    expect(failure.message).toMatch(/\d+ of 60 known deals are absent.*Nothing was applied.*--accept shrink/)
+    expect(await readStanding(folder)).toEqual(before)
+    expect(readJson(await sync({}, ...accept))).toMatchObject({outcome: 'released'})
+  },
+)
 
 const spoilDeals = (change: (deal: object, index: number) => object[]): Fault => ({
   kind: 'mutate',
@@ -233,11 +233,11 @@ test.concurrent.each<[what: string, accept: string, fault: Fault, words: RegExp]
 ])('a night on which %s is refused until accepted', async (_, accept, fault, words) => {
   const {folder, sync, spoilPages} = openCase()
   spoilPages(fault)
-  const failure = readFailure(await sync({}, '--no-detail'))
+  const failure = readFailure(await sync())
   expect(failure).toMatchObject({code: `GUARD_${accept.toUpperCase()}`, exitCode: 8})
   expect(failure.message).toMatch(words)
   expect(await readStanding(folder)).toEqual(before)
-  expect(readJson(await sync({}, '--no-detail', '--accept', accept))).toMatchObject({outcome: 'released'})
+  expect(readJson(await sync({}, '--accept', accept))).toMatchObject({outcome: 'released'})
 })
 
 test.concurrent('texts that no workbook or database takes are quarantined, and the night is exported without them', async () => {
@@ -245,7 +245,7 @@ test.concurrent('texts that no workbook or database takes are quarantined, and t
   const bad = ['secret\0', 'secret'.padEnd(8193, 'x')]
   let told = 0
   spoilPages(spoilDeals((deal) => [{...deal, ...(told < bad.length && {property_address: bad[told++]})}]))
-  expect(readJson(await sync({}, '--no-detail'))).toMatchObject({outcome: 'released', walk: {quarantined: 2}})
+  expect(readJson(await sync())).toMatchObject({outcome: 'released', walk: {quarantined: 2}})
   const env = {LOANTAPE_DATA_DIR: folder.root}
   const listed = await lab.run(['quarantine', 'list'], env)
   expect(listed.stdout).toMatch(/property_address.*expected text without NUL/)
@@ -293,7 +293,7 @@ test.concurrent('another base URL is refused for this folder until accepted', as
   expect(moved.requests.count).toBe(0)
 
   const other = {LOANTAPE_BASE_URL: foreign.url}
-  const doubt = readFailure(await sync(other, '--accept', 'source', '--no-detail'))
+  const doubt = readFailure(await sync(other, '--accept', 'source'))
   expect(doubt).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
   expect(doubt.message).not.toContain('--accept')
   expect(readFailure(await sync(other))).toMatchObject({code: 'SOURCE_PINNED'})

@@ -11,9 +11,9 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
   lab.service.store.insert(someDeals(300))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
   before = await readStanding(lab.folder)
   lab.service.store.insert(someDeals(1200).slice(300))
 })
@@ -26,6 +26,7 @@ function environmentOf(folder: DataFolder): Record<string, string> {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_NOW: DAY_2,
     LOANTAPE_LOG_LEVEL: 'error',
+    LOANTAPE_DETAIL: 'off',
     LOANTAPE_GROWTH_LIMIT_PCT: '300',
   }
 }

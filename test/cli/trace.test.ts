@@ -13,7 +13,7 @@ const day = (number: number, time = '23:30') => `2026-02-0${number}T${time}:00-0
 let lab: Lab
 
 beforeEach(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
   lab.service.store.insert(someDeals(30))
 })
 

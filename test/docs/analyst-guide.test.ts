@@ -32,15 +32,15 @@ const LAST_NIGHT = '2026-04-27T23:30:00-04:00'
 let lab: Lab
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: 'all'})
   const {store} = lab.service
   const firstDay = '2026-03-02'
-  seedPortfolio(store, {deals: 900, seed: SEED, today: firstDay})
+  seedPortfolio(store, {deals: 700, seed: SEED, today: firstDay})
   for (let day = firstDay, nights = 0; nights < 57; day = addDays(day, 1), nights += 1) {
     if (day !== firstDay) advanceDay(store, {seed: SEED, day})
     const now = `${day}T23:30:00-04:00`
     if (now === LAST_NIGHT) await lab.sync(now)
-    else if (nights % 14 === 0) await lab.walk(now)
+    else if (nights % 14 === 0) await lab.walk(now, {config: {detail: 'off'}})
   }
 })
 

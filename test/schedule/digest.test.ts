@@ -6,10 +6,10 @@ import {join} from 'node:path'
 import {buffer, text} from 'node:stream/consumers'
 import {SMTPServer} from 'smtp-server'
 import {expect, test} from 'vitest'
-import {aDeal, createLab, runProgram} from '../support/lab.ts'
+import {aDeal, createLab} from '../support/lab.ts'
 
 test('a night tells the figures of the day once, what moved them and what needs a person, with the report in the mail', async () => {
-  await using lab = await createLab()
+  await using lab = await createLab({tables: 'all'})
   const posts: string[] = []
   const mails: string[] = []
   const hook = createServer(async (request, response) => {
@@ -29,12 +29,11 @@ test('a night tells the figures of the day once, what moved them and what needs 
     const server = mail.listen(0, '127.0.0.1', () => resolve((server.address() as AddressInfo).port))
   })
   const env = {
-    ...lab.env,
     LOANTAPE_ALARM_WEBHOOK_URL: `http://127.0.0.1:${(hook.address() as AddressInfo).port}/hook`,
     LOANTAPE_ALARM_EMAIL_TO: 'desk@example.com',
     LOANTAPE_SMTP_URL: `smtp://127.0.0.1:${mailPort}`,
   }
-  const night = (now: string) => runProgram(['run', 'nightly'], {...env, LOANTAPE_NOW: now})
+  const night = (now: string) => lab.run(['run', 'nightly'], {...env, LOANTAPE_NOW: now})
   try {
     lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
     expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
@@ -51,7 +50,7 @@ test('a night tells the figures of the day once, what moved them and what needs 
     expect(mails).toHaveLength(2)
     expect(mails[1]).toContain('filename=report.html')
     expect(existsSync(join(lab.folder.current, 'report.html'))).toBe(true)
-    expect(await runProgram(['verify'], lab.env)).toMatchObject({code: 0})
+    expect(await lab.run(['verify'])).toMatchObject({code: 0})
   } finally {
     hook.close()
     await new Promise<void>((resolve) => mail.close(() => resolve()))

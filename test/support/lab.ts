@@ -91,7 +91,7 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     LOANTAPE_RATE_PER_SECOND: '5000',
     LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_RETRIES: '2',
-    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '5',
+    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '600',
     LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
   }
   const config = parseConfig(env, {readFile: () => ''})
@@ -160,9 +160,10 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
 export async function createSeenLab(options: LabOptions = {}): Promise<Lab> {
   const lab = await createLab(options)
   lab.service.store.insert(someDeals(1000))
-  await lab.walk('2026-02-02T23:30:00-05:00')
+  const config = {detail: 'off'} as const
+  await lab.walk('2026-02-02T23:30:00-05:00', {config})
   lab.service.store.update('deal_000001', {status: 'underwriting'})
-  await lab.sync('2026-02-03T23:30:00-05:00')
+  await lab.sync('2026-02-03T23:30:00-05:00', {config})
   return lab
 }
 
