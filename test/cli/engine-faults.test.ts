@@ -6,7 +6,7 @@ import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {runCommand} from '../support/command.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {readState} from '../support/jobs.ts'
+import {disableBuiltInJobs, readState, writeJobFile} from '../support/jobs.ts'
 import {createLab, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson, readStanding} from './outcome.ts'
@@ -27,14 +27,8 @@ beforeEach(({task}) => {
   folder = lab.copyFolder(task.id)
   const jobsDir = join(folder.root, 'own-jobs')
   mkdirSync(jobsDir)
-  const job = {
-    name: 'each-second',
-    schedule: '* * * * * *',
-    timeZone: 'UTC',
-    catchUp: 'latest',
-    graceMinutes: 1,
-  }
-  writeFileSync(join(jobsDir, 'job.mjs'), `export default ${JSON.stringify({...job, steps: [{do: 'sync'}]})}`)
+  disableBuiltInJobs(jobsDir)
+  writeJobFile(jobsDir, 'each-second', {graceMinutes: 1})
   settings = {
     ...lab.env,
     LOANTAPE_DATA_DIR: folder.root,

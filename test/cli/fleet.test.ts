@@ -5,8 +5,10 @@ import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
-import {makeOnceDue, readState, startHeldSource} from '../support/jobs.ts'
+import {runCommand} from '../support/command.ts'
+import {disableBuiltInJobs, makeOnceDue, readState, startHeldSource, writeJobFile} from '../support/jobs.ts'
 import {createLab, type Ended, type Lab, MAIN, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
 
 type Fields = Record<string, unknown>
@@ -39,21 +41,33 @@ const writeEnv = (file: string, settings: Record<string, string>) =>
   )
 const writeCommon = (settings: Record<string, string>) => writeEnv(join(fleet, '.env'), settings)
 
-const NIGHTLY = {schedule: '0 0 1 1 *'}
-const EACH_SECOND = {schedule: '* * * * * *'}
-const NOW_AND_THEN = {schedule: '*/3 * * * * *'}
+const newDirOf = (name: string) => join(fleet, `.${name}`)
 
-/** A source with its own settings; its jobs are the ones named, and none of the built-in ones is due. */
+/** Writes a source that the fleet does not see yet: its jobs are the ones named, and none of the built-in ones is due. */
+function writeSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields>): void {
+  const jobsDir = join(newDirOf(name), 'jobs')
+  mkdirSync(jobsDir, {recursive: true})
+  writeEnv(join(newDirOf(name), '.env'), settings)
+  disableBuiltInJobs(jobsDir)
+  for (const [job, fields] of Object.entries(jobs)) writeJobFile(jobsDir, job, fields)
+}
+
 function addSource(name: string, settings: Record<string, string>, jobs: Record<string, Fields> = {}): void {
-  const dir = join(fleet, `.${name}`)
-  mkdirSync(join(dir, 'jobs'), {recursive: true})
-  writeEnv(join(dir, '.env'), settings)
-  const none = {nightly: NIGHTLY, 'hourly-refresh': NIGHTLY, rates: NIGHTLY}
-  for (const [job, fields] of Object.entries({...none, ...jobs})) {
-    const whole = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}], ...fields}
-    writeFileSync(join(dir, 'jobs', `${job}.mjs`), `export default ${JSON.stringify({name: job, ...whole})}`)
-  }
-  renameSync(dir, dirOf(name))
+  writeSource(name, settings, jobs)
+  renameSync(newDirOf(name), dirOf(name))
+}
+
+/** Adds a source whose job `once` was due five minutes ago, and will not be again this year. */
+function addOnceDue(
+  name: string,
+  settings: Record<string, string>,
+  once: Fields = {},
+  jobs: Record<string, Fields> = {},
+): void {
+  makeOnceDue(join(newDirOf(name), 'data/state.sqlite'), (schedule) =>
+    writeSource(name, settings, {...jobs, once: {...once, schedule}}),
+  )
+  renameSync(newDirOf(name), dirOf(name))
 }
 
 /** A service of its own, and the settings that a source needs to read it. */
@@ -65,8 +79,8 @@ async function startService(): Promise<Record<string, string>> {
   return settings
 }
 
-const settingsFor = (source: TestServer) => ({
-  LOANTAPE_BASE_URL: source.url,
+const settingsFor = ({url}: Pick<TestServer, 'url'>) => ({
+  LOANTAPE_BASE_URL: url,
   LOANTAPE_API_KEY: 'a-key',
   LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600',
   LOANTAPE_TAPE_KEY_FILE: '../../tape.key',
@@ -78,8 +92,16 @@ function start(args: readonly string[], env: Record<string, string> = {}, cwd = 
   return one
 }
 
+/** Settings of a source that no test asks for anything. */
+const NOBODY = settingsFor({url: 'http://127.0.0.1:9/v1'})
+/** A step that does nothing where no file of rates is set. */
+const IDLE = [{do: 'ingest_rates'}]
+
 const run = (args: readonly string[], env?: Record<string, string>, cwd?: string): Promise<Ended> =>
   start(args, env, cwd).ended
+/** Runs a command line in this process as if it were started in a folder. */
+const runHere = (args: readonly string[], dir = fleet): Promise<Ended> =>
+  runCommand(args, {PATH: process.env.PATH ?? ''}, {envFile: join(dir, '.env')})
 const serve = (env: Record<string, string> = {}) =>
   start(['fleet', 'serve'], {LOANTAPE_WEB_PORT: '0', ...env})
 
@@ -90,52 +112,52 @@ async function stop({process, ended}: Started): Promise<number | null> {
 
 const readRuns = (name: string, sql: string) => readState(join(dirOf(name), 'data/state.sqlite'), sql)
 
+const doneOnce = (name: string) =>
+  readRuns(name, `select 1 from job_run where job = 'once' and state = 'done'`).length > 0
 const countDone = (name: string) => readRuns(name, `select 1 from job_run where state = 'done'`).length
 const running = (name: string) => readRuns(name, `select job, pid from job_run where state = 'running'`)
-
-const until = (condition: () => boolean) => expect.poll(condition, {timeout: 60_000, interval: 50}).toBe(true)
 
 const urlOf = (one: Started) =>
   /"url":"(http:[^"]+)","msg":"web side listens"/.exec(one.printed().stderr)?.[1]
 
 /** What `fleet status` says, by source. */
 async function readStatus(): Promise<{code: number | null; sources: Record<string, Fields>}> {
-  const ended = await run(['fleet', 'status', '--json'])
+  const ended = await runHere(['fleet', 'status', '--json'])
   const {sources} = readJson(ended) as {sources: Fields[]}
   return {code: ended.code, sources: Object.fromEntries(sources.map((row) => [row.source, row]))}
 }
 
 test('a source that is set up wrongly, damaged or never answers harms no other, and status and page say all', async () => {
   await using hung = await startTestServer(() => undefined)
-  addSource('good', await startService(), {each: NOW_AND_THEN})
-  addSource('hung', settingsFor(hung), {each: {...EACH_SECOND, timeoutMinutes: 0.05}})
-  const repaired = await startService()
-  addSource('wrong', {...repaired, LOANTAPE_RETRIES: 'many'}, {each: NOW_AND_THEN})
-  addSource('damaged', await startService(), {each: NOW_AND_THEN})
+  const settings = await startService()
+  addOnceDue('good', settings, {}, {idle: {schedule: '*/10 * * * * *', steps: IDLE}})
+  addOnceDue('hung', settingsFor(hung), {timeoutMinutes: 0.05})
+  addOnceDue('wrong', {...settings, LOANTAPE_RETRIES: 'many'}, {steps: IDLE})
+  addSource('damaged', NOBODY, {each: {steps: IDLE}})
   mkdirSync(join(dirOf('damaged'), 'data'))
   writeFileSync(join(dirOf('damaged'), 'data/state.sqlite'), 'no database at all'.repeat(100))
-  addSource('locked', repaired)
+  addSource('locked', NOBODY)
   mkdirSync(join(dirOf('locked'), 'data'))
   using locked = openStateDb(join(dirOf('locked'), 'data/state.sqlite'))
   locked.db.exec('begin immediate')
 
   const server = serve()
-  await until(() => urlOf(server) !== undefined)
+  const url = await until(() => urlOf(server))
   expect((await readStatus()).sources.wrong).toMatchObject({healthy: false, error: {code: 'CONFIG_INVALID'}})
-  writeEnv(join(dirOf('wrong'), '.env'), repaired)
+  writeEnv(join(dirOf('wrong'), '.env'), settings)
   await until(
     () =>
-      countDone('good') >= 2 &&
+      doneOnce('good') &&
       readRuns('hung', `select 1 from job_run where error_code = 'JOB_TIMEOUT'`).length > 0 &&
       readRuns('hung', 'select 1 from alarm').length > 0,
   )
-  addSource('late', await startService(), {each: NOW_AND_THEN})
+  addOnceDue('late', settings)
   await until(() => countDone('late') > 0)
   const {stdout} = await run(['fleet', 'status'])
   for (const name of ['good', 'hung', 'wrong', 'damaged', 'late']) {
     expect(stdout).toMatch(new RegExp(`^${name} `, 'm'))
   }
-  addSource('waits', repaired)
+  addSource('waits', NOBODY)
   writeFileSync(join(dirOf('waits'), 'jobs/waits.mjs'), 'export default await new Promise(() => undefined)')
 
   const {code, sources} = await readStatus()
@@ -143,13 +165,12 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   expect(sources).toMatchObject({
     good: {healthy: true, error: null, alarms: [], release: {deals: 3, amount: '1050000.00'}},
     late: {healthy: true},
-    hung: {healthy: false, error: null, alarms: [{name: 'job each', state: 'JOB_TIMEOUT'}]},
+    hung: {healthy: false, error: null, alarms: [{name: 'job once', state: 'JOB_TIMEOUT'}]},
     damaged: {healthy: false, error: {code: 'STATE_UNREADABLE'}},
     locked: {healthy: false, error: {code: 'STATE_BUSY'}},
     waits: {healthy: false, error: {code: 'JOB_INVALID'}},
   })
 
-  const url = urlOf(server)
   const page = await (await fetch(`${url}/`)).text()
   expect(page).toContain('STATE_UNREADABLE')
   expect(page).toContain('$1,050,000.00')
@@ -159,7 +180,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   expect(metrics).toMatch(/^loantape_source_healthy\{source="good"\} 1$/m)
   expect(metrics).toMatch(/^loantape_source_error\{source="damaged",code="STATE_UNREADABLE"\} 1$/m)
   expect(metrics).toMatch(/^loantape_last_success_age_seconds\{source="good"\} \d/m)
-  expect(metrics).toMatch(/^loantape_alarm\{source="hung",name="job each",state="JOB_TIMEOUT"\} 1$/m)
+  expect(metrics).toMatch(/^loantape_alarm\{source="hung",name="job once",state="JOB_TIMEOUT"\} 1$/m)
   expect(await (await fetch(`${url}/healthz`)).text()).toBe('ok\n')
 
   renameSync(dirOf('late'), join(fleet, '.late'))
@@ -173,10 +194,10 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
 })
 
 test('never more runs than LOANTAPE_FLEET_RUNS are under way, and a source with many jobs does not starve others', async () => {
-  const settings = await startService()
-  addSource('busy', settings, {one: EACH_SECOND, two: EACH_SECOND, three: EACH_SECOND})
-  const others = ['a', 'b', 'c']
-  for (const name of others) addSource(name, settings, {each: EACH_SECOND})
+  const idle = {steps: IDLE}
+  addSource('busy', NOBODY, {one: idle, two: idle, three: idle})
+  const others = ['a', 'b']
+  for (const name of others) addSource(name, NOBODY, {each: idle})
   writeCommon({LOANTAPE_FLEET_RUNS: '2'})
   const server = serve()
   await until(() => others.every((name) => countDone(name) >= 2))
@@ -195,12 +216,6 @@ test('never more runs than LOANTAPE_FLEET_RUNS are under way, and a source with 
   )
   expect(Math.max(...overlaps)).toBe(2)
 })
-
-/** A source whose only job was due five minutes ago, and will not be again this year. */
-const addOnceDue = (name: string, settings: Record<string, string>) =>
-  makeOnceDue(join(dirOf(name), 'data/state.sqlite'), (schedule) =>
-    addSource(name, settings, {once: {schedule}}),
-  )
 
 test('a fleet killed with runs under way loses no slot, and the next one counts what still runs', async () => {
   await using source = await startHeldSource()
@@ -233,7 +248,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   await using source = await startHeldSource()
   const secret = 'secret-of-another-source'
   addOnceDue('one', settingsFor(source))
-  addSource('other', {...(await startService()), LOANTAPE_API_KEY: secret, OTHER_SECRET: secret})
+  addSource('other', {...NOBODY, LOANTAPE_API_KEY: secret, OTHER_SECRET: secret})
   writeCommon({
     LOANTAPE_WEB_TOKEN: 'secret-of-the-fleet',
     LOANTAPE_RETRIES: '7',
@@ -259,7 +274,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
   expect(settings).toMatchObject({LOANTAPE_RETRIES: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
   expect(settings).not.toHaveProperty('LOANTAPE_WEB_TOKEN')
   writeEnv(join(dirOf('one'), '.env'), {...settingsFor(source), LOANTAPE_RETRIES: '1'})
-  const own = await run(['config', '--json'], {}, dirOf('one'))
+  const own = await runHere(['config', '--json'], dirOf('one'))
   expect(readJson(own)).toMatchObject({LOANTAPE_RETRIES: 1})
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
@@ -267,7 +282,7 @@ test('a run sees the settings of its own source and the common ones, and no secr
 test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
   const settings = await startService()
   await using refusing = await startTestServer((_request, response) => sendJson(response, {}, {status: 401}))
-  const job = {daily: {schedule: '0 0 1 1 *'}}
+  const job = {daily: {enabled: false}}
   addSource('good', settings, job)
   addSource('refused', settingsFor(refusing), job)
   symlinkSync(dirOf('good'), dirOf('linked'))
@@ -290,17 +305,19 @@ test('fleet run runs a job now for each source and ends with the code of the wor
     ],
   })
   expect(countDone('good')).toBe(2)
-  const unknown = readFailure(await run(['fleet', 'run', 'daily', '--source', 'god', '--json']))
+  const unknown = readFailure(await runHere(['fleet', 'run', 'daily', '--source', 'god', '--json']))
   expect(unknown).toMatchObject({code: 'FLEET_SOURCE_UNKNOWN', exitCode: 2})
   expect(unknown.message).toContain(`'good'`)
 })
 
 test('what is no fleet is said, and no data folder is taken for one', async () => {
-  expect(readFailure(await run(['fleet', 'status', '--json']))).toMatchObject({
+  expect(readFailure(await runHere(['fleet', 'status', '--json']))).toMatchObject({
     code: 'FLEET_NONE',
     exitCode: 2,
   })
-  expect(readFailure(await run(['fleet', 'status', '--data', 'x', '--json']))).toMatchObject({code: 'USAGE'})
+  expect(readFailure(await runHere(['fleet', 'status', '--data', 'x', '--json']))).toMatchObject({
+    code: 'USAGE',
+  })
   rmSync(join(fleet, '.env'))
-  expect(readFailure(await run(['fleet', 'serve', '--json']))).toMatchObject({code: 'FLEET_NONE'})
+  expect(readFailure(await runHere(['fleet', 'serve', '--json']))).toMatchObject({code: 'FLEET_NONE'})
 })

@@ -1,5 +1,5 @@
 import {once} from 'node:events'
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {Webhook} from 'standardwebhooks'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -8,7 +8,7 @@ import {findWatch} from '../../src/state/job-watch.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {startTestServer, type TestServer} from '../source/test-server.ts'
-import {makeOnceDue, readState, startHeldSource} from '../support/jobs.ts'
+import {disableBuiltInJobs, makeOnceDue, readState, startHeldSource, writeJobFile} from '../support/jobs.ts'
 import {createLab, type Lab, type Started, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -22,21 +22,19 @@ beforeEach(async () => {
   const jobsDir = join(lab.folder.root, '../jobs')
   mkdirSync(jobsDir)
   env = {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0'}
-  writeJob('each-second', {schedule: '* * * * * *', catchUp: 'latest', steps: [{do: 'ingest_rates'}]})
+  disableBuiltInJobs(jobsDir)
+  writeJob('each-second', {steps: [{do: 'ingest_rates'}]})
 })
 
 afterEach(() => lab[Symbol.asyncDispose]())
 
-function writeJob(name: string, fields: Record<string, unknown>): void {
-  const job = {name, timeZone: 'UTC', graceMinutes: 60, steps: [{do: 'sync'}], ...fields}
-  writeFileSync(join(env.LOANTAPE_JOBS_DIR ?? '', `${name}.mjs`), `export default ${JSON.stringify(job)}`)
-}
+const writeJob = (name: string, fields: Record<string, unknown>) =>
+  writeJobFile(env.LOANTAPE_JOBS_DIR ?? '', name, fields)
 
 const readRuns = (sql: string) => readState(lab.folder.stateDb, sql)
 
 /** A job that was due once, five minutes ago, and will not be again this year. */
-const writeOnceDue = () =>
-  makeOnceDue(lab.folder.stateDb, (schedule) => writeJob('once', {schedule, catchUp: 'latest'}))
+const writeOnceDue = () => makeOnceDue(lab.folder.stateDb, (schedule) => writeJob('once', {schedule}))
 
 const onceRuns = () => readRuns(`select state, attempt, exit_code from job_run where job = 'once'`)
 
@@ -77,7 +75,7 @@ const syncRuns = () => readRuns(`select pid, outcome from run where command = 's
 test('a server killed together with its run leaves slot and lock to the next, which runs that slot to its end once', async () => {
   await using source = await startHeldSource()
   const settings = {...env, LOANTAPE_BASE_URL: source.url}
-  writeJob('each-second', {schedule: '* * * * * *', catchUp: 'none', steps: [{do: 'ingest_rates'}]})
+  writeJob('each-second', {catchUp: 'none', steps: [{do: 'ingest_rates'}]})
   writeOnceDue()
   const pid = await killServerDuringRun(source, settings)
   process.kill(pid, 'SIGKILL')
@@ -135,7 +133,7 @@ test('a run whose server was killed goes on alone: the next server starts nothin
 })
 
 test('a server killed amid notifications has stored each one it acknowledged, and the next takes each once', async () => {
-  writeJob('each-second', {schedule: '0 0 1 1 *', catchUp: 'none'})
+  writeJob('each-second', {enabled: false})
   const secret = `whsec_${btoa('k'.repeat(32))}`
   const post = async (url: string, id: string): Promise<number> => {
     const [at, body] = [new Date(), JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})]
@@ -178,7 +176,7 @@ test('a server killed amid notifications has stored each one it acknowledged, an
 
 test('a job that fails leaves the server running, and says why', async () => {
   makeOnceDue(lab.folder.stateDb, (schedule) =>
-    writeJob('once', {schedule, catchUp: 'latest', steps: [{do: 'publish', to: 'postgres'}]}),
+    writeJob('once', {schedule, steps: [{do: 'publish', to: 'postgres'}]}),
   )
   const serve = lab.start(['serve', '--no-web'], env)
   await until(
@@ -200,7 +198,7 @@ test('a run whose source never answers, or does so without end, is ended after i
     const drip = setInterval(() => response.write(' '), 20)
     response.on('close', () => clearInterval(drip))
   })
-  writeJob('each-second', {schedule: '* * * * * *', catchUp: 'latest', timeoutMinutes: 0.04})
+  writeJob('each-second', {timeoutMinutes: 0.04})
   const serve = lab.start(['serve', '--no-web'], {
     ...env,
     LOANTAPE_BASE_URL: source.url,

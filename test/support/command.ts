@@ -8,11 +8,12 @@ import type {Ended} from './lab.ts'
  *
  * @param width columns of the terminal that stdout is
  * @param select what releases hold: everything by default
+ * @param envFile settings of the working folder; none by default
  */
 export async function runCommand(
   args: readonly string[],
   env: Record<string, string>,
-  {width, select}: {width?: number | undefined; select?: string} = {},
+  {width, select, envFile}: {width?: number | undefined; select?: string; envFile?: string} = {},
 ): Promise<Ended> {
   const printed = {stdout: '', stderr: ''}
   const collect = (name: keyof typeof printed) => ({
@@ -22,6 +23,7 @@ export async function runCommand(
   })
   const cli: Cli = createCli({
     env,
+    ...(envFile !== undefined && {envFile}),
     stdout: {...collect('stdout'), ...(width !== undefined && {columns: width})},
     stderr: collect('stderr'),
     onStop: () => undefined,

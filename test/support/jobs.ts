@@ -1,5 +1,5 @@
-import {mkdirSync} from 'node:fs'
-import {dirname} from 'node:path'
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {storeWatch} from '../../src/state/job-watch.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
@@ -35,6 +35,18 @@ export async function startHeldSource(): Promise<TestServer & {open: () => void}
     sendJson(response, {data, has_more: false, next_cursor: null})
   })
   return {...server, open: gate.open}
+}
+
+/** Writes a job; where nothing else is said it walks, and the latest slot of the last hour counts. */
+export function writeJobFile(dir: string, name: string, fields: Record<string, unknown>): void {
+  const usual = {timeZone: 'UTC', catchUp: 'latest', graceMinutes: 60, steps: [{do: 'sync'}]}
+  const job = {name, schedule: '* * * * * *', ...usual, ...fields}
+  writeFileSync(join(dir, `${name}.mjs`), `export default ${JSON.stringify(job)}`)
+}
+
+/** Lets none of the jobs that are built in come due, whenever a test runs. */
+export function disableBuiltInJobs(dir: string): void {
+  for (const name of ['nightly', 'hourly-refresh', 'rates']) writeJobFile(dir, name, {enabled: false})
 }
 
 /** Lets the job `once` be due: five minutes ago, and not again this year. @param write its file, with this schedule */
