@@ -13,27 +13,28 @@ import {readFailure, readJson, readStanding} from './outcome.ts'
 
 let lab: Lab
 let folder: DataFolder
+let jobsDir: string
 let settings: Record<string, string>
 
 beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(60))
-  await lab.sync('2026-02-02T23:30:00-05:00')
+  await lab.sync('2026-02-02T23:30:00-05:00', {config: {detail: 'off'}})
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
 beforeEach(({task}) => {
   folder = lab.copyFolder(task.id)
-  const jobsDir = join(folder.root, 'own-jobs')
+  jobsDir = join(folder.root, 'own-jobs')
   mkdirSync(jobsDir)
   disableBuiltInJobs(jobsDir)
-  writeJobFile(jobsDir, 'each-second', {graceMinutes: 1})
   settings = {
     ...lab.env,
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_JOBS_DIR: jobsDir,
     LOANTAPE_WEB_PORT: '0',
+    LOANTAPE_DETAIL: 'off',
     LOANTAPE_SQL_DIR: sqlDir(),
   }
 })
@@ -57,7 +58,7 @@ from core.deal as deal, range(10000) as r
 async function fillWarehouse(): Promise<number> {
   const {warehouse} = folder
   await using db = await openDatabase({attach: [{path: warehouse, alias: 'warehouse'}]})
-  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(600000)')
+  await db.run('create table warehouse.main.filling as select md5(range::varchar) as text from range(200000)')
   await db.run('checkpoint warehouse')
   return Math.floor(statSync(warehouse).size / 512)
 }
@@ -77,6 +78,7 @@ const WELL = {health: 'ok\n', ready: 'ready\n'}
 test('a run whose engine has too little memory fails by name, the server goes on, and the next slot succeeds', async () => {
   const model = join(settings.LOANTAPE_SQL_DIR ?? '', 'mart/big.sql')
   writeFileSync(model, BIG)
+  writeJobFile(jobsDir, 'each-second', {steps: [{do: 'build'}]})
   const serve = lab.start(['serve'], {...settings, LOANTAPE_MEMORY_MB: '150'})
   const failed = await untilRun(`state = 'failed'`)
   expect(failed).toMatchObject({exit_code: 3, error_code: 'MODEL_MEMORY', attempt: 1})
@@ -89,6 +91,7 @@ test('a run whose engine has too little memory fails by name, the server goes on
 
 test('a run whose engine gives its database up for lost fails, the server goes on, and the next slot succeeds', async () => {
   lab.service.store.insert(someDeals(120).slice(60))
+  writeJobFile(jobsDir, 'each-second', {})
   const blocks = await fillWarehouse()
   // Writing on fails as on a full disk; the limit can be lifted again.
   const script = `trap '' XFSZ; ulimit -S -f ${blocks}; exec "$0" "$@"`
