@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, restoreBackup} from '../../src/pipeline/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
@@ -23,13 +23,23 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 let lab: Lab
 let dir: string
 
-beforeEach(async () => {
+let goBack: () => void
+let tests = 0
+
+beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(30))
-  dir = join(lab.folder.root, '../backups/first')
+  await lab.walk(DAY_1)
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => {
+  goBack()
+  tests += 1
+  dir = join(lab.folder.root, `../backups-${tests}/first`)
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Every file below a folder, with its bytes. */
 function readFiles(root: string): Map<string, Buffer> {
@@ -72,7 +82,6 @@ test('a backup brings everything back that cannot be built again, and the next n
 })
 
 test('what was saved is checked before any of it is brought back', async () => {
-  await lab.walk(DAY_1)
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   rmSync(lab.folder.root, {recursive: true})
   const warehouse = join(dir, 'warehouse.duckdb')
@@ -95,7 +104,6 @@ test('what was saved is checked before any of it is brought back', async () => {
 })
 
 test('a backup of an earlier version, which holds a copy of the warehouse without its latest states, is brought back', async () => {
-  await lab.walk(DAY_1)
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
   const [now, then] = [join(dir, 'warehouse.duckdb'), join(dir, 'history.duckdb')]
   renameSync(now, then)
@@ -114,7 +122,6 @@ test('a backup of an earlier version, which holds a copy of the warehouse withou
 })
 
 test('a backup goes into a folder of its own, outside the data', async () => {
-  await lab.walk(DAY_1)
   const world = lab.createWorld(DAY_1)
   expect(await failureOf(backUp(lab.config, join(lab.folder.root, 'backup'), world))).toMatchObject({
     code: 'BACKUP_PLACE',
@@ -126,8 +133,7 @@ test('a backup goes into a folder of its own, outside the data', async () => {
 })
 
 test('a job backs up and keeps so many; what else lies there it leaves alone', async () => {
-  await lab.walk(DAY_1)
-  const to = join(lab.folder.root, '../backups')
+  const to = join(dir, '..')
   mkdirSync(join(to, 'loantape-20200101T000000Z'), {recursive: true})
   const job: Job = {
     name: 'saving',

@@ -1,37 +1,45 @@
 import {join} from 'node:path'
-import {expect, test, vi} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {aDeal, createLab, type Lab, type Started, someDeals, startProcess} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = {LOANTAPE_NOW: '2026-02-03T23:30:00-05:00', LOANTAPE_PAGE_SIZE: '10'}
 
 /** Longer than any test: a request held this long ends with the service. */
-const HELD_MS = 120_000
+const HELD_MS = 3_600_000
 
-/** A lab with sixty deals released on the first day, and two more for the second. */
-async function openLab(): Promise<Lab> {
-  const lab = await createLab()
+let lab: Lab
+let goBack: () => void
+
+/** Sixty deals released on the first day, and two more for the second. */
+beforeAll(async () => {
+  lab = await createLab()
   lab.service.store.insert(someDeals(60))
   await lab.sync(DAY_1)
   lab.service.store.insert([aDeal(61), aDeal(62)])
-  return lab
-}
+  goBack = lab.remember()
+})
+
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Starts a sync of the second day whose request for page `nth` is not answered. */
-async function startHeldSync(lab: Lab, nth: number): Promise<Started> {
+async function startHeldSync(nth: number): Promise<Started> {
   lab.service.faults.add({match: {path: '/deals?', nth}, fault: {kind: 'delay', ms: HELD_MS}})
-  const run = lab.start(['sync', '--json'], {...DAY_2, LOANTAPE_REQUEST_TIMEOUT_SECONDS: '100'})
+  const run = lab.start(['sync', '--json'], {...DAY_2, LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600'})
   lab.service.requests.clear()
-  await vi.waitFor(() => expect(countPageRequests(lab)).toBe(nth), {timeout: 20_000, interval: 20})
+  await until(() => countPageRequests() === nth)
   return run
 }
 
-function countPageRequests(lab: Lab): number {
+function countPageRequests(): number {
   return lab.service.requests.entries.filter(({path}) => path.startsWith('/deals?')).length
 }
 
 /** Another program that has the current release open: it counts the deals now, and again for every line it is sent. */
-function openAsAnalyst(lab: Lab): Started {
+function openAsAnalyst(): Started {
   const engine = join(import.meta.dirname, '../../node_modules/@duckdb/node-api/lib/index.js')
   const script = `
     import {DuckDBInstance} from ${JSON.stringify(engine)}
@@ -48,14 +56,14 @@ function openAsAnalyst(lab: Lab): Started {
 }
 
 async function waitForPrint(run: Started, text: string): Promise<void> {
-  await vi.waitFor(() => expect(run.printed().stdout).toBe(text), {timeout: 20_000, interval: 20})
+  await until(() => run.printed().stdout.length >= text.length)
+  expect(run.printed().stdout).toBe(text)
 }
 
-test.concurrent('while a sync runs a second is refused with its pid, and status, query and other programs read', async () => {
-  await using lab = await openLab()
+test('while a sync runs a second is refused with its pid, and status, query and other programs read', async () => {
   const releaseId = lab.currentReleaseId()
-  const first = await startHeldSync(lab, 3)
-  using analyst = openAsAnalyst(lab)
+  const first = await startHeldSync(3)
+  using analyst = openAsAnalyst()
   const [second, status, query, build] = await Promise.all([
     lab.run(['sync', '--json'], DAY_2),
     lab.run(['status', '--json']),
@@ -78,30 +86,22 @@ test.concurrent('while a sync runs a second is refused with its pid, and status,
   expect(JSON.parse(query.stdout)).toEqual({rows: [{deals: 60, amount: '21000000.00'}]})
   expect(JSON.parse(build.stdout)).toMatchObject({outcome: 'unchanged', release_id: releaseId})
   await waitForPrint(analyst, '60;')
-})
 
-test.concurrent('the lock of a run that was killed is taken over, and its walk goes on', async () => {
-  await using lab = await openLab()
-  const first = await startHeldSync(lab, 4)
   first.process.kill('SIGKILL')
   await first.ended
-  const status = await lab.run(['status'])
-  expect(status.stdout).toContain('died')
-  expect(status.stdout).not.toContain('Running')
-
+  const after = await lab.run(['status'])
+  expect(after.stdout).toContain('died')
+  expect(after.stdout).not.toContain('Running')
   lab.service.faults.clear()
   const next = await lab.run(['sync', '--json'], DAY_2)
   expect(next.code).toBe(0)
   expect(JSON.parse(next.stdout)).toMatchObject({walk: {distinct: 62}, changes: {created: 2}})
 })
 
-test.concurrent('SIGTERM ends a walk within ten seconds, its progress kept, and the next run goes on from there', async () => {
-  await using lab = await openLab()
-  const first = await startHeldSync(lab, 4)
-  const signalledAt = performance.now()
+test('SIGTERM ends a walk amid a request that nobody answers, its progress kept, and the next run goes on from there', async () => {
+  const first = await startHeldSync(4)
   first.process.kill('SIGTERM')
   const ended = await first.ended
-  expect(performance.now() - signalledAt).toBeLessThan(10_000)
   expect(ended.code).toBe(6)
   const {error} = JSON.parse(ended.stdout)
   expect(error).toMatchObject({code: 'INTERRUPTED', exit_code: 6})
@@ -115,15 +115,14 @@ test.concurrent('SIGTERM ends a walk within ten seconds, its progress kept, and 
     walk: {resumed: 1, pages: 7, records: 62, distinct: 62},
     changes: {created: 2, unchanged: 60},
   })
-  expect(countPageRequests(lab)).toBe(4)
+  expect(countPageRequests()).toBe(4)
   expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
     {deals: '62', amount: '21700000.00'},
   ])
 })
 
-test.concurrent('a release that was opened before a sync can be read to its end, even when it is pruned', async () => {
-  await using lab = await openLab()
-  using analyst = openAsAnalyst(lab)
+test('a release that was opened before a sync can be read to its end, even when it is pruned', async () => {
+  using analyst = openAsAnalyst()
   await waitForPrint(analyst, '60;')
   const sync = await lab.run(['sync', '--json'], {...DAY_2, LOANTAPE_RELEASES_KEPT: '1'})
   expect(sync.code).toBe(0)

@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {applyEvents, syncDeals} from '../../src/pipeline.ts'
 import {findLearntRate} from '../../src/state/learnt-rate.ts'
@@ -7,15 +7,19 @@ import {listWaitingEvents, storeEvent} from '../../src/state/webhook-events.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
+let goBack: () => void
 const NOON = '2026-06-02T16:00:00Z'
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(5))
   await lab.walk('2026-06-01T16:00:00Z')
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 function receive(...dealIds: string[]): void {
   using stateDb = openStateDb(lab.folder.stateDb)

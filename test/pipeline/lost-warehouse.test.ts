@@ -8,25 +8,30 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {listTapes, noteTapeRemoved} from '../../src/state/tape-rows.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
 
+const KILLED_RUN = join(import.meta.dirname, '../proof/killed-run.ts')
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 
 let lab: Lab
+let goBack: () => void
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(40))
   await lab.walk(DAY_1)
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const rebuild = () => rebuildWarehouse(lab.config, {isApplied: true}, lab.createWorld(DAY_2))
 
@@ -92,13 +97,11 @@ test('where tapes were pruned, a warehouse brought back from before is taken on 
   expect(await rebuild()).toMatchObject({outcome: 'rebuilt', units: 2})
   expect(await lab.queryHistory(settles)).toEqual(before)
 })
+
 test('a write-ahead log that cannot be replayed is set aside, and the walk is made again', async () => {
-  const env = {LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, NODE_OPTIONS: `--import ${KILL_AT_EXIT}`}
-  // The log is there for some milliseconds: a run that gets past them ends well.
-  let signal: NodeJS.Signals | null = null
-  for (let attempt = 0; signal === null && attempt < 10; attempt += 1)
-    signal = (await lab.start(['sync'], env).ended).signal
-  expect(signal).toBe('SIGKILL')
+  const env = {...lab.env, LOANTAPE_PAGE_SIZE: '1', LOANTAPE_NOW: DAY_2, KILL_STEP: 'changes applied'}
+  using killed = startProcess([process.execPath, KILLED_RUN], env)
+  expect(await killed.ended).toMatchObject({signal: 'SIGKILL'})
   const log = `${lab.folder.warehouse}.wal`
   const bytes = readFileSync(log)
   for (let at = 200; at < 260; at++) bytes[at] = (bytes[at] ?? 0) ^ 0xff
@@ -107,12 +110,3 @@ test('a write-ahead log that cannot be replayed is set aside, and the walk is ma
   expect(readdirSync(lab.folder.root).filter((name) => name.includes('.wal.damaged-'))).toHaveLength(1)
   expect(existsSync(log)).toBe(false)
 })
-
-/** Ends a process by SIGKILL as soon as a write-ahead log has some length: nothing is checkpointed. */
-const KILL_AT_EXIT = `data:text/javascript,${encodeURIComponent(`
-  import {statSync} from 'node:fs'
-  setInterval(() => {
-    const log = statSync(process.env.LOANTAPE_DATA_DIR + '/warehouse.duckdb.wal', {throwIfNoEntry: false})
-    if (log && log.size > 2000) process.kill(process.pid, 'SIGKILL')
-  }, 1).unref()
-`)}`

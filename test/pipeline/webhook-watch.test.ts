@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {findLastCoverage} from '../../src/state/webhook-coverage.ts'
@@ -11,16 +11,22 @@ const config = {webhookSecret: LOANTAPE_WEBHOOK_SECRET}
 const NOON = '2026-06-02T16:00:00Z'
 
 let lab: Lab
-let day: number
+let goBack: () => void
+let day = 1
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(6))
-  day = 1
   await walk()
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => {
+  goBack()
+  day = 2
+})
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** The walk of the next day. */
 function walk(changes: Partial<Lab['config']> = config) {

@@ -1,5 +1,5 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import {cpSync, mkdtempSync, rmSync} from 'node:fs'
+import {cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {z} from 'zod'
@@ -70,6 +70,8 @@ export interface Lab extends AsyncDisposable {
   start(args: readonly string[], env?: Record<string, string>): Started
   /** A new folder beside the data folder, holding a copy of what it holds now. */
   copyFolder(name: string): DataFolder
+  /** Keeps what folder, tape key and service hold now; what it returns brings all of it back and forgets faults. */
+  remember(): () => void
 }
 
 /** What a lab is like. */
@@ -112,6 +114,11 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     started.push(one)
     return one
   }
+  const copyFolder = (name: string) => {
+    const copy = dataFolderAt(join(root, name))
+    cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
+    return copy
+  }
   return {
     service,
     folder,
@@ -142,10 +149,29 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
     run: (args, changes) => runCommand(args, {...env, ...changes}, limited),
-    copyFolder(name) {
-      const copy = dataFolderAt(join(root, name))
-      cpSync(folder.root, copy.root, {recursive: true, verbatimSymlinks: true})
-      return copy
+    copyFolder,
+    remember() {
+      const kept = copyFolder('remembered')
+      const key = readFileSync(env.LOANTAPE_TAPE_KEY_FILE)
+      const {database} = service
+      const tables = database.all(
+        z.object({name: z.string()}),
+        `select name from main.sqlite_schema where type = 'table' and name not like 'sqlite_%'`,
+      )
+      for (const {name} of tables) database.run(`create temp table kept_${name} as select * from main.${name}`)
+      return () => {
+        service.faults.clear()
+        service.requests.clear()
+        rmSync(folder.root, {recursive: true, force: true})
+        cpSync(kept.root, folder.root, {recursive: true, verbatimSymlinks: true})
+        writeFileSync(env.LOANTAPE_TAPE_KEY_FILE, key, {mode: 0o600})
+        database.run('pragma foreign_keys = off')
+        for (const {name} of tables) {
+          database.run(`delete from main.${name}`)
+          database.run(`insert into main.${name} select * from kept_${name}`)
+        }
+        database.run('pragma foreign_keys = on')
+      }
     },
     async [Symbol.asyncDispose]() {
       for (const one of started) one[Symbol.dispose]()
