@@ -15,7 +15,7 @@ import {readPortfolio, requireSound} from './soundness.ts'
 
 const DEALS = 60
 /** Walks of one folder: under changes and quiet in turn; the last one goes on to a release. */
-export const WALKS = 6
+const WALKS = 6
 const DAY_MS = 86_400_000
 
 /** A deal during one walk. */
@@ -140,9 +140,12 @@ function judgeWalk(
  * a list that pages by offset may hide a deal, which is then missing and never vanished, and stands there again after
  * a walk that nobody disturbs.
  *
- * A run is one folder walked {@link WALKS} times; keyset and offset, with deals' own pages and without, in turn.
+ * A run is one folder walked so many times; keyset and offset, with deals' own pages and without, in turn.
  */
-export async function proveChurn(request: ProofRequest): Promise<Proved> {
+export async function proveChurn({
+  walks = WALKS,
+  ...request
+}: ProofRequest & {walks?: number}): Promise<Proved> {
   const tally = createTally()
   await runAll({name: 'churn', atOnce: 2}, request, async (run, random) => {
     const mode: Mode = {paging: run % 2 === 0 ? 'keyset' : 'offset', hasDetail: run % 4 < 2}
@@ -153,9 +156,9 @@ export async function proveChurn(request: ProofRequest): Promise<Proved> {
     const churner = createChurner(source, random)
     const config = configOf(source, data, mode, random)
     let before = new Map<string, Head>()
-    for (let walk = 0; walk < WALKS; walk += 1) {
+    for (let walk = 0; walk < walks; walk += 1) {
       const isQuiet = walk % 2 === 1
-      const isLast = walk === WALKS - 1
+      const isLast = walk === walks - 1
       churner.begin()
       source.onAnswer = isQuiet ? () => undefined : churner.churn
       const world = createQuickWorld({

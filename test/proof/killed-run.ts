@@ -1,6 +1,6 @@
 /**
  * A process of its own that syncs and exports, and kills itself at a named point: at the `KILL_NTH` time that it
- * reaches `KILL_STEP`. It says `ready` when nothing but the run is left to do.
+ * reaches `KILL_STEP`. Its release holds `KILL_TABLES`. It says `ready` when nothing but the run is left to do.
  */
 import {createCli} from '../../src/cli/context.ts'
 import {readConfig} from '../../src/cli/read-config.ts'
@@ -8,7 +8,7 @@ import {exportRelease} from '../../src/pipeline/export.ts'
 import {syncDeals} from '../../src/pipeline.ts'
 import type {World} from '../../src/types.ts'
 
-const {KILL_STEP, KILL_NTH = '1'} = process.env
+const {KILL_STEP, KILL_NTH = '1', KILL_TABLES} = process.env
 const cli = createCli({
   env: process.env,
   stdout: process.stdout,
@@ -24,7 +24,11 @@ function reach(step: string): void {
   if (left === 0) process.kill(process.pid, 'SIGKILL')
 }
 
-const world: World = {...cli.createWorld(config), onStep: reach}
+const world: World = {
+  ...cli.createWorld(config),
+  ...(KILL_TABLES !== undefined && {select: KILL_TABLES}),
+  onStep: reach,
+}
 process.stdout.write('ready\n')
 await syncDeals(config, {}, world)
 for (const profile of ['csv', 'parquet']) {

@@ -196,7 +196,10 @@ export async function proveMoney(request: ProofRequest): Promise<Proved> {
       LOANTAPE_DETAIL: 'off',
     }
     const config = parseConfig(env, {readFile: () => ''})
-    const world = createQuickWorld({now: '2026-02-02T23:30:00-05:00'})
+    const world = createQuickWorld({
+      now: '2026-02-02T23:30:00-05:00',
+      tables: '+core.deal +mart.portfolio_summary +mart.portfolio_breakdown',
+    })
     const {walk} = await syncDeals(config, {}, world)
     const [batch] = await exportRelease(config, {profiles: ['csv']}, world)
     assert(batch)

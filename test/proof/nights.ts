@@ -32,7 +32,7 @@ import {createWorldAt} from '../support/data.ts'
 import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
 
 /** Nights of one run. */
-export const NIGHTS_PER_RUN = 6
+const NIGHTS = 6
 
 const FIRST_DAY = '2026-01-20'
 const DEALS = 80
@@ -69,14 +69,17 @@ type Night = Record<string, Row[]>
  * the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine; lists of
  * borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or spoilt.
  *
- * A run is one history of {@link NIGHTS_PER_RUN} nights.
+ * A run is one history of so many nights.
  */
-export async function proveNights(request: ProofRequest): Promise<Proved> {
+export async function proveNights({
+  nights = NIGHTS,
+  ...request
+}: ProofRequest & {nights?: number}): Promise<Proved> {
   const tally = createTally()
   await runAll({name: 'nights'}, request, async (_run, random) => {
     const root = mkdtempSync(join(tmpdir(), 'loantape-nights-'))
     try {
-      await live(root, random, (name) => tally.add(name))
+      await live(root, {random, nights}, (name) => tally.add(name))
     } finally {
       rmSync(root, {recursive: true, force: true})
     }
@@ -127,9 +130,13 @@ export function createGrowingFolder(root: string, random: Random): GrowingFolder
   }
 }
 
-async function live(root: string, random: Random, note: (name: string) => void): Promise<void> {
+async function live(
+  root: string,
+  {random, nights}: {random: Random; nights: number},
+  note: (name: string) => void,
+): Promise<void> {
   const {config, folder, grow} = createGrowingFolder(root, random)
-  for (let night = 0; night < NIGHTS_PER_RUN; night += 1) {
+  for (let night = 0; night < nights; night += 1) {
     const world = await grow()
     if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))
     const before = readLastBuild(folder)

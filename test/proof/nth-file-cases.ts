@@ -24,9 +24,11 @@ interface Case {
   isForEver: boolean
 }
 
+const {tables = 'all', ...request}: ProofRequest & {tables?: string} = JSON.parse(process.argv[2] ?? '{}')
+
 async function runDay(lab: Lab, folder: DataFolder): Promise<void> {
   const config = {...lab.config, dataDir: folder.root, pageSize: 20}
-  const world = createQuickWorld({now: DAY_2})
+  const world = createQuickWorld({now: DAY_2, tables})
   await syncDeals(config, {}, world)
   await exportRelease(config, {profiles: ['csv', 'parquet']}, world)
 }
@@ -70,10 +72,10 @@ function judgeFailure(failure: LoantapeError | undefined, one: Case): void {
   assert(failure.kept && failure.next, failure.message)
 }
 
-async function proveCases(request: ProofRequest): Promise<Proved> {
+async function proveCases(asked: ProofRequest): Promise<Proved> {
   const tally = createTally()
   const files = await installFailingFiles()
-  await using lab = await createLab()
+  await using lab = await createLab({tables})
   const {store} = lab.service
   store.insert(someDeals(60))
   await lab.sync(DAY_1)
@@ -85,9 +87,9 @@ async function proveCases(request: ProofRequest): Promise<Proved> {
     new: await readPortfolio(dataFolderAt(`${lab.folder.root}-counted`)),
     filled: await readPortfolio(dataFolderAt(lab.folder.root.replace(/data$/, 'counted'))),
   }
-  const order = shuffle(cases, request.seed)
-  const runs = Math.min(request.runs, order.length - (request.first ?? 0))
-  await runAll({name: 'nth-file'}, {...request, runs}, async (run) => {
+  const order = shuffle(cases, asked.seed)
+  const runs = Math.min(asked.runs, order.length - (asked.first ?? 0))
+  await runAll({name: 'nth-file'}, {...asked, runs}, async (run) => {
     const one = order[run]
     assert(one)
     const {isNew, nth, code, isForEver} = one
@@ -113,6 +115,5 @@ async function proveCases(request: ProofRequest): Promise<Proved> {
   return {figures: {...tally.figures, 'of cases': order.length}}
 }
 
-const request: ProofRequest = JSON.parse(process.argv[2] ?? '{}')
 const print = (line: object) => process.stdout.write(`${JSON.stringify(line)}\n`)
 print(await proveCases({...request, onRun: (run) => print({run})}))

@@ -3,10 +3,13 @@ import {realClock} from '../../src/clock.ts'
 import {createSilentLog} from '../../src/log.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import type {World} from '../../src/types.ts'
-import {COMPILED} from '../support/data.ts'
+import {COMPILED, FEW_TABLES} from '../support/data.ts'
 
 /** Thrown at the step at which a run was to end. */
 export class Stopped extends Error {}
+
+/** What `readPortfolio` reads. */
+export const PORTFOLIO_TABLES: string = `${FEW_TABLES} +core.borrower +core.document`
 
 /** A world for runs in this process. */
 export interface QuickWorld {
@@ -14,10 +17,12 @@ export interface QuickWorld {
   now: string | {from: number}
   /** The run ends here, with {@link Stopped}: it saves what follows, such as the release. */
   stopAt?: RunStep | undefined
+  /** What a release holds, as `--select` names it: `PORTFOLIO_TABLES` by default, `all` for everything. */
+  tables?: string | undefined
 }
 
 /** Creates a world in which waiting takes no time: what would be waited is added to the real clock. */
-export function createQuickWorld({now, stopAt}: QuickWorld): World {
+export function createQuickWorld({now, stopAt, tables = PORTFOLIO_TABLES}: QuickWorld): World {
   let skippedMs = 0
   let instant = typeof now === 'string' ? Date.parse(now) : now.from
   const stepMs = typeof now === 'string' ? 0 : 10
@@ -39,6 +44,7 @@ export function createQuickWorld({now, stopAt}: QuickWorld): World {
     log: createSilentLog(),
     signal: new AbortController().signal,
     plans: COMPILED,
+    ...(tables !== 'all' && {select: tables}),
     onProgress: () => undefined,
     onStep(step) {
       if (step === stopAt) throw new Stopped(step)
