@@ -4,6 +4,7 @@ import {buildModels, type Counted} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
 import {type History, insertHistory} from '../../src/model/raw-rows.ts'
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
+import {withAncestors} from '../../src/model/select-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import type {BuildPlan, Check} from '../../src/types.ts'
 import {type Database, openDatabase} from '../../src/warehouse/database.ts'
@@ -53,13 +54,21 @@ export async function buildRelease(
   return db
 }
 
-/** Builds a release and returns one query's rows. */
+/** The tables that a query names, and what they are built from. */
+async function planOf(sql: string): Promise<BuildPlan> {
+  const {plan} = await builtInPlan()
+  const named = plan.models.map(({name}) => name).filter((name) => sql.includes(name))
+  const names = withAncestors(new Set(named), plan.reads)
+  return {...plan, models: plan.models.filter(({name}) => names.has(name))}
+}
+
+/** Builds what one query reads and returns its rows. */
 export async function query(
   history: History,
   sql: string,
   counted: Partial<Counted> = {},
 ): Promise<unknown[]> {
-  await using db = await buildRelease(history, counted)
+  await using db = await buildRelease(history, counted, await planOf(sql))
   // Without the await the database would close under its query.
   return await db.all(noRow, sql)
 }
