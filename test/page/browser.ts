@@ -1,21 +1,39 @@
 import chromium from '@sparticuz/chromium'
-import {type Browser, chromium as playwright} from 'playwright-core'
+import {type Browser, type LaunchOptions, chromium as playwright} from 'playwright-core'
 
 /** A browser that crashes as it starts says nothing about our pages: it is started again, this often at most. */
 const ATTEMPTS = 3
 
-/** Starts a headless Chromium: the one npm brings on Linux, else the machine's own Chrome. */
-export async function startBrowser(attempt = 1): Promise<Browser> {
-  if (process.platform !== 'linux') return await playwright.launch({channel: 'chrome'})
-  try {
-    return await playwright.launch({
-      executablePath: await chromium.executablePath(),
-      // As a single process it ends with its first page.
-      args: chromium.args.filter((arg) => arg !== '--single-process' && arg !== '--no-zygote'),
-      headless: true,
-    })
-  } catch (error) {
+let shared: Promise<Browser> | undefined
+
+/** A headless Chromium that all files of a worker share and that ends with it: the one npm brings on Linux, else the machine's own Chrome. */
+export function startBrowser(): Promise<Browser> {
+  shared ??= launch()
+  return shared
+}
+
+async function launch(attempt = 1): Promise<Browser> {
+  const browser = await playwright.launch(await findBrowser()).catch((error: unknown) => {
     if (attempt === ATTEMPTS) throw error
-    return await startBrowser(attempt + 1)
+    return launch(attempt + 1)
+  })
+  const newPage = browser.newPage.bind(browser)
+  browser.newPage = async (options) => {
+    const page = await newPage(options)
+    // What a test waits for happens, or the suite's own limit ends it.
+    page.setDefaultTimeout(0)
+    return page
+  }
+  return browser
+}
+
+async function findBrowser(): Promise<LaunchOptions> {
+  if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
+  return {
+    executablePath: await chromium.executablePath(),
+    // As a single process it ends with its first page.
+    args: chromium.args.filter((arg) => arg !== '--single-process' && arg !== '--no-zygote'),
+    headless: true,
+    timeout: 0,
   }
 }

@@ -9,6 +9,7 @@ import {requireRelease} from '../../src/release/manifest.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet-page.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {PAGE_TABLES} from '../web/page-tables.ts'
 import {startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
@@ -52,7 +53,7 @@ let browser: Browser
 const files: Record<string, string> = {}
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: 'all'})
   const {store} = lab.service
   store.insert([
     ...someDeals(30, {status: 'funded'}),
@@ -82,7 +83,6 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  await browser.close()
   await lab[Symbol.asyncDispose]()
 })
 
@@ -231,7 +231,7 @@ test('the report goes from Morning over the portfolio and the pipeline to what l
 })
 
 test('the report of an empty portfolio has shares of nothing', async () => {
-  await using empty = await createLab()
+  await using empty = await createLab({tables: PAGE_TABLES})
   await empty.sync('2026-02-02T23:30:00-05:00')
   const text = await renderReport(requireRelease(empty.folder))
   expect(text).toContain('0 deals, $0.00')

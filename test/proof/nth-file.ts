@@ -20,9 +20,7 @@ const lineSchema = z.union([
  * A run is one such case, in an order drawn from the seed; there are no more runs than cases. All of them run in one
  * process of their own, because the functions of `node:fs` are replaced there.
  */
-export async function proveNthFile(
-  request: ProofRequest & {tables?: string | undefined},
-): Promise<Proved> {
+export async function proveNthFile(request: ProofRequest & {tables?: string | undefined}): Promise<Proved> {
   const {onRun, ...asked} = request
   const child = spawn(process.execPath, [CASES, JSON.stringify(asked)], {
     stdio: ['ignore', 'pipe', 'pipe'],

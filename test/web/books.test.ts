@@ -2,9 +2,10 @@ import {expect, test} from 'vitest'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {aDeal, createLab, runProgram} from '../support/lab.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
-  await using lab = await createLab()
+  await using lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert([aDeal(1), aDeal(2)])
   await lab.sync('2026-03-02T23:30:00-05:00')
   lab.service.store.update('deal_000001', {status: 'funded'})

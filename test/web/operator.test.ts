@@ -12,6 +12,8 @@ import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {startBrowser} from '../page/browser.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 const TOKEN = 'a-token-of-24-characters'
 const VIEWER = 'another-token-for-those-who-look'
@@ -23,7 +25,7 @@ let browser: Browser
 
 /** February is walked, one record of it could not be read, and on March 2 most deals are gone, which a guard holds back. */
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: PAGE_TABLES})
   const {store, faults} = lab.service
   store.insert(someDeals(80))
   await lab.sync('2026-02-26T23:30:00-05:00')
@@ -51,7 +53,6 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  await browser.close()
   await side[Symbol.asyncDispose]()
   stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
@@ -139,9 +140,7 @@ async function act(page: Page, question: string, answer: string): Promise<void> 
 
 /** The line of what people did last, once it has come to its end. */
 async function readLast(page: Page): Promise<string[]> {
-  await expect
-    .poll(() => listActions(stateDb, 1)[0]?.ended_at, {timeout: 60_000, interval: 200})
-    .not.toBeNull()
+  await until(() => listActions(stateDb, 1)[0]?.ended_at)
   await page.goto(`${side.url}/runs`)
   return await page.locator('#people + .scroll tbody tr').first().locator('td').allTextContents()
 }
@@ -219,7 +218,8 @@ test('a release that is not kept is built for whoever asks, and shown', async ()
   )
   expect(fields).toEqual({do: 'build', as_of: '2026-03-01', known_at: '2026-03-01T23:59:59.999999Z'})
   expect((await post(fields, {origin: side.url})).status).toBe(303)
-  await expect.poll(() => listActions(stateDb, 1)[0]?.exit_code, {timeout: 20_000}).toBe(0)
+  await until(() => listActions(stateDb, 1)[0]?.ended_at)
+  expect(listActions(stateDb, 1)).toMatchObject([{exit_code: 0}])
   expect(await read()).toContain('as of <b>2026-03-01</b>')
 })
 
@@ -295,8 +295,7 @@ test('a server carries out the run that was asked for, and keeps what it logged'
   stateDb.run('delete from job_run')
   const server = lab.start(['serve'], {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0'})
   const readUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(server.printed().stderr)?.[1]
-  await expect.poll(readUrl, {timeout: 50_000}).toBeDefined()
-  const url = readUrl() ?? ''
+  const url = await until(readUrl)
   const answer = await fetch(`${url}/actions`, {
     method: 'POST',
     redirect: 'manual',
@@ -305,9 +304,9 @@ test('a server carries out the run that was asked for, and keeps what it logged'
   })
   expect(answer.status).toBe(303)
   const findRun = () => listLatestJobRuns(stateDb, 10).find(({job}) => job === 'yearly')
-  await expect.poll(() => findRun()?.state, {timeout: 60_000}).toBe('done')
+  await until(() => findRun()?.state === 'done')
   const read = async () => await (await fetch(`${url}/runs/${findRun()?.job_run_id}`)).text()
-  await expect.poll(read, {timeout: 10_000}).toContain('step begins  job=yearly  step=build')
+  await until(async () => (await read()).includes('step begins  job=yearly  step=build'))
   expect(await read()).toContain('<b class="passed">well</b>')
   expect(server.printed().stderr).toContain('step begins')
 })

@@ -3,11 +3,14 @@ import {once} from 'node:events'
 import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterAll, beforeAll, expect, test, vi} from 'vitest'
+import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+
+const NO_LIMIT_MS = 1_800_000
 
 let lab: Lab
 let reader: Reader
@@ -96,7 +99,11 @@ test('the tables of some deals are those of these deals', async () => {
 })
 
 test('once closed it answers no more and leaves nothing', async () => {
-  const other = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000, idleMs: 60_000})
+  const other = createReader(requireRelease(lab.folder).dir, {
+    memoryMb: 200,
+    timeoutMs: NO_LIMIT_MS,
+    idleMs: 60_000,
+  })
   await other.ask({sql: 'select 1'})
   other[Symbol.dispose]()
   expect(await failureOf(other.ask({sql: 'select 1'}))).toMatchObject({code: 'QUERY_STOPPED'})
@@ -104,11 +111,15 @@ test('once closed it answers no more and leaves nothing', async () => {
 })
 
 test('a process that nobody asks ends, and the next question starts another', async () => {
-  using hasty = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 5000, idleMs: 300})
+  using hasty = createReader(requireRelease(lab.folder).dir, {
+    memoryMb: 200,
+    timeoutMs: NO_LIMIT_MS,
+    idleMs: 300,
+  })
   const countOnce = async () => (await hasty.ask({sql: `select count(*) as deals from core.deal`})).rows
   expect(await countOnce()).toEqual([['20']])
   const [pid] = readersOf(hasty.filesDir)
-  await vi.waitFor(() => expect(readersOf(hasty.filesDir)).toEqual([]), 5000)
+  await until(() => readersOf(hasty.filesDir).length === 0)
   expect(await countOnce()).toEqual([['20']])
   expect(readersOf(hasty.filesDir)).not.toContain(pid)
 })
@@ -116,7 +127,7 @@ test('a process that nobody asks ends, and the next question starts another', as
 test('a server that is killed leaves neither an endless query nor files', async () => {
   const script = `
     import {createReader} from '${new URL('../../src/web/reader.ts', import.meta.url)}'
-    const reader = createReader('${requireRelease(lab.folder).dir}', {memoryMb: 200, timeoutMs: 60_000, idleMs: 60_000})
+    const reader = createReader('${requireRelease(lab.folder).dir}', {memoryMb: 200, timeoutMs: ${NO_LIMIT_MS}, idleMs: ${NO_LIMIT_MS}})
     await reader.ask({sql: 'select 1'})
     void reader.ask({sql: 'select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'})
     console.log(reader.filesDir)`
@@ -129,7 +140,7 @@ test('a server that is killed leaves neither an endless query nor files', async 
   const filesDir = String(line).trim()
   expect(readersOf(filesDir)).toHaveLength(1)
   server.kill('SIGKILL')
-  await vi.waitFor(() => expect(readersOf(filesDir)).toEqual([]), 10_000)
+  await until(() => readersOf(filesDir).length === 0)
   expect(existsSync(filesDir)).toBe(false)
   rmSync(file)
 })

@@ -10,6 +10,8 @@ import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {startBrowser} from '../page/browser.ts'
 import {createLab, type Lab} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 const BY_STATUS =
   'select status, sum(loan_amount)::decimal(18, 2) as amount from core.deal group by all order by all'
@@ -20,7 +22,7 @@ let side: WebSide
 let browser: Browser
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: PAGE_TABLES})
   seedPortfolio(lab.service.store, {deals: 60, seed: 'sql', today: '2026-03-02'})
   await lab.sync('2026-03-02T23:30:00-05:00')
   stateDb = openStateDb(lab.folder.stateDb)
@@ -30,7 +32,6 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  await browser.close()
   await side[Symbol.asyncDispose]()
   stateDb[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
@@ -69,14 +70,12 @@ test('the editor completes tables and columns, runs by keys, and Tab leaves it',
   const choice = page.locator('.cm-tooltip-autocomplete li').first()
   const complete = async (text: string, label: string) => {
     await page.keyboard.type(text)
-    await expect.poll(() => choice.textContent({timeout: 1000})).toBe(label)
+    await until(async () => (await choice.allTextContents())[0] === label)
     // In its first moment a completion is not taken.
-    await expect
-      .poll(async () => {
-        if (await choice.isVisible()) await choice.click()
-        return await choice.isVisible()
-      })
-      .toBe(false)
+    await until(async () => {
+      if (await choice.isVisible()) await choice.dispatchEvent('mousedown')
+      return !(await choice.isVisible())
+    })
   }
   await editor.click()
   await page.keyboard.type('select sum')

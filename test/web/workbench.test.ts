@@ -11,6 +11,8 @@ import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {startBrowser} from '../page/browser.ts'
 import {aDeal, createLab, type Lab} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
 
@@ -51,7 +53,7 @@ ${FENCE}
 `
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: 'all'})
   const {store} = lab.service
   seedPortfolio(store, {deals: 120, seed: 'page', today: '2026-03-02'})
   store.insert([aDeal(1, {status: ODD, propertyAddress: ODD, loanAmountCents: 123_456n})])
@@ -68,7 +70,6 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
-  await browser.close()
   await side[Symbol.asyncDispose]()
   stateDb[Symbol.dispose]()
   own[Symbol.dispose]()
@@ -90,9 +91,8 @@ async function open(
   })
   await page.goto(side.url + path)
   // A script draws charts again after the page has come.
-  await expect
-    .poll(() => page.locator('figure.chart:not(:has(> div svg))').count(), {timeout: 10_000})
-    .toBe(0)
+  const blank = page.locator('figure.chart:not(:has(> div svg))')
+  await until(async () => (await blank.count()) === 0)
   return {page, complaints}
 }
 
@@ -377,7 +377,7 @@ test.each([
 })
 
 test('what is known of a day now is told from what was known of it then, deal by deal', async () => {
-  await using other = await createLab()
+  await using other = await createLab({tables: PAGE_TABLES})
   other.service.store.insert([aDeal(1), aDeal(2), aDeal(3, {status: 'funded'})])
   await other.sync('2026-03-02T21:00:00-05:00')
   other.service.store.update('deal_000002', {loanAmountCents: 350_000_50n})
@@ -421,18 +421,18 @@ test('a release that an earlier version built says so', async () => {
 test('the run under way is shown as it gets on, and the page of runs again once it has ended', async () => {
   const {page, complaints} = await open('/runs')
   const live = page.locator('#live')
-  const shown = () => expect.poll(() => live.textContent(), {timeout: 10_000})
-  await shown().toBe('idle')
+  const untilShown = (text: string) => until(async () => (await live.textContent()) === text)
+  await untilShown('idle')
   const world = lab.createWorld()
   {
     using lock = acquireLock(stateDb, {runId: 'r_1', command: 'sync'}, world)
     lock.setProgress('page 3 of 40')
-    await shown().toBe('sync: page 3 of 40')
+    await untilShown('sync: page 3 of 40')
     lock.setProgress('page 4 of 40')
-    await shown().toBe('sync: page 4 of 40')
+    await untilShown('sync: page 4 of 40')
     await page.evaluate('window.isOld = true')
   }
-  await expect.poll(() => page.evaluate('window.isOld'), {timeout: 10_000}).toBeUndefined()
+  await until(async () => (await page.evaluate('window.isOld')) === undefined)
   expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
   await page.close()
