@@ -9,7 +9,6 @@ import {requireRelease} from '../../src/release/manifest.ts'
 import {renderFleet, type SourceRow} from '../../src/web/fleet-page.ts'
 import {renderReport} from '../../src/web/report.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
-import {PAGE_TABLES} from '../web/page-tables.ts'
 import {startBrowser} from './browser.ts'
 
 const ODD = '<img src=x onerror="document.title=`stolen`">'
@@ -231,7 +230,7 @@ test('the report goes from Morning over the portfolio and the pipeline to what l
 })
 
 test('the report of an empty portfolio has shares of nothing', async () => {
-  await using empty = await createLab({tables: PAGE_TABLES})
+  await using empty = await createLab({tables: 'all'})
   await empty.sync('2026-02-02T23:30:00-05:00')
   const text = await renderReport(requireRelease(empty.folder))
   expect(text).toContain('0 deals, $0.00')

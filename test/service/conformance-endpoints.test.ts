@@ -1,12 +1,13 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import type {DealDocument, DocumentGeneration} from '../../src/contract/document.ts'
 import type {Endpoint} from '../../src/contract/endpoint.ts'
 import {ENDPOINTS} from '../../src/contract/endpoints.ts'
 import type {CreatedWebhookEndpoint} from '../../src/contract/webhook.ts'
 import {createApiKey} from '../../src/service/api-keys.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {until} from '../support/until.ts'
 import {
   API_KEY,
   aDeal,
@@ -74,11 +75,12 @@ describe('What the service does', () => {
   test('"trigger document generation from external workflows;"', async () => {
     const asked = await call(service, 'POST', `${DEAL}/document-generations`, {template: 'term_sheet'})
     const {id} = await readData<DocumentGeneration>(asked)
-    await vi.waitFor(async () => {
+    const done = await until(async () => {
       const path = `${DEAL}/document-generations/${id}`
-      const {status, document_id} = await readData<DocumentGeneration>(await call(service, 'GET', path))
-      expect([status, typeof document_id]).toEqual(['completed', 'string'])
+      const generation = await readData<DocumentGeneration>(await call(service, 'GET', path))
+      return generation.status === 'completed' && generation
     })
+    expect(typeof done.document_id).toBe('string')
     expect(await readData<DealDocument[]>(await call(service, 'GET', `${DEAL}/documents`))).toHaveLength(1)
   })
 

@@ -4,9 +4,10 @@ import {existsSync, mkdtempSync, readdirSync, rmSync, utimesSync, writeFileSync}
 import {connect} from 'node:net'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
-import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import type {DealDocument} from '../../src/contract/document.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {until} from '../support/until.ts'
 import {API_KEY, aDeal, call, PDF, readData, readProblem, startTestService, upload} from './client.ts'
 
 const DEAL = 'deal_000001'
@@ -186,9 +187,9 @@ describe('documents', () => {
       '',
     ]
     socket.write(head.join('\r\n') + part('name="file"; filename="a.pdf"', PDF + 'x'.repeat(50_000)))
-    await vi.waitFor(() => expect(listFiles()).toHaveLength(1))
+    await until(() => listFiles().length === 1)
     socket.destroy()
-    await vi.waitFor(() => expect(listFiles()).toEqual([]))
+    await until(() => listFiles().length === 0)
     expect((await upload(service, DEAL)).status).toBe(201)
   })
 

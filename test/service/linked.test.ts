@@ -1,5 +1,5 @@
 import {Writable} from 'node:stream'
-import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import type {Borrower} from '../../src/contract/borrower.ts'
 import type {DealDocument, DocumentGeneration} from '../../src/contract/document.ts'
 import type {ListBody} from '../../src/contract/page.ts'
@@ -7,6 +7,7 @@ import type {Rate} from '../../src/contract/rate.ts'
 import type {Task} from '../../src/contract/task.ts'
 import {createLog} from '../../src/log.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {until} from '../support/until.ts'
 import {aDeal, call, NOW, readData, readProblem, startTestService} from './client.ts'
 
 const DEAL = '/deals/deal_000001'
@@ -133,10 +134,9 @@ describe('what is linked to a deal', () => {
       const queued = await readData<DocumentGeneration>(response)
       expect([response.status, queued.status, queued.document_id]).toEqual([202, 'queued', null])
       const path = response.headers.get('location')!.replace('/v1', '')
-      const done = await vi.waitFor(async () => {
+      const done = await until(async () => {
         const generation = await readData<DocumentGeneration>(await call(service, 'GET', path))
-        expect(generation.status).toBe('completed')
-        return generation
+        return generation.status === 'completed' && generation
       })
       const document = await readData<DealDocument>(
         await call(service, 'GET', `${DEAL}/documents/${done.document_id}`),

@@ -1,8 +1,8 @@
 import {createServer, type IncomingHttpHeaders} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {Webhook} from 'standardwebhooks'
-import {expect, vi} from 'vitest'
 import type {WebhookEvent} from '../../src/contract/webhook.ts'
+import {until} from '../support/until.ts'
 
 /** One notification as it arrived. */
 export interface Notification {
@@ -38,8 +38,9 @@ export async function startReceiver(): Promise<Receiver> {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}/hooks`,
     received,
     answer: () => 200,
-    waitFor: (count) =>
-      vi.waitFor(() => expect(received.length).toBeGreaterThanOrEqual(count), {timeout: 20_000, interval: 5}),
+    async waitFor(count) {
+      await until(() => received.length >= count)
+    },
     async [Symbol.asyncDispose]() {
       server.closeAllConnections()
       await new Promise((resolve) => server.close(resolve))

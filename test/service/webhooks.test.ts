@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, describe, expect, test, vi} from 'vitest'
+import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {
   type CreatedWebhookEndpoint,
   EVENT_TYPES,
@@ -7,6 +7,7 @@ import {
 } from '../../src/contract/webhook.ts'
 import {pruneDeliveries, RETRY_DELAYS_MS} from '../../src/service/outbox.ts'
 import type {RunningService} from '../../src/service/server.ts'
+import {until} from '../support/until.ts'
 import {aDeal, call, NOW, readData, readProblem, startTestService, upload} from './client.ts'
 import {type Receiver, startReceiver, verifyNotification} from './receiver.ts'
 
@@ -31,10 +32,9 @@ describe('webhooks', () => {
   const deliveriesOf = async ({id}: WebhookEndpoint): Promise<WebhookDelivery[]> =>
     await readData(await call(service, 'GET', `/webhook-endpoints/${id}/deliveries`))
   const settled = (endpoint: WebhookEndpoint, count: number): Promise<WebhookDelivery[]> =>
-    vi.waitFor(async () => {
+    until(async () => {
       const deliveries = await deliveriesOf(endpoint)
-      expect(deliveries.filter(({status}) => status !== 'pending')).toHaveLength(count)
-      return deliveries
+      return deliveries.filter(({status}) => status !== 'pending').length === count && deliveries
     })
 
   test('every change is told once, signed, with ids and statuses and nothing personal', async () => {

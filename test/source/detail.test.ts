@@ -3,7 +3,7 @@ import {expect, test} from 'vitest'
 import type {EachRequest, EachSummary} from '../../src/source/ask-each.ts'
 import {type DetailAnswer, fetchDetails} from '../../src/source/ask-record.ts'
 import {createClient} from '../../src/source/client.ts'
-import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
+import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
 
 interface Fetched {
@@ -148,7 +148,7 @@ test('auto asks for one deal alone before it asks for more', async () => {
     {request: {mode: 'auto'}},
   )
   await firstAsked.opened
-  await new Promise((resolve) => setTimeout(resolve, 30))
+  await passTurns()
   expect(paths).toEqual(['/v1/deals/a'])
   release.open()
   expect((await fetching).summary).toMatchObject({proven: true, fetched: 3})

@@ -1,3 +1,4 @@
+import {subscribe, unsubscribe} from 'node:diagnostics_channel'
 import {once} from 'node:events'
 import {createServer, type ServerResponse} from 'node:http'
 import type {AddressInfo} from 'node:net'
@@ -41,11 +42,13 @@ test('given up amid the body, the connection is closed and the reason thrown', a
   await using server = await startServer((response) => {
     response.on('close', closed.resolve)
     response.write('{"data": [')
-    setTimeout(() => stop.abort(new Error('asked to stop')), 50)
   })
+  const abort = () => stop.abort(new Error('asked to stop'))
+  subscribe('undici:request:bodyChunkReceived', abort)
   await expect(receive(server.pool, request, {signal: stop.signal, timeoutMs: LONG})).rejects.toThrow(
     'asked to stop',
   )
+  unsubscribe('undici:request:bodyChunkReceived', abort)
   await closed.promise
 })
 

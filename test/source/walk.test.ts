@@ -5,7 +5,8 @@ import {createSeenIds} from '../../src/contract/seen-ids.ts'
 import {createClient} from '../../src/source/client.ts'
 import {type WalkRequest, walkPages} from '../../src/source/walk-pages.ts'
 import type {Page} from '../../src/types.ts'
-import {createGate, type Handler, sendJson, startTestServer} from './test-server.ts'
+import {until} from '../support/until.ts'
+import {createGate, type Handler, passTurns, sendJson, startTestServer} from './test-server.ts'
 import {aClientConfig, createTestWorld, failureOf, type TestWorld} from './test-world.ts'
 
 function aWalk(changes: Partial<WalkRequest> = {}): WalkRequest {
@@ -104,7 +105,7 @@ test('fetches one page ahead, and only one, while the consumer handles the last'
     async (walk, {requests}) => {
       await walk.next()
       await secondAsked.opened
-      await new Promise((resolve) => setTimeout(resolve, 30))
+      await passTurns()
       expect(requests.map(({query}) => query.get('cursor'))).toEqual([null, 'c2'])
       await walk.return(undefined)
     },
@@ -144,7 +145,7 @@ test('a consumer that throws gets its own error, though the read-ahead fails', a
       const consume = async (): Promise<void> => {
         for await (const _page of walk) {
           await failed.opened
-          await new Promise((resolve) => setTimeout(resolve, 20))
+          await passTurns()
           throw fault
         }
       }
@@ -161,7 +162,7 @@ test('a failed read-ahead waits until the consumer comes for it', async () => {
     },
     async (walk) => {
       expect((await walk.next()).value.cursor).toBeNull()
-      await new Promise((resolve) => setTimeout(resolve, 30))
+      await passTurns()
       expect(await failureOf(walk.next())).toMatchObject({code: 'SOURCE_UNAUTHORIZED', exitCode: 5})
       expect(await walk.next()).toEqual({done: true, value: undefined})
     },
@@ -326,22 +327,21 @@ test('holds later pages to the envelope of the first', async () => {
 })
 
 test('an abort ends the walk, but only after the page already received', async () => {
-  const secondSent = createGate()
-  await withWalk(
-    (request, response, turn) => {
-      if (turn === 1) response.on('close', secondSent.open)
-      return pagesUpTo(9)(request, response, turn)
-    },
-    async (walk, {requests, world}) => {
-      await walk.next()
-      await secondSent.opened
-      await new Promise((resolve) => setTimeout(resolve, 30))
-      world.abort()
-      expect((await walk.next()).value.cursor).toBe('c2')
-      expect(await failureOf(walk.next())).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
-      expect(requests).toHaveLength(2)
-    },
-  )
+  let received = 0
+  const countReceived = () => {
+    received += 1
+  }
+  subscribe('undici:request:trailers', countReceived)
+  await withWalk(pagesUpTo(9), async (walk, {requests, world}) => {
+    await walk.next()
+    await until(() => received === 2)
+    await passTurns()
+    world.abort()
+    expect((await walk.next()).value.cursor).toBe('c2')
+    expect(await failureOf(walk.next())).toMatchObject({code: 'INTERRUPTED', exitCode: 6})
+    expect(requests).toHaveLength(2)
+  })
+  unsubscribe('undici:request:trailers', countReceived)
 })
 
 test('an abort cancels the page that is being fetched', async () => {

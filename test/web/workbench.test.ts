@@ -424,15 +424,16 @@ test('the run under way is shown as it gets on, and the page of runs again once 
   const untilShown = (text: string) => until(async () => (await live.textContent()) === text)
   await untilShown('idle')
   const world = lab.createWorld()
+  let reloaded: Promise<unknown>
   {
     using lock = acquireLock(stateDb, {runId: 'r_1', command: 'sync'}, world)
     lock.setProgress('page 3 of 40')
     await untilShown('sync: page 3 of 40')
     lock.setProgress('page 4 of 40')
     await untilShown('sync: page 4 of 40')
-    await page.evaluate('window.isOld = true')
+    reloaded = page.waitForEvent('load')
   }
-  await until(async () => (await page.evaluate('window.isOld')) === undefined)
+  await reloaded
   expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
   await page.close()
