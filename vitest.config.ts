@@ -21,7 +21,6 @@ const config: ViteUserConfig = defineConfig({
     exclude: ['test/system/**', 'test/cluster/**'],
     // Where the key of tapes is made that no test names.
     env: {XDG_CONFIG_HOME: join(tmpdir(), 'loantape-tests')},
-    setupFiles: ['test/support/one-thread.ts'],
     pool: 'forks',
     // A seventh of the time went into loading the same modules and compiling the same models for each file; what the
     // modules keep between files are caches, by content.
