@@ -434,9 +434,6 @@ test('a run that ends by itself after it was asked to stop is no crash', async (
 
 const ZONES = [
   'America/New_York',
-  'America/Los_Angeles',
-  'America/Sao_Paulo',
-  'Europe/London',
   'Africa/Casablanca',
   'Asia/Kolkata',
   'Australia/Lord_Howe',
