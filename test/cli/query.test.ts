@@ -12,7 +12,7 @@ let lab: Lab
 let before: Standing
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: 'all'})
   lab.service.store.insert([
     aDeal(1, {loanAmountCents: 6_999_999_999_999_901n, propertyValueCents: null}),
     aDeal(2, {loanAmountCents: 10n, propertyAddress: '2 "Old" Mill Rd,\nAustin, TX 78701'}),

@@ -63,7 +63,10 @@ async function uploadHalf(url: string, dealId: string, folder: string): Promise<
   ]
   const part = '--x\r\ncontent-disposition: form-data; name="file"; filename="half.txt"\r\n\r\n'
   socket.write(head.join('\r\n') + part + 'half '.repeat(20_000))
-  await until(() => readdirSync(folder).some((name) => statSync(join(folder, name)).size > LARGEST_FILE))
+  // Uploads that end are moved away meanwhile.
+  const isLarge = (name: string) =>
+    (statSync(join(folder, name), {throwIfNoEntry: false})?.size ?? 0) > LARGEST_FILE
+  await until(() => readdirSync(folder).some(isLarge))
 }
 
 const dataOf = async <T>(response: Response): Promise<T> => ((await response.json()) as {data: T}).data
