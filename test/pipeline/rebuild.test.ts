@@ -1,6 +1,6 @@
 import {rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
@@ -13,13 +13,18 @@ import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.t
 const day = (number: number, time = '23:30') => `2026-02-${String(number).padStart(2, '0')}T${time}:00-05:00`
 
 let lab: Lab
+let goBack: () => void
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
-  lab.service.store.insert(someDeals(60))
+  lab.service.store.insert(someDeals(30))
+  await lab.walk(day(2))
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 const idOf = (number: number) => aDeal(number).id
 const change = (number: number, fields: Parameters<Lab['service']['store']['update']>[1]) =>
@@ -96,6 +101,7 @@ function spoil(...places: number[]): void {
 /** Nights on which much happens: what is refused, dies, is looked at, comes and goes. */
 async function liveThroughMuch(): Promise<void> {
   const config = {streams: 'deals,borrowers,documents', pageSize: 7}
+  rmSync(lab.folder.root, {recursive: true})
   linkPeople()
   spoil(3)
   await lab.walk(day(2), {config})
@@ -148,7 +154,6 @@ test('a warehouse computed anew from the tapes is the same to the last row, what
 })
 
 test('one walk is taken back as if it had never been, for every rebuild after it', async () => {
-  await lab.walk(day(2))
   change(1, {status: 'funded'})
   const {certificate} = await lab.walk(day(3))
   change(2, {status: 'funded'})
@@ -163,7 +168,7 @@ test('one walk is taken back as if it had never been, for every rebuild after it
     await lab.queryHistory(`select state, ended_how from walk where walk_id = '${certificate.walkId}'`),
   ).toEqual([{state: 'abandoned', ended_how: 'taken back: the clock was wrong'}])
   expect(await rebuild()).toMatchObject({outcome: 'equal'})
-  expect((await lab.sync(day(5))).changes).toMatchObject({unchanged: 60})
+  expect((await lab.sync(day(5))).changes).toMatchObject({unchanged: 30})
   const again = await failureOf(rebuild({without: {walk: 'w_nobody', why: 'x'}}))
   expect(again).toMatchObject({code: 'REBUILD_WALK'})
 })
@@ -171,7 +176,6 @@ test('one walk is taken back as if it had never been, for every rebuild after it
 test.each(['readable', 'damaged'])(
   'a walk whose run died as it was settled is settled once, with a warehouse that is %s',
   async (state) => {
-    await lab.walk(day(2))
     change(1, {status: 'funded'})
     await failureOf(lab.walk(day(3), {world: dyingAt('changes applied')}))
     using stateDb = openStateDb(lab.folder.stateDb)
@@ -187,7 +191,6 @@ test.each(['readable', 'damaged'])(
 )
 
 test('what a refused walk could not read counts from when it was refused', async () => {
-  await lab.walk(day(2))
   await lab.walk(day(3))
   for (const number of [1, 2, 3, 4, 5, 6]) change(number, {loanAmountCents: 100n})
   spoil(10)
@@ -200,7 +203,6 @@ test('what a refused walk could not read counts from when it was refused', async
 })
 
 test('what stands on tapes that nobody can read any more is taken over, and nothing of it lost', async () => {
-  await lab.walk(day(2))
   change(1, {status: 'funded'})
   await lab.walk(day(3))
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
@@ -220,7 +222,6 @@ test('what stands on tapes that nobody can read any more is taken over, and noth
 })
 
 test('what was stored before the first tape that is kept is taken over', async () => {
-  await lab.walk(day(2))
   change(1, {status: 'funded'})
   await lab.walk(day(3))
   const later = lab.createWorld(day(4))

@@ -1,6 +1,6 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
@@ -12,15 +12,26 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 const DAY_4 = '2026-02-05T23:30:00-05:00'
+const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 
 let lab: Lab
+let goBack: () => void
+/** The walk whose first record could not be read. */
+let spoilt: string
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
-  lab.service.store.insert(someDeals(80))
+  lab.service.store.insert(someDeals(40))
+  await lab.walk(DAY_1, WITHOUT_DETAILS)
+  spoilNextWalk('much')
+  const {certificate} = await lab.walk(DAY_2, WITHOUT_DETAILS)
+  spoilt = certificate.walkId
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 /** Makes the first deal's amount unreadable for the next walk only. */
 function spoilNextWalk(amount: unknown): void {
@@ -52,16 +63,10 @@ const historyOfFirst = () =>
   )
 
 test('a record that still cannot be read waits on', async () => {
-  await lab.walk(DAY_1)
-  spoilNextWalk('much')
-  await lab.walk(DAY_2)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1, appended: 0})
 })
 
 test('a replayed record takes the place in time at which it was observed', async () => {
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
-  spoilNextWalk('much')
-  await lab.walk(DAY_2, {config: {detail: 'off'}})
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'released', replayed: 1, waiting: 0, appended: 1})
   expect(await historyOfFirst()).toEqual([
     {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
@@ -70,26 +75,20 @@ test('a replayed record takes the place in time at which it was observed', async
 })
 
 test('later truth is never overwritten by a replay', async () => {
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
-  spoilNextWalk('much')
-  await lab.walk(DAY_2, {config: {detail: 'off'}})
   lab.service.store.update('deal_000001', {loanAmountCents: 370_000_00n})
-  await lab.walk(DAY_3, {config: {detail: 'off'}})
+  await lab.walk(DAY_3, WITHOUT_DETAILS)
   await replayMended(DAY_4)
   expect(await historyOfFirst()).toEqual([
     {version: '1', loan_amount: '350000.00', business_date: '2026-02-02'},
     {version: '2', loan_amount: '360000.00', business_date: '2026-02-03'},
     {version: '3', loan_amount: '370000.00', business_date: '2026-02-04'},
   ])
-  const next = await lab.walk(DAY_4, {config: {detail: 'off'}})
-  expect(next.changes).toMatchObject({updated: 0, unchanged: 80})
+  const next = await lab.walk(DAY_4, WITHOUT_DETAILS)
+  expect(next.changes).toMatchObject({updated: 0, unchanged: 40})
 })
 
 test('a record whose tape is missing waits on, and is shown without what it held', async () => {
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
-  spoilNextWalk('much')
-  const {certificate} = await lab.walk(DAY_2, {config: {detail: 'off'}})
-  rmSync(join(lab.folder.tapes, '2026/02', `${certificate.walkId}.jsonl.zst`))
+  rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
   const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
   const shown = await lab.run(['quarantine', 'show', records[0].quarantine_id])
@@ -97,19 +96,13 @@ test('a record whose tape is missing waits on, and is shown without what it held
 })
 
 test('a record is replayed once', async () => {
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
-  spoilNextWalk('much')
-  await lab.walk(DAY_2, {config: {detail: 'off'}})
   await replayMended(DAY_3)
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 0})
 })
 
 test('a release made before a replay is made again byte by byte, after the replay and after a prune', async () => {
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
-  spoilNextWalk('much')
-  await lab.walk(DAY_2, {config: {detail: 'off'}})
   lab.service.store.update('deal_000001', {status: 'funded'})
-  const {release_id} = await lab.sync(DAY_3, {config: {detail: 'off'}})
+  const {release_id} = await lab.sync(DAY_3, WITHOUT_DETAILS)
   const before = requireRelease(lab.folder, release_id ?? '')
   const funded = `select funded_after from core.deal where deal_id = 'deal_000001'`
   expect(await lab.query(funded, release_id ?? '')).toEqual([{funded_after: '2026-02-02'}])
@@ -131,6 +124,7 @@ test('a release made before a replay is made again byte by byte, after the repla
 })
 
 test('the rejected records of a refused walk can be seen until what they held is pruned', async () => {
+  rmSync(lab.folder.root, {recursive: true})
   await lab.walk(DAY_1)
   lab.service.faults.add({
     fault: {
@@ -144,18 +138,18 @@ test('the rejected records of a refused walk can be seen until what they held is
   expect(await failureOf(lab.walk(DAY_2))).toMatchObject({code: 'SOURCE_QUARANTINE', exitCode: 7})
   const listed = await lab.run(['quarantine', 'list', '--json'])
   const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
-  expect(records).toHaveLength(80)
+  expect(records).toHaveLength(40)
   const shown = await lab.run(['quarantine', 'show', records[0]!.quarantine_id, '--json'])
   expect(JSON.parse(shown.stdout)).toMatchObject({path: 'loan_amount', record: {loan_amount: 'much'}})
 
-  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 80, pruned: 0})
+  expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
   const later = {LOANTAPE_NOW: '2028-02-05T12:00:00Z'}
   const pruned = await lab.run(['prune'], later)
-  expect(pruned.stdout).toContain('what 80 records in quarantine held')
+  expect(pruned.stdout).toContain('what 40 records in quarantine held')
   expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')
   expect((await lab.run(['quarantine', 'list'])).stdout).toMatchInlineSnapshot(`
     "No record waits in quarantine.
-    80 more were never read, and what they held has been pruned.
+    40 more were never read, and what they held has been pruned.
     "
   `)
   expect((await lab.run(['quarantine', 'show', records[0]!.quarantine_id])).stdout).toContain(
@@ -163,10 +157,10 @@ test('the rejected records of a refused walk can be seen until what they held is
   )
   expect((await lab.run(['quarantine', 'replay'], later)).stdout).toMatchInlineSnapshot(`
     "0 records can be read now, 0 versions appended; 0 still wait.
-    80 more were never read, and what they held has been pruned.
+    40 more were never read, and what they held has been pruned.
     "
   `)
   expect(
     await lab.queryHistory('select count(*) as rows, count(recorded_at) as settled from raw.quarantine'),
-  ).toEqual([{rows: '80', settled: '0'}])
+  ).toEqual([{rows: '40', settled: '0'}])
 })

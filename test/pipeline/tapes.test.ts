@@ -10,7 +10,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {join} from 'node:path'
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
@@ -27,13 +27,23 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
 let lab: Lab
+let goBack: () => void
+/** The walk of the first day. */
+let walkId: string
 
-beforeEach(async () => {
+beforeAll(async () => {
   lab = await createLab()
-  lab.service.store.insert(someDeals(250))
+  lab.service.store.insert(someDeals(60))
+  walkId = (await lab.walk(DAY_1, {config: {pageSize: 20}})).certificate.walkId
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+/** As if nothing had been walked yet. */
+const beginAnew = () => rmSync(lab.folder.root, {recursive: true})
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 interface Line {
   frame: string
@@ -82,11 +92,10 @@ function findFilesWith(text: string): string[] {
 }
 
 test('a walk puts every answer on its tape as it came, and how it ended', async () => {
-  const {certificate} = await lab.walk(DAY_1)
-  const lines = await readTape(certificate.walkId)
+  const lines = await readTape(walkId)
   expect(lines[0]).toMatchObject({
     frame: 'begin',
-    unit: certificate.walkId,
+    unit: walkId,
     stream: 'deal',
     businessDate: '2026-02-02',
     before: null,
@@ -98,44 +107,46 @@ test('a walk puts every answer on its tape as it came, and how it ended', async 
   for (const {body = '', sha256} of lists)
     expect(createHash('sha256').update(body).digest('hex')).toBe(sha256)
   const listed = lists.flatMap(({body = ''}) => (JSON.parse(body) as {data: {id: string}[]}).data)
-  expect(listed).toHaveLength(250)
+  expect(listed).toHaveLength(60)
   const details = lines.filter(({frame}) => frame === 'detail')
-  expect(details).toHaveLength(250)
+  expect(details).toHaveLength(60)
   expect(lines.at(-1)).toMatchObject({frame: 'outcome', outcome: 'settled'})
   expect(JSON.stringify(lines)).not.toContain('sk_test')
   const [row] = await lab.queryHistory(
-    `select strftime(recorded_at, '%Y-%m-%dT%H:%M:%S') as at from walk where walk_id = '${certificate.walkId}'`,
+    `select strftime(recorded_at, '%Y-%m-%dT%H:%M:%S') as at from walk where walk_id = '${walkId}'`,
   )
   expect(String(lines.at(-1)?.recorded_at)).toContain(row?.at)
 })
 
 test('a killed walk goes on with its tape, which holds each page of the list', async () => {
+  beginAnew()
   const onStep = (step: string) => {
     if (step === 'pages stored') throw new Error('killed')
   }
-  await failureOf(lab.walk(DAY_1, {config: {pageSize: 2}, world: {onStep}}))
-  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: {onStep}}))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
   expect(certificate.resumed).toBe(1)
   const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
   const cursors = new Set(lists.map(({cursor}) => cursor))
-  expect(cursors.size).toBe(125)
+  expect(cursors.size).toBe(60)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
 })
 
-/** A walk of 125 pages that dies once it is read; its tape. */
+/** A walk of 60 pages that dies once it is read; its tape. */
 async function dieCertified(): Promise<string> {
+  beginAnew()
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('killed')
   }
-  await failureOf(lab.walk(DAY_1, {config: {pageSize: 2}, world: {onStep}}))
+  await failureOf(lab.walk(DAY_1, {config: {pageSize: 1}, world: {onStep}}))
   return listTapeFiles()[0] ?? ''
 }
 
 test('a killed walk whose tape is gone begins anew', async () => {
   const path = await dieCertified()
   rmSync(join(lab.folder.root, path))
-  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
-  expect(certificate).toMatchObject({resumed: 0, records: 250})
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
+  expect(certificate).toMatchObject({resumed: 0, records: 60})
   expect(path).not.toContain(certificate.walkId)
   expect(await lab.queryHistory('select state from walk')).toEqual([{state: 'applied'}])
 })
@@ -144,9 +155,9 @@ test('a killed walk whose tape is cut goes on after its last whole page', async 
   const path = await dieCertified()
   const file = join(lab.folder.root, path)
   const whole = readFileSync(file)
-  writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.6)))
-  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 2}})
-  expect(certificate).toMatchObject({resumed: 1, records: 250, distinct: 250})
+  writeFileSync(file, whole.subarray(0, Math.floor(whole.length * 0.9)))
+  const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
+  expect(certificate).toMatchObject({resumed: 1, records: 60, distinct: 60})
   expect(path).toContain(certificate.walkId)
   const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
   expect(lists.map(({next}) => next)).toEqual([...lists.slice(1).map(({cursor}) => cursor), null])
@@ -154,7 +165,6 @@ test('a killed walk whose tape is cut goes on after its last whole page', async 
 })
 
 test('a walk whose tape this version cannot read begins anew, and its tape says why', async () => {
-  await lab.walk(DAY_1)
   const unit = 'w_other_version'
   {
     using stateDb = openStateDb(lab.folder.stateDb)
@@ -170,7 +180,6 @@ test('a walk whose tape this version cannot read begins anew, and its tape says 
 })
 
 test('a tape of which nothing was stored when its run died is no loss', async () => {
-  await lab.walk(DAY_1)
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     const [{fingerprint = '', path = ''} = {}] = listTapes(stateDb)
@@ -184,6 +193,7 @@ test('a tape of which nothing was stored when its run died is no loss', async ()
 })
 
 test('a tape whose file was lost while it was written is named', async () => {
+  beginAnew()
   await failureOf(
     lab.walk(DAY_1, {
       world: {
@@ -201,7 +211,6 @@ test('a tape whose file was lost while it was written is named', async () => {
 })
 
 test('a damaged tape of a walk that was applied is left as it is, and named', async () => {
-  await lab.walk(DAY_1, {config: {pageSize: 2}})
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     // As if the run had died before it ended the tape.
@@ -219,21 +228,19 @@ test('a damaged tape of a walk that was applied is left as it is, and named', as
 })
 
 test('refused walks and dry runs say so on their tapes', async () => {
-  await lab.walk(DAY_1)
-  for (const {id} of someDeals(250).slice(0, 100)) lab.service.store.remove(id)
+  for (const {id} of someDeals(60).slice(0, 20)) lab.service.store.remove(id)
   await failureOf(lab.walk(DAY_2))
   await lab.walk(DAY_2, {isDryRun: true, accept: ['shrink']})
   using stateDb = openStateDb(lab.folder.stateDb)
   const [, refused, dry] = listTapes(stateDb)
   expect((await readTape(refused?.unit ?? '')).at(-1)).toMatchObject({
     outcome: 'refused',
-    why: expect.stringContaining('100 of 250 known deals are absent'),
+    why: expect.stringContaining('20 of 60 known deals are absent'),
   })
   expect((await readTape(dry?.unit ?? '')).at(-1)).toMatchObject({outcome: 'dry run'})
 })
 
 test('a tape that is missing, swapped, renamed or changed is found', async () => {
-  await lab.walk(DAY_1)
   await lab.walk(DAY_2)
   const [one = '', two = ''] = listTapeFiles().map((path) => join(lab.folder.root, path))
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 2, problems: []})
@@ -270,11 +277,10 @@ test('a tape that is missing, swapped, renamed or changed is found', async () =>
 })
 
 test('without the key everything but the tapes works, and a sync says what is lost and how to go on', async () => {
-  await lab.sync(DAY_1)
+  expect((await lab.run(['build'])).code).toBe(0)
   const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   expect(statSync(file).mode & 0o777).toBe(0o600)
   rmSync(file)
-  expect((await lab.run(['build'])).code).toBe(0)
   expect((await lab.run(['export', 'csv'])).code).toBe(0)
   expect((await lab.run(['status'])).code).toBe(0)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, closed: 1, walks: 1})
@@ -290,7 +296,6 @@ test('without the key everything but the tapes works, and a sync says what is lo
 })
 
 test('with another key, what a dead run had begun and what the day holds already hold nothing up', async () => {
-  await lab.walk(DAY_1)
   change('deal_000002')
   const noon = lab.createWorld('2026-02-03T12:00:00-05:00')
   await applyEvents(lab.config, noon)
@@ -301,7 +306,7 @@ test('with another key, what a dead run had begun and what the day holds already
   rmSync(lab.env.LOANTAPE_TAPE_KEY_FILE ?? '')
   expect((await lab.run(['tape', 'new-key', '--why', 'lost'])).code).toBe(0)
   const {certificate} = await lab.walk(DAY_2)
-  expect(certificate).toMatchObject({records: 250, resumed: 0})
+  expect(certificate).toMatchObject({records: 60, resumed: 0})
   change('deal_000003')
   const later = lab.createWorld('2026-02-03T23:50:00-05:00')
   expect(await applyEvents(lab.config, later)).toMatchObject({appended: 1})
@@ -311,6 +316,7 @@ test('with another key, what a dead run had begun and what the day holds already
 })
 
 test('a key inside the data folder, or one that is no key, is refused', async () => {
+  beginAnew()
   const inside = join(lab.folder.root, 'tape.key')
   expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
     code: 'TAPE_KEY_PLACE',
@@ -321,7 +327,6 @@ test('a key inside the data folder, or one that is no key, is refused', async ()
 })
 
 test('prune removes tapes when their days are over, and verify says so', async () => {
-  await lab.walk(DAY_1)
   await lab.walk(DAY_2)
   const later = lab.createWorld(DAY_2)
   later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
@@ -334,6 +339,7 @@ test('prune removes tapes when their days are over, and verify says so', async (
 })
 
 test('what webhooks, feeds and replays bring shares the tape of its day', async () => {
+  beginAnew()
   lab.service.faults.add({
     match: {path: /^\/deals\?/, nth: 1},
     fault: {
@@ -379,6 +385,7 @@ test('what webhooks, feeds and replays bring shares the tape of its day', async 
 })
 
 test('of borrowers a tape holds nothing but what is stored, and no file of the folder shows a name', async () => {
+  beginAnew()
   lab.service.database.run(
     `insert into borrower (id, deal_id, first_name, last_name, email, has_ssn_last_four, created_at)
      values ('bor_1', 'deal_000001', 'Adalbert', 'Querfeldein', 'adalbert@example.com', 1, 0)`,

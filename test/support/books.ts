@@ -69,6 +69,7 @@ export function openBooks(copied?: Books | DataFolder, select?: string): Books {
     ...createWorldAt(`${day}T17:00:00Z`),
     ...(select !== undefined && {select}),
     random: Math.random,
+    select: '+accounting.*',
     onStep,
   })
   const readBatches: Books['readBatches'] = (name, period) => {
