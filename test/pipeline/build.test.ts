@@ -49,9 +49,10 @@ beforeAll(async () => {
 
 afterAll(() => lab[Symbol.asyncDispose]())
 
-/** Writes the user's own SQL beside a folder of its own; returns the settings that name it. */
+/** Writes the user's own SQL, unless it is there; returns the settings that name it, and a folder of its own. */
 function withSql(name: string, files: Record<string, string>): {folder: DataFolder; config: Config} {
-  const folder = lab.copyFolder(name)
+  copies += 1
+  const folder = lab.copyFolder(`${name}-${copies}`)
   const sqlDir = join(folder.root, '../sql', name)
   for (const [file, text] of Object.entries(files)) {
     mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
@@ -69,12 +70,33 @@ const build = (
   return buildRelease({...config, dataDir: folder.root}, request, {...world, ...changes})
 }
 
+let copies = 0
 const plain = () => ({folder: lab.folder, config: lab.config})
 
 const HEADER = '-- Deals that are small.\n-- grain: deal_id\n--\n-- deal_id: the id\n'
 const ENDLESS = `${HEADER}select cast(count(*) as varchar) as deal_id
 from raw.walk as walk, range(100000000) as a, range(100000000) as b
 where a.range + b.range = walk.pages - 1000\n`
+
+/** Models and a check of which a test selects one: they are compiled once. */
+const withLarge = () =>
+  withSql('large', {
+    'mart/endless.sql': ENDLESS,
+    'mart/night.sql': `${HEADER}select walk_id as deal_id from raw.walk\n`,
+    'checks/endless.sql': `-- Nothing.\n-- severity: warn
+select night.deal_id from mart.night, range(100000000) as a, range(100000000) as b where a.range + b.range = -1\n`,
+    'mart/big.sql': `${HEADER}select list(n order by n)::varchar as deal_id
+from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000) as r)\n`,
+    'mart/sorted.sql': `${HEADER}select deal_id || r.range as deal_id from core.deal, range(60000) as r order by md5(deal_id)\n`,
+    'mart/wide.sql': `${HEADER}select md5(range::varchar) as deal_id from range(1500000)\n`,
+  })
+
+/** With a check that finds twenty deals. */
+const withFailing = () =>
+  withSql('failing', {
+    'checks/no_draft.sql':
+      "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n",
+  })
 
 /** What a release's tables are, byte for byte. */
 const digestsOf = ({dir}: BuildResult) =>
@@ -182,8 +204,7 @@ test("a build writes a file of one's own into the data folder, and over it again
 })
 
 test('the checks of a selection are those that read it and nothing that is not built', async () => {
-  const failing = '-- No deals.\n-- severity: error\nselect deal_id from core.deal\n'
-  const own = withSql('selected-checks', {'checks/no_deals.sql': failing})
+  const own = withFailing()
   expect(await build(own, {select: 'core.deal_history'})).toMatchObject({outcome: 'released'})
   expect(await failureOf(build(own, {select: 'core.deal'}))).toMatchObject({code: 'CHECK_FAILED'})
 })
@@ -193,14 +214,15 @@ test("a user's own schema is released, checked, and commented like the built-in 
     'risk/large_deal.sql': `-- Deals over the limit.\n-- grain: deal_id\n-- check: between(loan_amount, 1, 400000)\n--\n-- deal_id: the id\n-- loan_amount: USD\nselect deal_id, loan_amount from core.deal where loan_amount > 300000\n`,
     'seeds/status.csv': 'status,class,sort_order\ndraft,funded,1\nfunded,funded,2\n',
   })
-  const result = await build(own)
+  const few = {select: '+risk.large_deal +mart.portfolio_summary'}
+  const result = await build(own, {}, few)
   expect(existsSync(join(result.dir, 'risk.large_deal.parquet'))).toBe(true)
   await using db = await openRelease(requireRelease(own.folder))
   expect(await db.one(anyRow, 'select funded_deals from mart.portfolio_summary')).toEqual({
     funded_deals: '22',
   })
   expect(result.release_id).not.toBe(nights.get('2026-02-05'))
-  expect(await build(own)).toMatchObject({outcome: 'unchanged', is_current: true})
+  expect(await build(own, {}, few)).toMatchObject({outcome: 'unchanged', is_current: true})
 })
 
 test('what tables and columns mean is in the release, for any client', async () => {
@@ -225,7 +247,7 @@ test('what tables and columns mean is in the release, for any client', async () 
 })
 
 test('a model that takes too long is named, and nothing is left of the build', async () => {
-  const own = withSql('endless', {'mart/endless.sql': ENDLESS})
+  const own = withLarge()
   const config = {...own.config, modelTimeoutSeconds: 1}
   const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
@@ -236,34 +258,28 @@ test('a model that takes too long is named, and nothing is left of the build', a
 })
 
 test('a check that takes too long is named', async () => {
-  const own = withSql('endless-check', {
-    'mart/night.sql': `${HEADER}select walk_id as deal_id from raw.walk\n`,
-    'checks/endless.sql': `-- Nothing.\n-- severity: warn
-select night.deal_id from mart.night, range(100000000) as a, range(100000000) as b where a.range + b.range = -1\n`,
-  })
+  const own = withLarge()
   const config = {...own.config, modelTimeoutSeconds: 1}
   const failure = await failureOf(build({...own, config}, {select: 'mart.night'}))
   expect(failure).toMatchObject({code: 'CHECK_TIMEOUT', exitCode: 3})
 })
 
 test('a model that is too big for the memory it may have is named, and its spill goes with the build', async () => {
-  const text = `${HEADER}select list(n order by n)::varchar as deal_id
-from (select r.range || deal.deal_id as n from core.deal as deal, range(1000000) as r)\n`
-  const own = withSql('too-big', {'mart/big.sql': text})
-  const failure = await failureOf(build({...own, config: {...own.config, memoryMb: 150}}))
+  const own = withLarge()
+  const config = {...own.config, memoryMb: 150}
+  const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
   expect(failure).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
 test('a sort larger than the memory it may have spills into the build folder, which is gone afterwards', async () => {
-  const text = `${HEADER}select deal_id || r.range as deal_id from core.deal, range(60000) as r order by md5(deal_id)\n`
-  const own = withSql('spilling', {'mart/wide.sql': text})
-  const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.wide'})
-  expect(result.models).toMatchObject([{name: 'mart.wide', rows: 1_320_000}])
+  const own = withLarge()
+  const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.sorted'})
+  expect(result.models).toMatchObject([{name: 'mart.sorted', rows: 1_320_000}])
   expect(readdirSync(result.dir).sort()).toEqual([
     'manifest.json',
-    'mart.wide.parquet',
+    'mart.sorted.parquet',
     'models.json',
     'portfolio.duckdb',
     'work.duckdb',
@@ -271,20 +287,19 @@ test('a sort larger than the memory it may have spills into the build folder, wh
 })
 
 test('a build that is asked to stop ends at once and says how to go on', async () => {
-  const own = withSql('stopped', {'mart/endless.sql': ENDLESS})
+  const own = withLarge()
   const stopping = new AbortController()
   const onStep = (step: string) => {
     if (step === 'models compiled') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
   }
-  const failure = await failureOf(build(own, {}, {signal: stopping.signal, onStep}))
+  const failure = await failureOf(build(own, {}, {select: '+mart.endless', signal: stopping.signal, onStep}))
   expect(failure).toMatchObject({code: 'BUILD_STOPPED', exitCode: 6})
   expect(failure.message).toMatch(/current still points to the release before.*`loantape build`/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
 
 test('a build that is asked to stop while a file is written is cut short and leaves nothing', async () => {
-  const text = `${HEADER}select md5(range::varchar) as deal_id from range(1500000)\n`
-  const own = withSql('wide-file', {'mart/wide.sql': text})
+  const own = withLarge()
   const stopping = new AbortController()
   const onStep = (step: string) => {
     if (step === 'checks passed') setImmediate(() => stopping.abort(new Error('stopped by SIGTERM')))
@@ -298,8 +313,7 @@ test('a build that is asked to stop while a file is written is cut short and lea
 })
 
 test('the ids a check found are kept, also where it let nothing be released', async () => {
-  const failing = "-- No draft.\n-- severity: error\nselect deal_id from core.deal where status = 'draft'\n"
-  const own = withSql('kept-ids', {'checks/no_draft.sql': failing})
+  const own = withFailing()
   const failure = await failureOf(build(own))
   const ids = Array.from({length: 20}, (_, index) => `deal_${String(index + 1).padStart(6, '0')}`)
   expect(failure).toMatchObject({

@@ -7,7 +7,7 @@ import {writeSqlFolder} from '../model/folder.ts'
 import {createLab, someDeals} from '../support/lab.ts'
 
 test('every mart that tells of deals, and not of one alone, has a total over all lenders, and those of people where it can', async () => {
-  await using lab = await createLab()
+  await using lab = await createLab({tables: 'all'})
   lab.service.store.insert(someDeals(3))
   using own = writeSqlFolder({
     'risk/by_state.sql': `-- Deals by state.\n-- grain: state\n--\n-- state: as in core.deal\n-- deals: how many\nselect state, count(*) as deals from core.deal group by state\n`,

@@ -15,7 +15,7 @@ import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 let lab: Lab
 
 beforeEach(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: '+core.deal +mart.rate_daily +mart.run'})
   mkdirSync(lab.folder.root)
 })
 

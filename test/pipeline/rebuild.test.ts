@@ -100,11 +100,12 @@ function spoil(...places: number[]): void {
 
 /** Nights on which much happens: what is refused, dies, is looked at, comes and goes. */
 async function liveThroughMuch(): Promise<void> {
-  const config = {streams: 'deals,borrowers,documents', pageSize: 7}
+  const config = {streams: 'deals,borrowers', pageSize: 7}
+  const all = {...config, streams: 'deals,borrowers,documents'}
   rmSync(lab.folder.root, {recursive: true})
   linkPeople()
   spoil(3)
-  await lab.walk(day(2), {config})
+  await lab.walk(day(2), {config: all})
   lab.service.faults.clear()
   change(5, {status: 'funded', propertyValueCents: 90_000_000n})
   await look(5, day(3, '12:00'))
@@ -121,11 +122,11 @@ async function liveThroughMuch(): Promise<void> {
   await lab.walk(day(5, '23:40'), {config: {...config, changeLimitPct: 5}, accept: ['change']})
   lab.service.store.remove(idOf(20))
   await failureOf(lab.walk(day(6), {config, world: dyingAt('walk certified')}))
-  await lab.walk(day(7), {config})
+  await lab.walk(day(7), {config: all})
   lab.service.database.run(`delete from borrower where id = 'bor_2'`)
   await failureOf(lab.walk(day(8), {config, world: dyingAt('lists stored')}))
   await readRates('4.31', day(8, '23:50'))
-  await lab.walk(day(9), {config: {...config, streams: 'deals,borrowers'}})
+  await lab.walk(day(9), {config: {...config, streams: 'deals'}})
   await lab.walk(day(10), {config: {...config, detail: 'off'}})
 }
 

@@ -1,8 +1,10 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {rmSync} from 'node:fs'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {buildRelease} from '../../src/pipeline/build.ts'
-import {syncDeals} from '../../src/pipeline.ts'
+import {type SyncResult, syncDeals} from '../../src/pipeline.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/open-release.ts'
+import type {StoredDeal} from '../../src/service/store.ts'
 import {anyRow} from '../support/data.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -11,15 +13,30 @@ const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 
 let lab: Lab
+let first: SyncResult
+let goBack: () => void
 
-beforeEach(async () => {
+/** Forty deals, released on the first day. */
+beforeAll(async () => {
   lab = await createLab()
+  lab.service.store.insert(someDeals(40))
+  first = await lab.sync(DAY_1)
+  goBack = lab.remember()
 })
 
-afterEach(() => lab[Symbol.asyncDispose]())
+beforeEach(() => goBack())
+
+/** As if no deal were known, and the source had these. */
+function beginAnew(deals: StoredDeal[]): void {
+  rmSync(lab.folder.root, {recursive: true})
+  for (const id of lab.service.store.ids()) lab.service.store.remove(id)
+  lab.service.store.insert(deals)
+}
+
+afterAll(() => lab[Symbol.asyncDispose]())
 
 test('the first walk loads every deal with its value and program from its own page', async () => {
-  lab.service.store.insert(someDeals(250))
+  beginAnew(someDeals(250))
   const result = await lab.sync(DAY_1)
   expect(result).toMatchObject({
     outcome: 'released',
@@ -34,23 +51,19 @@ test('the first walk loads every deal with its value and program from its own pa
 })
 
 test('a second walk that sees the same appends nothing and releases nothing', async () => {
-  lab.service.store.insert(someDeals(30))
-  const first = await lab.sync(DAY_1)
   const second = await lab.sync(DAY_1)
-  expect(second).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 30}})
+  expect(second).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})
   expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
-    {versions: '30'},
+    {versions: '40'},
   ])
 })
 
 test('a value that its own page says again is confirmed that day, and releases of days before say so still', async () => {
-  lab.service.store.insert(someDeals(3))
-  await lab.sync(DAY_1)
   await lab.sync('2026-03-10T23:30:00-04:00')
   const confirmed = 'select distinct value_confirmed_on from core.deal'
   expect(await lab.query(confirmed)).toEqual([{value_confirmed_on: '2026-03-10'}])
   expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
-    {versions: '3'},
+    {versions: '40'},
   ])
   const world = lab.createWorld('2026-03-11T03:30:00Z')
   const {release_id} = await buildRelease(lab.config, {asOf: '2026-03-09'}, world)
@@ -59,9 +72,7 @@ test('a value that its own page says again is confirmed that day, and releases o
 })
 
 test('an unchanged walk of a new day is released as of that day and counts as observed', async () => {
-  lab.service.store.insert(someDeals(3))
-  await lab.sync(DAY_1)
-  const second = await lab.sync(DAY_2)
+  const second = await lab.sync(DAY_2, {world: {select: '+mart.position_daily'}})
   expect(second.outcome).toBe('released')
   expect(await lab.query('select day, observed from mart.position_daily group by all order by day')).toEqual([
     {day: '2026-02-02', observed: true},
@@ -70,11 +81,9 @@ test('an unchanged walk of a new day is released as of that day and counts as ob
 })
 
 test('a changed amount and status become a new version, the history keeps the old one', async () => {
-  lab.service.store.insert(someDeals(10))
-  await lab.walk(DAY_1)
   lab.service.store.update('deal_000001', {status: 'underwriting', loanAmountCents: 351_000_10n})
   const {changes} = await lab.sync(DAY_2)
-  expect(changes).toMatchObject({updated: 1, unchanged: 9})
+  expect(changes).toMatchObject({updated: 1, unchanged: 39})
   expect(
     await lab.query(
       `select version, change, status, loan_amount from core.deal_history where deal_id = 'deal_000001' order by version`,
@@ -86,58 +95,48 @@ test('a changed amount and status become a new version, the history keeps the ol
 })
 
 test('a deal that its own page says is gone vanishes with the walk that misses it', async () => {
-  lab.service.store.insert(someDeals(10))
-  await lab.walk(DAY_1)
   lab.service.store.remove('deal_000004')
   const {changes} = await lab.sync(DAY_2)
-  expect(changes).toMatchObject({missing: 0, vanished: 1, unchanged: 9})
+  expect(changes).toMatchObject({missing: 0, vanished: 1, unchanged: 39})
   expect(await lab.query('select deals, amount from mart.portfolio_summary')).toEqual([
-    {deals: '9', amount: '3150000.00'},
+    {deals: '39', amount: '13650000.00'},
   ])
 })
 
 test('without details an absent deal is missing first, still counts, and vanishes with the second walk', async () => {
   const config = {detail: 'off' as const}
-  lab.service.store.insert(someDeals(10))
-  await lab.walk(DAY_1, {config})
   lab.service.store.remove('deal_000004')
   const second = await lab.sync(DAY_2, {config})
   expect(second.changes).toMatchObject({missing: 1, vanished: 0})
   expect(
     await lab.query('select count(*) as deals, count(*) filter (is_missing) as missing from core.deal'),
-  ).toEqual([{deals: '10', missing: '1'}])
+  ).toEqual([{deals: '40', missing: '1'}])
   const third = await lab.sync(DAY_3, {config})
   expect(third.changes).toMatchObject({missing: 0, vanished: 1})
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '9'}])
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '39'}])
 })
 
 test('a vanished deal that returns is restored', async () => {
-  lab.service.store.insert(someDeals(10))
-  await lab.walk(DAY_1)
   lab.service.store.remove('deal_000004')
   await lab.walk(DAY_2)
   lab.service.store.insert([aDeal(4)])
   const {changes} = await lab.sync(DAY_3)
-  expect(changes).toMatchObject({restored: 1, unchanged: 9})
+  expect(changes).toMatchObject({restored: 1, unchanged: 39})
   expect(
     await lab.query(`select change from core.deal_history where deal_id = 'deal_000004' order by version`),
   ).toEqual([{change: 'created'}, {change: 'vanished'}, {change: 'restored'}])
 })
 
 test('more deals absent than a day can explain are refused until accepted', async () => {
-  lab.service.store.insert(someDeals(40))
-  const before = await lab.sync(DAY_1)
   for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
   const refusal = await failureOf(lab.sync(DAY_2))
   expect(refusal).toMatchObject({code: 'GUARD_SHRINK', exitCode: 8})
   expect(refusal.message).toContain('8 of 40 known deals are absent')
-  expect(lab.currentReleaseId()).toBe(before.release_id)
+  expect(lab.currentReleaseId()).toBe(first.release_id)
   expect((await lab.sync(DAY_2, {accept: ['shrink']})).changes).toMatchObject({vanished: 8})
 })
 
 test('a bad record is quarantined whole and its deal is neither lost nor missing', async () => {
-  lab.service.store.insert(someDeals(150))
-  await lab.walk(DAY_1)
   lab.service.faults.add({
     match: {path: /^\/deals(\?|$)/, nth: 1},
     fault: {
@@ -151,18 +150,16 @@ test('a bad record is quarantined whole and its deal is neither lost nor missing
   })
   const result = await lab.sync(DAY_2)
   expect(result).toMatchObject({
-    walk: {records: 150, distinct: 149, quarantined: 1},
+    walk: {records: 40, distinct: 39, quarantined: 1},
     changes: {missing: 0, vanished: 0},
   })
   expect(await lab.queryHistory('select record_id, path from raw.quarantine')).toEqual([
     {record_id: 'deal_000001', path: 'loan_amount'},
   ])
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '150'}])
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '40'}])
 })
 
 test('every walk ties out: records and present deals are explained to the cent', async () => {
-  lab.service.store.insert(someDeals(60))
-  await lab.walk(DAY_1, {config: {detail: 'off'}})
   lab.service.store.remove('deal_000007')
   lab.service.store.update('deal_000008', {loanAmountCents: 1_23n})
   lab.service.faults.add({match: {path: /^\/deals\?/, nth: 1}, fault: {kind: 'shift'}})
@@ -178,40 +175,37 @@ test('every walk ties out: records and present deals are explained to the cent',
 })
 
 test('a run that died between apply and release is finished by the next', async () => {
-  lab.service.store.insert(someDeals(5))
-  await lab.sync(DAY_1)
-  lab.service.store.insert([aDeal(6)])
+  lab.service.store.insert([aDeal(41)])
   const broken = await failureOf(lab.sync(DAY_2, {config: {sqlDir: '/nowhere/at/all'}}))
   expect(broken.message).toBeTruthy()
   const next = await lab.sync(DAY_2)
-  expect(next).toMatchObject({outcome: 'released', changes: {created: 0, unchanged: 6}})
-  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '6'}])
+  expect(next).toMatchObject({outcome: 'released', changes: {created: 0, unchanged: 41}})
+  expect(await lab.query('select deals from mart.portfolio_summary')).toEqual([{deals: '41'}])
 })
 
 test('a dry run says what would change and leaves everything as it was', async () => {
-  lab.service.store.insert(someDeals(10))
-  const before = await lab.sync(DAY_1)
   lab.service.store.update('deal_000001', {status: 'underwriting'})
   const dry = await lab.sync(DAY_2, {isDryRun: true})
-  expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 9}})
-  expect(lab.currentReleaseId()).toBe(before.release_id)
+  expect(dry).toMatchObject({outcome: 'dry_run', release_id: null, changes: {updated: 1, unchanged: 39}})
+  expect(lab.currentReleaseId()).toBe(first.release_id)
   expect(await lab.queryHistory('select count(*) as versions from raw.deal_version')).toEqual([
-    {versions: '10'},
+    {versions: '40'},
   ])
-  expect((await lab.sync(DAY_2)).changes).toMatchObject({updated: 1, unchanged: 9})
+  expect((await lab.walk(DAY_2)).changes).toMatchObject({updated: 1, unchanged: 39})
 })
 
 test('a dry run binds the folder neither to its source nor to its envelope nor to its day', async () => {
   await using elsewhere = await createLab()
-  for (const {service} of [lab, elsewhere]) service.store.insert(someDeals(3))
+  beginAnew(someDeals(3))
+  elsewhere.service.store.insert(someDeals(3))
   elsewhere.service.faults.add({fault: {kind: 'envelope', shape: 'meta'}})
   const config = {baseUrl: elsewhere.service.url}
   await lab.sync('2036-01-01T23:30:00-05:00', {isDryRun: true, config})
-  expect((await lab.sync(DAY_1)).walk).toMatchObject({business_date: '2026-02-02', records: 3})
+  expect((await lab.walk(DAY_1)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
 })
 
 test('a dry run neither applies nor loses the walk of a run that died before it was applied', async () => {
-  lab.service.store.insert(someDeals(3))
+  beginAnew(someDeals(3))
   const onStep = (step: string) => {
     if (step === 'walk certified') throw new Error('died')
   }
@@ -222,12 +216,10 @@ test('a dry run neither applies nor loses the walk of a run that died before it 
       exitCode: 2,
     })
   }
-  expect((await lab.sync(DAY_2)).walk).toMatchObject({business_date: '2026-02-02', records: 3})
+  expect((await lab.walk(DAY_2)).certificate).toMatchObject({businessDate: '2026-02-02', records: 3})
 })
 
 test('a dry run of a walk that a guard would refuse is refused as well', async () => {
-  lab.service.store.insert(someDeals(40))
-  await lab.walk(DAY_1)
   for (let number = 1; number <= 8; number++) lab.service.store.remove(aDeal(number).id)
   expect(await failureOf(lab.sync(DAY_2, {isDryRun: true}))).toMatchObject({
     code: 'GUARD_SHRINK',

@@ -158,7 +158,8 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
         z.object({name: z.string()}),
         `select name from main.sqlite_schema where type = 'table' and name not like 'sqlite_%'`,
       )
-      for (const {name} of tables) database.run(`create temp table kept_${name} as select * from main.${name}`)
+      for (const {name} of tables)
+        database.run(`create temp table kept_${name} as select * from main.${name}`)
       return () => {
         service.faults.clear()
         service.requests.clear()

@@ -3,7 +3,7 @@ import {hash} from 'node:crypto'
 import {once} from 'node:events'
 import {existsSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
-import {setTimeout as delay} from 'node:timers/promises'
+import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
 import {listColumns} from '../../src/load/stream-tables.ts'
@@ -14,6 +14,7 @@ import {readSetting, writeSetting} from '../../src/warehouse/stored-settings.ts'
 import {openWarehouse, removeFormer} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
+import {until} from '../support/until.ts'
 
 let data: TestFolder
 
@@ -241,6 +242,18 @@ test('while the source is asked the history can be read, by many at once; what w
   expect(await db.all(anyRow, 'from staged')).toEqual([{value: 7}, {value: 8}])
 })
 
+function isHeld(path: string): boolean {
+  const db = new DatabaseSync(path, {timeout: 0})
+  try {
+    db.exec('begin exclusive')
+    return false
+  } catch {
+    return true
+  } finally {
+    db.close()
+  }
+}
+
 test('who writes waits for those who read, lets nobody in before, and who waited reads what was written', async () => {
   const told: string[] = []
   {
@@ -253,14 +266,13 @@ test('who writes waits for those who read, lets nobody in before, and who waited
     await writeSetting(db, 'envelope', 'second')
     await db[Symbol.asyncDispose]()
   })
-  await delay(50)
+  await until(() => isHeld(`${data.folder.warehouseLock}.gate`))
   const later = openHistory(data.folder).then(async (db) => {
     told.push('reads')
     const rows = await db.all(anyRow, ENVELOPE)
     await db[Symbol.asyncDispose]()
     return rows
   })
-  await delay(50)
   expect(told).toEqual([])
   await reader[Symbol.asyncDispose]()
   expect(await later).toEqual([{value: 'second'}])
