@@ -123,13 +123,15 @@ afterAll(async () => {
   for (const db of built.values()) await (await db)[Symbol.asyncDispose]()
 })
 
-/** The results of the built-in checks that found rows. */
+/** The results of the built-in checks, or of the one of a name, that found rows. */
 async function findings(
   history: History,
   counted?: Partial<Counted>,
   spoil?: string,
+  only?: string,
 ): Promise<CheckResult[]> {
-  const {checks} = await builtInPlan()
+  const {checks: all} = await builtInPlan()
+  const checks = all.filter(({name}) => only === undefined || name === only)
   const key = JSON.stringify([history, counted])
   if (!built.has(key)) built.set(key, buildRelease(history, counted))
   const db = (await built.get(key)) as Database
@@ -184,8 +186,8 @@ test.each([
   ['history_is_gapless', 'update release.core.deal_history set version = 2', 'deal_1'],
   ['history_is_gapless', `update release.core.deal_history set valid_to = timestamp '2026-03-03'`, 'deal_1'],
 ])('%s notices: %s', async (name, spoil, id) => {
-  const found = (await findings(sound, soon, spoil)).find((result) => result.name === name)
-  expect(found).toMatchObject({severity: 'error', samples: [expect.stringContaining(id)]})
+  const found = await findings(sound, soon, spoil, name)
+  expect(found).toMatchObject([{severity: 'error', samples: [expect.stringContaining(id)]}])
 })
 
 const day = (number: number) => ({day: `2026-03-0${number}`, created_at: '2026-03-01 12:00:00'})
@@ -245,8 +247,8 @@ test.each([
     'top_exposure borrower',
   ],
 ])('%s notices: update %s', async (name, spoil, id) => {
-  const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`)
-  expect(found.filter((result) => result.name === name)).toMatchObject([
+  const found = await findings(book, {asOf: '2026-04-30'}, `update release.${spoil}`, name)
+  expect(found).toMatchObject([
     {severity: 'error', samples: expect.arrayContaining([expect.stringContaining(id)])},
   ])
 })
@@ -261,7 +263,7 @@ test.each([
   [`update release.accounting.journal_line set event = 'increase'`, '2026-03 increase'],
   ['delete from release.accounting.loan_register', 'loan register'],
 ])('journal_ties_out notices: %s', async (spoil, id) => {
-  const found = (await findings(booked, soon, spoil)).find(({name}) => name === 'journal_ties_out')
+  const found = (await findings(booked, soon, spoil, 'journal_ties_out'))[0]
   expect(found?.samples.join(' ')).toContain(id)
 })
 
@@ -270,7 +272,7 @@ test.each([
   'update release.accounting.journal_line set debit = debit + 1 where line_no = 1',
   `update release.accounting.journal_line set deal_id = 'other' where line_no = 1`,
 ])('entries_balance notices: %s', async (spoil) => {
-  const found = (await findings(booked, soon, spoil)).find(({name}) => name === 'entries_balance')
+  const found = (await findings(booked, soon, spoil, 'entries_balance'))[0]
   expect(found?.samples.join(' ')).toContain('LT2603-')
 })
 

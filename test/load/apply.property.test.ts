@@ -117,7 +117,7 @@ test('any sequence of walks leaves what the rules say, tied out to the cent', as
       expect(await db.all(anyRow, UNTIED_WALKS)).toEqual([])
       expect(await db.all(anyRow, HEAD_DIFFERS)).toEqual([])
     }),
-    {numRuns: 14},
+    {numRuns: 6, seed: 2026},
   )
 })
 
@@ -149,6 +149,6 @@ test('two neighbouring versions of a deal differ, except after a quarantined rec
         ),
       ).toEqual([])
     }),
-    {numRuns: 6},
+    {numRuns: 3, seed: 2026},
   )
 })

@@ -1,11 +1,20 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
 import {findWalkState} from '../../src/load/walk-state.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, readHeads, readVersions, readWalk, stageWalk, stream, walk} from '../support/walks.ts'
+import {
+  forgetAll,
+  micros,
+  readHeads,
+  readVersions,
+  readWalk,
+  stageWalk,
+  stream,
+  walk,
+} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -18,12 +27,14 @@ const b = (fields = {}) => aRecord({id: 'b', ...fields})
 let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
+beforeAll(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
 })
 
-afterEach(async () => {
+beforeEach(() => forgetAll(db))
+
+afterAll(async () => {
   await db[Symbol.asyncDispose]()
   data[Symbol.dispose]()
 })

@@ -1,4 +1,4 @@
-import {afterEach, beforeEach, expect, test} from 'vitest'
+import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
 import {listDetailCandidates, stageDetails} from '../../src/load/details.ts'
 import {listKnownFields} from '../../src/load/looks.ts'
@@ -7,7 +7,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord, observe} from '../support/record.ts'
-import {type DetailSpec, micros, stageWalk, stream, walk} from '../support/walks.ts'
+import {type DetailSpec, forgetAll, micros, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -17,12 +17,14 @@ const record = (id: string, fields = {}) => aRecord({id, ...fields})
 let data: TestFolder
 let db: Database
 
-beforeEach(async () => {
+beforeAll(async () => {
   data = createFolder()
   db = await openWarehouse(data.folder)
 })
 
-afterEach(async () => {
+beforeEach(() => forgetAll(db))
+
+afterAll(async () => {
   await db[Symbol.asyncDispose]()
   data[Symbol.dispose]()
 })

@@ -19,7 +19,8 @@ describe('documents', () => {
 
   const start = (): Promise<RunningService> =>
     startTestService({dbPath, maxFileBytes: 200_000, documentsPerDeal: 3})
-  const listFiles = (): string[] => readdirSync(`${dbPath}.files`).sort()
+  const listFiles = (): string[] =>
+    existsSync(`${dbPath}.files`) ? readdirSync(`${dbPath}.files`).sort() : []
 
   beforeEach(async () => {
     root = mkdtempSync(join(tmpdir(), 'loantape-documents-'))

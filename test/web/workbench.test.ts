@@ -70,18 +70,25 @@ beforeAll(async () => {
 })
 
 afterAll(async () => {
+  for (const page of pages.values()) await page.close()
   await side[Symbol.asyncDispose]()
   stateDb[Symbol.dispose]()
   own[Symbol.dispose]()
   await lab[Symbol.asyncDispose]()
 })
 
+/** One of each kind, opened again and again. */
+const pages = new Map<string, Page>()
+
 /** Opens a page, noting what it complains about and whom it asks beside its own server. */
 async function open(
   path: string,
   {width = 1280, colorScheme = 'light'}: {width?: number; colorScheme?: 'light' | 'dark'} = {},
 ): Promise<{page: Page; complaints: string[]}> {
-  const page = await browser.newPage({viewport: {width, height: 900}, colorScheme})
+  const kind = `${width} ${colorScheme}`
+  const page = pages.get(kind) ?? (await browser.newPage({viewport: {width, height: 900}, colorScheme}))
+  pages.set(kind, page)
+  page.removeAllListeners()
   const complaints: string[] = []
   page.on('console', (message) => complaints.push(message.text()))
   page.on('pageerror', (error) => complaints.push(error.message))
@@ -143,7 +150,6 @@ describe.each(PAGES)('%s', (path) => {
         expect(found.filter(({impact}) => ['serious', 'critical'].includes(impact))).toEqual([])
       }
       expect(complaints).toEqual([])
-      await page.close()
     },
   )
 })
@@ -164,7 +170,6 @@ test('figures are those of the summary, and each leads to the deals it is made o
     expect((await page.locator('tbody td:first-child').allTextContents()).join()).toBe(deals?.ids)
     await page.goBack()
   }
-  await page.close()
 })
 
 test.each(['Open', 'Funded', 'Pipeline', 'Weighted loan-to-value'])(
@@ -189,7 +194,6 @@ test.each(['Open', 'Funded', 'Pipeline', 'Weighted loan-to-value'])(
     expect(record.id).toBe(id)
     expect(`$${Number(record.loan_amount).toLocaleString('en-US', {minimumFractionDigits: 2})}`).toBe(amount)
     expect(complaints).toEqual([])
-    await page.close()
   },
 )
 
@@ -212,7 +216,6 @@ test('what moved the figures adds up to their difference', async () => {
     expect(parts.reduce((sum, value) => sum + value, 0n)).toBe(total)
     expect(total, part).toBe(cents(positions[1]?.[part]) - cents(positions[0]?.[part]))
   }
-  await page.close()
 })
 
 test.each(['status', 'size_band'])('what adds up, adds up over the deals of each %s', async (dimension) => {
@@ -249,7 +252,6 @@ test('a bucket of the portfolio leads to the portfolio of its deals, and a chip 
   expect(page.url()).toContain('loan_program=')
   await page.locator('.chips a').click()
   expect(page.url()).toBe(`${side.url}/portfolio`)
-  await page.close()
 })
 
 test('as of an earlier day there is what its release says; of a day that is not kept there are those that are', async () => {
@@ -284,7 +286,6 @@ test('a page of our own shows what its blocks ask for, of the deals that are fil
   expect(await page.locator('main li a').allTextContents()).toContain('our book')
   expect((await get('/pages/nope')).status).toBe(404)
   expect((await get('/pages/..%2fseeds%2fx')).status).toBe(404)
-  await page.close()
 })
 
 test('deals are found by id and address, sorted, and paged through', async () => {
@@ -353,7 +354,6 @@ test.each(['loan_program', 'created_month'])(
       Array(2).fill(cents(summary?.open_amount)),
     )
     expect(complaints).toEqual([])
-    await page.close()
   },
 )
 
@@ -436,7 +436,6 @@ test('the run under way is shown as it gets on, and the page of runs again once 
   await reloaded
   expect(await live.textContent()).toBe('idle')
   expect(complaints).toEqual([])
-  await page.close()
 })
 
 test('without a release there is a page that says so', async () => {
