@@ -13,7 +13,7 @@ import {createTally, type ProofRequest, type Proved, runAll, type Tally} from '.
 import {listLeftovers, readPortfolio, requireSoundWarehouse, requireWholeFiles} from './soundness.ts'
 
 /** The points of a run and of the exports after it, in their order. */
-export const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
+const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
 const DEALS = 300
