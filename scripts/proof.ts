@@ -45,7 +45,7 @@ const PROOFS: Record<string, {prove: Proof; middle: number; whole: number}> = {
     middle: 2,
     whole: 77,
   },
-  'nth-answer': {prove: proveNthAnswer, middle: 8, whole: ALL},
+  'nth-answer': {prove: proveNthAnswer, middle: 6, whole: ALL},
   'nth-file': {
     prove: (request) => proveNthFile(isMiddle ? {...request, tables: PORTFOLIO_TABLES} : request),
     middle: 4,
@@ -53,7 +53,7 @@ const PROOFS: Record<string, {prove: Proof; middle: number; whole: number}> = {
   },
   churn: {prove: proveChurn, middle: 4, whole: 167},
   fuzz: {prove: proveFuzz, middle: 3, whole: 100_000 / PAGES_PER_RUN},
-  money: {prove: proveMoney, middle: 3, whole: 100},
+  money: {prove: proveMoney, middle: 2, whole: 100},
   journal: {prove: proveJournal, middle: 1, whole: 60},
   nights: {prove: proveNights, middle: 1, whole: 100},
   // The gate tries it with the programs of the system.

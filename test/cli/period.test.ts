@@ -14,7 +14,7 @@ let books: Books
 
 /** January and February are walked, January is closed; it is March 3. */
 beforeAll(async () => {
-  books = openBooks(undefined, BOOK_TABLES)
+  books = openBooks()
   const deals = (amount: number, status: string) => ({
     a: {loan_amount: amount, status, loan_program: 'bridge'},
   })
@@ -78,7 +78,7 @@ test.each(refusals)('a period %s is refused, nothing changed', async (_, args, c
 })
 
 test('a month that is over but not seen to its end is not closed', async () => {
-  using late = openBooks(books, BOOK_TABLES)
+  using late = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: late.folder.root, LOANTAPE_NOW: '2026-04-03T17:00:00Z'}
   expect(readJson(await run(['period', 'close', '2026-02'], env))).toMatchObject({
     outcome: 'closed',
@@ -101,7 +101,7 @@ const spoilt: [string, string, string][] = [
 ]
 
 test.each(spoilt)('a mapping %s is refused by name and field', async (_, text, words) => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const file = join(copy.folder.root, 'accounting.json')
   writeFileSync(file, text)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
@@ -120,7 +120,7 @@ test('a mapping that is not where the setting says is refused', async () => {
 })
 
 test('programs without an account stop an export and are reported by doctor', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const {'*': any, ...others} = DEFAULT_MAPPING.receivable
   copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
@@ -133,7 +133,7 @@ test('programs without an account stop an export and are reported by doctor', as
 })
 
 test('a batch beyond the limits of its importer is not issued', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   copy.map({...DEFAULT_MAPPING, clearing: {code: '1090-FUNDING', name: 'Clearing'}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
@@ -150,7 +150,7 @@ test('a data folder that cannot be written is refused', async () => {
 })
 
 test('two closings at once close once; the other is told so', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const close = ['period', 'close', '2026-02', '--json']
   const ends = await Promise.all([1, 2].map(() => runProgram(close, {...env, ...NOW})))
@@ -162,7 +162,7 @@ test('two closings at once close once; the other is told so', async () => {
 })
 
 test('what is not yet issued is said by profile and month, of closed months, too', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, LOANTAPE_RATE_PER_SECOND: '5000'}
   await copy.export('xero', '2026-01', '2026-03-03')
   await run(['build'], env)
@@ -194,7 +194,7 @@ test('what is not yet issued is said by profile and month, of closed months, too
 const KILLED = fileURLToPath(new URL('./killed-export.ts', import.meta.url))
 
 test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next export", async (step) => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   const killed = await startProcess([process.execPath, KILLED], {
     ...env,
@@ -210,7 +210,7 @@ test.each(JOURNAL_STEPS)("a process killed at '%s' is caught up by the next expo
 })
 
 test('a process killed as it closes a month has not closed it, and the next does', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const env = {LOANTAPE_DATA_DIR: copy.folder.root, ...NOW}
   rmSync(copy.folder.releases, {recursive: true})
   const killing = {...env, KILL_STEP: 'release published', CLOSE: '2026-02', SELECT: BOOK_TABLES}
@@ -225,7 +225,7 @@ test('a process killed as it closes a month has not closed it, and the next does
 })
 
 test('a damaged batch is found by verify and written again by --reissue', async () => {
-  using copy = openBooks(books, BOOK_TABLES)
+  using copy = openBooks(books)
   const [batch] = await copy.export('intacct', '2026-02', '2026-03-03')
   const file = join(batch?.dir ?? '', `intacct_${batch?.batch_id}.csv`)
   const before = readFileSync(file, 'utf8')

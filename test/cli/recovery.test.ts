@@ -25,15 +25,15 @@ let [before, exported]: Books[] = []
 let books: Books
 
 beforeAll(async () => {
-  before = openBooks(undefined, BOOK_TABLES)
+  before = openBooks()
   await before.walk('2026-01-30', inStatus('draft'))
-  exported = openBooks(before, BOOK_TABLES)
+  exported = openBooks(before)
   books = exported
   await fundAndExport()
 })
 
 beforeEach(() => {
-  books = openBooks(before, BOOK_TABLES)
+  books = openBooks(before)
 })
 
 afterEach(() => books[Symbol.dispose]())
@@ -68,7 +68,7 @@ async function fundAndExport(): Promise<void> {
 /** Begins with books in which January 31 is exported. */
 function openExported(): void {
   books[Symbol.dispose]()
-  books = openBooks(exported, BOOK_TABLES)
+  books = openBooks(exported)
 }
 
 async function expectRefused(args: string, day: string): Promise<void> {
@@ -170,7 +170,7 @@ test.each([
   }
   for (const step of steps) await take[step]?.()
   cpSync(join(folder.root, 'accounting.json'), join(copy.root, 'accounting.json'))
-  using later = openBooks(copy, BOOK_TABLES)
+  using later = openBooks(copy)
   await later.walk('2026-02-01', inStatus('funded'))
   const exported = await run('export xero --period 2026-02', '2026-02-02', later.folder.root)
   if (code) expect(readFailure(exported)).toMatchObject({code})

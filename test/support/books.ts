@@ -47,15 +47,10 @@ export interface Books extends Disposable {
 }
 
 /** What is read of a release to keep books. */
-export const BOOK_TABLES =
-  '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.portfolio_summary'
+export const BOOK_TABLES = '+accounting.* +mart.portfolio_summary +mart.run'
 
-/**
- * Begins empty books, or a copy of others.
- *
- * @param select what releases made by them hold: everything by default
- */
-export function openBooks(copied?: Books | DataFolder, select?: string): Books {
+/** Begins empty books, or a copy of others; their releases hold `BOOK_TABLES`. */
+export function openBooks(copied?: Books | DataFolder): Books {
   const root = mkdtempSync(join(tmpdir(), 'loantape-'))
   const folder = dataFolderAt(join(root, 'data'))
   const from = copied && ('folder' in copied ? copied.folder : copied)
@@ -67,9 +62,8 @@ export function openBooks(copied?: Books | DataFolder, select?: string): Books {
   // Two runs of one instant have ids of their own.
   const at: Books['at'] = (day, onStep = () => undefined) => ({
     ...createWorldAt(`${day}T17:00:00Z`),
-    ...(select !== undefined && {select}),
     random: Math.random,
-    select: '+accounting.*',
+    select: BOOK_TABLES,
     onStep,
   })
   const readBatches: Books['readBatches'] = (name, period) => {
