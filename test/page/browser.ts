@@ -4,6 +4,8 @@ import {type Browser, type LaunchOptions, chromium as playwright} from 'playwrig
 /** A browser that crashes as it starts says nothing about our pages: it is started again, this often at most. */
 const ATTEMPTS = 3
 
+const UNWANTED = /^--(single-process|no-zygote|use-gl|use-angle|enable-unsafe-swiftshader)\b/
+
 let shared: Promise<Browser> | undefined
 
 /** A headless Chromium that all files of a worker share and that ends with it: the one npm brings on Linux, else the machine's own Chrome. */
@@ -31,8 +33,8 @@ async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
   return {
     executablePath: await chromium.executablePath(),
-    // As a single process it ends with its first page.
-    args: chromium.args.filter((arg) => arg !== '--single-process' && arg !== '--no-zygote'),
+    // As a single process it ends with its first page; a GPU in software takes longer than none.
+    args: [...chromium.args.filter((arg) => !UNWANTED.test(arg)), '--disable-gpu'],
     headless: true,
     timeout: 0,
   }
