@@ -11,6 +11,7 @@ import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
 const NO_LIMIT_MS = 1_800_000
+const limits = {memoryMb: 200, timeoutMs: NO_LIMIT_MS, idleMs: NO_LIMIT_MS}
 
 let lab: Lab
 let reader: Reader
@@ -20,7 +21,7 @@ beforeAll(async () => {
   lab = await createLab()
   lab.service.store.insert(someDeals(20))
   await lab.sync('2026-06-01T16:00:00Z')
-  reader = createReader(requireRelease(lab.folder).dir, {memoryMb: 200, timeoutMs: 1500, idleMs: 60_000})
+  reader = createReader(requireRelease(lab.folder).dir, limits)
 })
 
 afterAll(async () => {
@@ -33,16 +34,18 @@ const ask = (sql: string) => reader.ask({sql, most: 10})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
 
 test('a query that never ends is stopped, and the next one is answered', async () => {
+  limits.timeoutMs = 300
   const failure = await failureOf(
     ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b'),
   )
+  limits.timeoutMs = NO_LIMIT_MS
   expect(failure).toMatchObject({code: 'QUERY_STOPPED', message: expect.stringContaining('took too long')})
   expect(await countDeals()).toEqual([['20']])
 })
 
 test('a query that needs more memory than it may have is refused, and the next one is answered', async () => {
   const failure = await failureOf(ask('select list(md5(range::varchar)) from range(20000000)'))
-  expect(failure.message).toMatch(/Out of Memory|took too long/)
+  expect(failure.message).toMatch(/Out of Memory/)
   expect(existsSync('.tmp')).toBe(false)
   expect(await countDeals()).toEqual([['20']])
 })
