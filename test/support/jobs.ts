@@ -9,7 +9,8 @@ import {createGate, sendJson, startTestServer, type TestServer} from '../source/
 export function readState(path: string, sql: string): Record<string, unknown>[] {
   let db: DatabaseSync | undefined
   try {
-    db = new DatabaseSync(path, {readOnly: true})
+    // A process that recovers what a killed one left holds the file for a moment.
+    db = new DatabaseSync(path, {readOnly: true, timeout: 1_800_000})
     return db.prepare(sql).all()
   } catch (error) {
     if (/unable to open|no such table/.test(String(error))) return []
