@@ -7,11 +7,11 @@ create table raw.setting (
   value varchar not null
 );
 
--- One row per walk: its progress while it goes on, its certificate afterwards.
+-- One row per walk that has ended: its certificate. One under way stands on its tape.
 create table raw.walk (
   walk_id varchar not null,
   stream varchar not null,
-  -- walking | applied | refused | abandoned
+  -- applied | refused | abandoned
   state varchar not null,
   base_url varchar not null,
   -- what a walk was asked with; a change starts anew
@@ -22,9 +22,6 @@ create table raw.walk (
   started_at timestamp not null,
   -- business clock, when the last page was stored
   ended_at timestamp,
-  -- real clock, when next_cursor was received
-  cursor_received_at timestamp,
-  next_cursor varchar,
   envelope varchar,
   is_complete boolean not null,
   resumed bigint not null,
@@ -61,15 +58,6 @@ create table raw.walk (
   recorded_at timestamp
 );
 
--- Pages of the walk in progress; afterwards their digest stands in the certificate.
-create table raw.page (
-  walk_id varchar not null,
-  page_no bigint not null,
-  cursor varchar,
-  records bigint not null,
-  observed_at timestamp not null
-);
-
 -- Certificates of single parents' lists, such as the borrowers of one deal; they count with their walk.
 create table raw.listing (
   walk_id varchar not null,
@@ -98,19 +86,24 @@ create table raw.rate (
   recorded_at timestamp not null
 );
 
--- Records that failed normalisation, kept whole; of streams with personal data sealed.
+-- Records that failed normalisation: why, and where each stands on the sealed tape of its walk, which alone holds it.
 create table raw.quarantine (
   quarantine_id varchar not null,
   stream varchar not null,
-  walk_id varchar,
+  walk_id varchar not null,
+  -- list | detail
   source varchar not null,
+  -- null when it could not be read
   record_id varchar,
   path varchar not null,
   reason varchar not null,
-  record json not null,
   observed_at timestamp not null,
   business_date date not null,
-  replayed_at timestamp
+  replayed_at timestamp,
+  -- it counts from the settle of its walk on; null when that was refused: it counts in no release
+  recorded_at timestamp,
+  -- null once pruned, or that tape is not kept any more
+  place varchar
 );
 
 -- Where a walk's records were not as the contract has them: reported, never refused.
@@ -148,8 +141,7 @@ create table raw.deal_version (
   loan_program_present boolean not null,
   status varchar,
   created_at timestamp,
-  created_at_precision varchar,
-  payload json
+  created_at_precision varchar
 );
 
 -- The latest state per deal, rebuildable from raw.deal_version; used by apply, never by a model.
@@ -172,26 +164,6 @@ create table raw.deal_head (
   detail_at timestamp
 );
 
--- Observations of the walk in progress, the only one a stream has.
-create table raw.staged_deal (
-  -- list | detail | gone (its own page answered 404 or 410)
-  source varchar not null,
-  page_no bigint not null,
-  position bigint not null,
-  observed_at timestamp not null,
-  deal_id varchar not null,
-  property_address varchar,
-  loan_amount decimal(18,2),
-  property_value decimal(18,2),
-  property_value_present boolean not null,
-  loan_program varchar,
-  loan_program_present boolean not null,
-  status varchar,
-  created_at timestamp,
-  created_at_precision varchar,
-  payload json
-);
-
 -- Every state the link of a borrower to a deal was observed in; no row is ever updated. No personal data but keyed hashes.
 create table raw.borrower_version (
   seq bigint not null,
@@ -211,9 +183,7 @@ create table raw.borrower_version (
   borrower_id varchar,
   email_hash varchar,
   created_at timestamp,
-  created_at_precision varchar,
-  -- names of the fields the contract does not know, never what they hold
-  payload json
+  created_at_precision varchar
 );
 
 create table raw.borrower_head (
@@ -230,20 +200,6 @@ create table raw.borrower_head (
   created_at timestamp,
   created_at_precision varchar,
   detail_at timestamp
-);
-
-create table raw.staged_borrower (
-  source varchar not null,
-  page_no bigint not null,
-  position bigint not null,
-  observed_at timestamp not null,
-  link_id varchar not null,
-  deal_id varchar,
-  borrower_id varchar,
-  email_hash varchar,
-  created_at timestamp,
-  created_at_precision varchar,
-  payload json
 );
 
 -- Every state a document of a deal was observed in; no row is ever updated. No personal data but keyed hashes.
@@ -265,9 +221,7 @@ create table raw.document_version (
   document_id varchar,
   category varchar,
   created_at timestamp,
-  created_at_precision varchar,
-  -- names of the fields the contract does not know, never what they hold
-  payload json
+  created_at_precision varchar
 );
 
 create table raw.document_head (
@@ -286,16 +240,48 @@ create table raw.document_head (
   detail_at timestamp
 );
 
-create table raw.staged_document (
-  source varchar not null,
-  page_no bigint not null,
-  position bigint not null,
+-- What the history is made of: one row per settle, which is one transaction that stored something for good.
+create table raw.settle (
+  seq bigint not null,
+  -- walk | look (webhooks) | replay | rates
+  kind varchar not null,
+  recorded_at timestamp not null,
+  -- sha256 over the one before it, recorded_at and a digest of the rows stored; it stands for everything up to here
+  history_id varchar not null,
+  -- where the tape stood that says so: the chain of its outcome
+  tape_head varchar not null
+);
+
+-- Answers of a deal's own page that held its property value and changed nothing, so that no version tells of them; no row
+-- is ever updated.
+create table raw.deal_confirmation (
+  seq bigint not null,
+  deal_id varchar not null,
   observed_at timestamp not null,
-  attachment_id varchar not null,
-  deal_id varchar,
-  document_id varchar,
-  category varchar,
-  created_at timestamp,
-  created_at_precision varchar,
-  payload json
+  business_date date not null,
+  recorded_at timestamp not null
+);
+
+-- The fields of a deal that fields.json maps, and what every deal said of them. They stand beside the history: what is mapped
+-- changes no version and no history_id. Both are made anew by a rebuild.
+create table raw.mapped_field (
+  name varchar not null,
+  -- Names that lead to it in a record, as a JSON array.
+  path varchar not null,
+  type varchar not null,
+  meaning varchar not null,
+  -- It is known of everything stored from here on, null: of everything.
+  since timestamp
+);
+
+create table raw.deal_extra (
+  seq bigint not null,
+  deal_id varchar not null,
+  name varchar not null,
+  -- Null when null or unreadable.
+  value varchar,
+  is_readable boolean not null,
+  observed_at timestamp not null,
+  business_date date not null,
+  recorded_at timestamp not null
 );

@@ -1,3 +1,4 @@
+import {quantity} from '../money.ts'
 import {type BackupResult, backUp} from '../pipeline/backup.ts'
 import type {CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
@@ -14,9 +15,11 @@ export default function addBackup(command: CliCommand): void {
 }
 
 /** What a backup came to, in words. */
-export function renderBackup({dir, files, bytes, tape_key}: BackupResult): string {
+export function renderBackup({dir, files, bytes, tape_key, authenticated}: BackupResult): string {
   return joinLines([
-    `Backed up ${files} files, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
+    `Backed up ${quantity(files, 'file')}, ${(bytes / 1e6).toFixed(1)} MB: ${dir}`,
     tape_key && `The key of tapes, ${tape_key}, is not among them: keep a copy of it elsewhere.`,
+    !authenticated &&
+      'Its manifest carries no MAC: the key of tapes is not at hand, so that nobody will be able to tell whether it was changed.',
   ])
 }

@@ -7,7 +7,6 @@ import {
   openSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmdirSync,
   rmSync,
   statSync,
@@ -16,12 +15,10 @@ import {dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {STREAMS} from '../contract/streams.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
-import {rebuildHead} from '../load/head.ts'
 import {withRun} from '../state/runs.ts'
-import {hasStateDb} from '../state/state-db.ts'
 import {findTapeKey} from '../state/tape-rows.ts'
+import {computeMac, type TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {digestFile, moveIntoPlace, syncToDisk, writeFileAtomically} from '../warehouse/atomic-file.ts'
@@ -33,6 +30,7 @@ import {
   requireWritable,
 } from '../warehouse/data-folder.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
+import {findReadKey} from './tape-key.ts'
 
 const MANIFEST = 'manifest.json'
 const FORMAT = 'loantape backup 1'
@@ -44,7 +42,15 @@ const manifestSchema = z.object({
   /** Fingerprint of the key that opens the tapes, which is not in the backup. */
   tape_key: z.string().nullable(),
   files: z.array(z.object({path: z.string(), bytes: z.number(), sha256: z.string()})),
+  /** HMAC-SHA256 of all this under that key, so that nobody without it can make or change a backup; null where it was not at hand. */
+  mac: z.string().nullable(),
 })
+type Manifest = z.output<typeof manifestSchema>
+
+/** The MAC of a manifest, over its fields in the order of the schema. */
+function macOf({mac: _, ...fields}: Manifest, key: TapeKey): string {
+  return computeMac(key, 'loantape backup manifest', JSON.stringify(fields))
+}
 
 /** What a backup came to. */
 export interface BackupResult {
@@ -54,13 +60,16 @@ export interface BackupResult {
   files: number
   bytes: number
   tape_key: string | null
+  /** Whether its manifest carries the MAC of that key. */
+  authenticated: boolean
   /** Backups that were removed as older than those to be kept. */
   removed: string[]
 }
 
 /**
  * Copies everything that cannot be built again, under the run lock, so that its parts belong together: warehouse, files handed
- * out, tapes, the key of hashes, the mappings of accounts and fields, saved queries, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes.
+ * out, tapes, the key of hashes, the mappings of accounts and fields, saved queries, the state database. Each copy is read back and compared. Releases are not among it, nor is the key of tapes,
+ * under which the manifest carries a MAC.
  *
  * @param to a folder that is not there yet, or is empty
  * @throws ConfigError `BACKUP_PLACE`, `BACKUP_EXISTS`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
@@ -72,7 +81,7 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
     const temporary = `${dir}.tmp-${process.pid}`
     rmSync(temporary, {recursive: true, force: true})
-    const files: z.output<typeof manifestSchema>['files'] = []
+    const files: Manifest['files'] = []
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
@@ -85,12 +94,23 @@ export async function backUp(config: Config, to: string, world: World): Promise<
       files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
       const tape_key = findTapeKey(stateDb) ?? null
       const made_at = new Date(world.realClock.now()).toISOString()
-      const manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files}
+      const key = findReadKey(config, folder)
+      const manifest: Manifest = {format: FORMAT, generator: GENERATOR, made_at, tape_key, files, mac: null}
+      if (key && key.fingerprint === tape_key) manifest.mac = macOf(manifest, key)
       writeFileAtomically(join(temporary, MANIFEST), `${JSON.stringify(manifest, null, 2)}\n`)
       if (existsSync(dir)) rmdirSync(dir)
       moveIntoPlace(temporary, dir)
       const bytes = files.reduce((total, file) => total + file.bytes, 0)
-      return {run_id: runId, outcome: 'backed_up', dir, files: files.length, bytes, tape_key, removed: []}
+      return {
+        run_id: runId,
+        outcome: 'backed_up',
+        dir,
+        files: files.length,
+        bytes,
+        tape_key,
+        authenticated: manifest.mac !== null,
+        removed: [],
+      }
     } catch (error) {
       rmSync(temporary, {recursive: true, force: true})
       throw error
@@ -116,6 +136,10 @@ export async function backUpDated(
 }
 
 const STATE_DB = 'state.sqlite'
+
+/** The paths that a backup can hold: what else one names would be put where settings and programs are read from. */
+const KEPT_PATH =
+  /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
 /** The files that are copied as they are, below the data folder. */
 function listKept({root, warehouse, exports, tapes, hashKey, fields, queries}: DataFolder): string[] {
@@ -176,45 +200,94 @@ export interface RestoreResult {
   /** The backup that was brought back. */
   from: string
   files: number
+  /** Whether its manifest has the MAC of the key at hand. */
+  authenticated: boolean
 }
+
+/** What the examination of a backup came to. */
+export interface BackupExamined extends Omit<RestoreResult, 'outcome'> {
+  outcome: 'whole'
+  tape_key: string | null
+}
+
+/**
+ * Compares each file of a backup with its manifest, and the manifest with its MAC where the key of tapes is at hand.
+ *
+ * @param isTrusted also takes a backup whose manifest has no MAC of the key at hand
+ * @throws ConfigError `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
+ */
+export async function examineBackup(
+  config: Config,
+  from: string,
+  {isTrusted = false}: {isTrusted?: boolean} = {},
+): Promise<BackupExamined & {paths: string[]}> {
+  const dir = resolve(from)
+  const manifest = readManifest(dir)
+  const {files, tape_key, mac} = manifest
+  const key = findReadKey(config, dataFolderAt(config.dataDir))
+  const authenticated = key !== undefined && mac === macOf(manifest, key)
+  if (key && !authenticated && !isTrusted)
+    throw newError(
+      'BACKUP_NOT_AUTHENTIC',
+      `Manifest of the backup '${dir}' has no MAC of key ${key.fingerprint}: it was changed, made by somebody else, or made under another key or none.`,
+    )
+  for (const {path, bytes, sha256} of files) {
+    const file = join(dir, path)
+    if (!KEPT_PATH.test(path) || !isInside(file, dir)) throw createDamaged(dir, path)
+    // Whoever made it up may have put a pipe or a device there, which no reading ends.
+    const stat = statSync(file, {throwIfNoEntry: false})
+    const isWhole = stat?.isFile() && stat.size === bytes && (await digestFile(file)) === sha256
+    if (!isWhole) throw createDamaged(dir, path)
+  }
+  return {
+    outcome: 'whole',
+    from: dir,
+    files: files.length,
+    tape_key,
+    authenticated,
+    paths: files.map(({path}) => path),
+  }
+}
+
+/** What can be said of who made a backup. */
+export const sayAuthentic = ({
+  authenticated,
+  tape_key,
+}: Pick<BackupExamined, 'authenticated' | 'tape_key'>) =>
+  authenticated
+    ? `Its manifest has the MAC of the key of tapes, ${tape_key}.`
+    : 'That nobody changed it is not certain: no MAC of the key of tapes was compared. Whoever can write there could have made it.'
 
 /**
  * Brings the files of a backup into a data folder that has none.
  *
- * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`
+ * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
-export async function restoreBackup(config: Config, from: string): Promise<RestoreResult> {
+export async function restoreBackup(
+  config: Config,
+  from: string,
+  trust: {isTrusted?: boolean} = {},
+): Promise<RestoreResult & Pick<BackupExamined, 'tape_key'>> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  if (existsSync(folder.warehouse) || hasStateDb(folder.stateDb)) {
+  if (existsSync(folder.warehouse) || existsSync(folder.stateDb)) {
     throw newError('RESTORE_NOT_EMPTY', `Data folder '${folder.root}': expected an empty one for a backup.`)
   }
-  const dir = resolve(from)
-  const {files} = readManifest(dir)
-  for (const {path, sha256} of files) {
-    if (!isInside(join(dir, path), dir)) throw createDamaged(dir, path)
-    const isWhole = existsSync(join(dir, path)) && (await digestFile(join(dir, path))) === sha256
-    if (!isWhole) throw createDamaged(dir, path)
-  }
+  const {paths, ...examined} = await examineBackup(config, from, trust)
+  const dir = examined.from
   // The state database last: with it the folder is one that has data.
-  const isState = ({path}: {path: string}) => Number(/^(state|ledger)\.sqlite$/.test(path))
-  for (const {path} of files.toSorted((a, b) => isState(a) - isState(b)))
+  const isState = (path: string) => Number(path === STATE_DB)
+  for (const path of paths.toSorted((a, b) => isState(a) - isState(b)))
     await copyVerified(join(dir, path), join(folder.root, path))
-  await takeOverCopy(folder)
-  return {outcome: 'restored', from: dir, files: files.length}
+  return {...examined, outcome: 'restored'}
 }
 
-/** A backup of an earlier version has a copy of the warehouse, without the latest states, in its place. */
-async function takeOverCopy(folder: DataFolder): Promise<void> {
-  const copy = folder.formerCopies.find((path) => existsSync(path))
-  if (existsSync(folder.warehouse) || copy === undefined) return
-  renameSync(copy, folder.warehouse)
-  await using db = await openWarehouse(folder)
-  for (const stream of STREAMS) await rebuildHead(db, stream)
-}
+const LONGEST_MANIFEST = 256 * 1024 * 1024
 
-function readManifest(dir: string): z.output<typeof manifestSchema> {
+function readManifest(dir: string): Manifest {
   try {
+    const stat = statSync(join(dir, MANIFEST))
+    if (!stat.isFile() || stat.size > LONGEST_MANIFEST) throw new Error('no manifest of a backup')
     return manifestSchema.parse(JSON.parse(readFileSync(join(dir, MANIFEST), 'utf8')))
   } catch (cause) {
     throw newError(

@@ -11,10 +11,12 @@ export interface Condition {
   title: string
   /** What is kept, what to do. */
   words: string
+  /** When it came to be so, ISO 8601; undefined where that is only known as it is looked at. */
+  since?: string | undefined
 }
 
-/** An alarm that is raised. */
-export type Alarm = z.output<typeof alarmRow>
+/** An alarm that people were told of. */
+type Raised = z.output<typeof alarmRow>
 const alarmRow = z.object({
   name: z.string(),
   state: z.string(),
@@ -38,10 +40,17 @@ const KEPT_DAYS = 30
 /** A notice that cannot be sent is given up after this long. */
 const SENT_WITHIN_DAYS = 3
 
-/** The alarms that are raised, oldest first. */
-export function listAlarms(stateDb: StateDb): Alarm[] {
-  return stateDb.all(alarmRow, 'select * from alarm order by since, name')
+/** Since when a condition is as it is: since people were told so, where they were. */
+export function readSince(stateDb: StateDb, condition: Condition, now: number): string {
+  return sinceOf(condition, listRaised(stateDb), now)
 }
+
+function sinceOf({name, state, since}: Condition, raised: readonly Raised[], now: number): string {
+  const told = raised.find((alarm) => alarm.name === name && alarm.state === state)
+  return told?.since ?? since ?? new Date(now).toISOString()
+}
+
+const listRaised = (stateDb: StateDb): Raised[] => stateDb.all(alarmRow, 'select * from alarm')
 
 /**
  * Compares conditions with the alarms that are raised and queues one notice per channel for each that changed, in one
@@ -52,23 +61,22 @@ export function settleAlarms(
   {conditions, channels}: {conditions: readonly Condition[]; channels: readonly string[]},
   now: number,
 ): void {
-  const changed = (raised: readonly Alarm[]) =>
+  const changed = (raised: readonly Raised[]) =>
     conditions.filter(
       ({name, state}) => state !== (raised.find((alarm) => alarm.name === name)?.state ?? 'ok'),
     )
   const names = new Set(conditions.map(({name}) => name))
-  const before = listAlarms(stateDb)
+  const before = listRaised(stateDb)
   const isForgotten = before.some(({name}) => !names.has(name))
   if (changed(before).length === 0 && !isForgotten) return
   inStateTransaction(stateDb, () => {
-    const raised = listAlarms(stateDb)
-    const at = new Date(now).toISOString()
+    const raised = listRaised(stateDb)
     for (const condition of changed(raised)) {
       const {name, state} = condition
-      const since = raised.find((alarm) => alarm.name === name)?.since ?? at
       if (state === 'ok') stateDb.run('delete from alarm where name = ?', [name])
-      else stateDb.insert('alarm', {name, state, since}, 'or replace')
-      const message = state === 'ok' ? describeRecovery(condition, since) : condition
+      else stateDb.insert('alarm', {name, state, since: sinceOf(condition, raised, now)}, 'or replace')
+      const before = raised.find((alarm) => alarm.name === name)
+      const message = state === 'ok' ? describeRecovery(condition, before) : condition
       for (const channel of channels) insertNotice(stateDb, {channel, alarm: name, message}, now)
     }
     // What is watched no more, such as a job whose runs are forgotten, is no alarm.
@@ -79,8 +87,12 @@ export function settleAlarms(
   })
 }
 
-function describeRecovery({title, words}: Condition, since: string): {title: string; words: string} {
-  return {title: `Recovered: ${title}`, words: `It had been otherwise since ${since}. ${words}`.trim()}
+function describeRecovery(
+  {title, words}: Condition,
+  before: Raised | undefined,
+): {title: string; words: string} {
+  const held = before ? `${before.state} had held since ${before.since}. ` : ''
+  return {title: `Recovered: ${title}`, words: `${held}${words}`}
 }
 
 /** A notice is tried again after this long, then after twice as long each time. */

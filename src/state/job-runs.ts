@@ -83,6 +83,11 @@ export function findJobRun(stateDb: StateDb, jobRunId: number): JobRun | undefin
   return stateDb.first(jobRunRow, 'select * from job_run where job_run_id = ?', [jobRunId])
 }
 
+/** The run of a job that was due, or asked for, at an instant (ISO 8601). */
+export function findRunOfSlot(stateDb: StateDb, job: string, slot: string): JobRun | undefined {
+  return stateDb.first(jobRunRow, 'select * from job_run where job = ? and slot = ?', [job, slot])
+}
+
 /** The latest runs that were started or skipped, newest first. */
 export function listLatestJobRuns(stateDb: StateDb, limit: number): JobRun[] {
   return stateDb.all(

@@ -1,4 +1,4 @@
-/** What made the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
+/** What makes the tables of the state database, in order. Append-only: never edit a released entry, add the next. */
 export const MIGRATIONS: readonly string[] = [
   `create table run (
      run_id text primary key,
@@ -27,8 +27,11 @@ export const MIGRATIONS: readonly string[] = [
      base_url text primary key,
      rate_per_second real not null,
      learnt_at integer not null
-   ) strict;`,
-  `create table checking (
+   ) strict;
+   create index run_by_start on run (started_at, run_id);
+   create index run_by_success on run (command, ended_at) where exit_code = 0;
+
+   create table checking (
      checking_id integer primary key autoincrement,
      release_id text not null,
      checked_at text not null,
@@ -41,9 +44,12 @@ export const MIGRATIONS: readonly string[] = [
      severity text not null,
      failures integer not null,
      ids text not null
-   ) strict;`,
-  // Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions.
-  `create table period_event (
+   ) strict;
+
+   -- Amounts are decimal text; lines, register and files are gzipped, so that they outlive releases and versions. history_id: the
+   -- history a batch or closed month stands on, the one it was made from or that of a true-up. issued_line.period: the month a
+   -- line belongs to, whichever batch it was handed out in. terms: those of the month's roll-forward, and how they are booked.
+   create table period_event (
      event_id integer primary key,
      period text not null,
      action text not null,
@@ -56,7 +62,9 @@ export const MIGRATIONS: readonly string[] = [
      release text not null,
      mapping text not null,
      lines blob not null,
-     register blob not null
+     register blob not null,
+     history_id text not null,
+     terms text not null
    ) strict;
    create table remapped_period (
      period text primary key
@@ -69,6 +77,7 @@ export const MIGRATIONS: readonly string[] = [
      known_at text not null,
      issued_at text not null,
      is_handed_over integer not null,
+     history_id text not null,
      unique (profile, batch_id)
    ) strict;
    create table journal_file (
@@ -92,9 +101,14 @@ export const MIGRATIONS: readonly string[] = [
      memo text not null,
      deal_id text not null,
      loan_program text,
+     period text not null,
      primary key (batch_no, journal_no, line_no)
-   ) strict;`,
-  `create table delivery (
+   ) strict;
+   create index issued_line_by_deal on issued_line (deal_id);
+
+   -- By place, because a name can come to mean another one.
+   create table delivery (
+     place text not null,
      target text not null,
      profile text not null,
      batch_id text not null,
@@ -102,23 +116,25 @@ export const MIGRATIONS: readonly string[] = [
      started_at text not null,
      delivered_at text,
      error text,
-     primary key (target, profile, batch_id)
+     primary key (place, profile, batch_id)
    ) strict;
    create table delivered_file (
-     target text not null,
+     place text not null,
      profile text not null,
      batch_id text not null,
      name text not null,
      sha256 text not null,
-     primary key (target, profile, batch_id, name)
-   ) strict;`,
-  // Instants are ISO 8601, but `not_before` and `heartbeat_at`, ms since the epoch.
-  `create table job_watch (
+     primary key (place, profile, batch_id, name)
+   ) strict;
+
+   -- Instants are ISO 8601, but not_before and heartbeat_at, ms since the epoch.
+   create table job_watch (
      job text primary key,
      schedule text not null,
      time_zone text not null,
      watched_from text not null,
-     seen_until text not null
+     seen_until text not null,
+     seen_before text
    ) strict;
    create table job_run (
      job_run_id integer primary key,
@@ -170,52 +186,33 @@ export const MIGRATIONS: readonly string[] = [
      next_attempt_at integer not null,
      sent_at text,
      error text
-   ) strict;`,
-  // Instants of the real clock; `settled_at` is null while the walk goes on, `changes` and `missed` where nothing was compared.
-  `create table webhook_coverage (
+   ) strict;
+
+   -- How each start of a job run ended, and the end of what it logged; instants are ISO 8601.
+   create table job_attempt (
+     job_run_id integer not null,
+     attempt integer not null,
+     started_at text not null,
+     ended_at text not null,
+     exit_code integer,
+     error_code text,
+     error text,
+     log text,
+     primary key (job_run_id, attempt)
+   ) strict;
+
+   -- Instants of the real clock; settled_at is null while the walk goes on, changes and missed where nothing was compared.
+   create table webhook_coverage (
      walk_id text primary key,
      began_at text not null,
      settled_at text,
      changes integer,
      missed integer
-   ) strict;`,
-  // By place, because a name can come to mean another one; where it was before this entry is not known.
-  `create table delivery_by_place (
-     place text not null,
-     target text not null,
-     profile text not null,
-     batch_id text not null,
-     attempts integer not null,
-     started_at text not null,
-     delivered_at text,
-     error text,
-     primary key (place, profile, batch_id)
    ) strict;
-   insert into delivery_by_place
-   select 'unknown, of ' || target, target, profile, batch_id, attempts, started_at, delivered_at, error from delivery;
-   drop table delivery;
-   alter table delivery_by_place rename to delivery;
-   drop table delivered_file;
-   create table delivered_file (
-     place text not null,
-     profile text not null,
-     batch_id text not null,
-     name text not null,
-     sha256 text not null,
-     primary key (place, profile, batch_id, name)
-   ) strict;`,
-  `create index run_by_start on run (started_at, run_id);
-   create index run_by_success on run (command, ended_at) where exit_code = 0;`,
-  'alter table job_watch add column seen_before text',
-  // `history_id`: the history a batch or closed month stands on, the one it was made from or that of a true-up; null of
-  // earlier versions. `period`: the month an issued line belongs to, whichever batch it was handed out in.
-  `alter table journal_batch add column history_id text;
-   alter table closed_period add column history_id text;
-   alter table issued_line add column period text not null default '';
-   update issued_line set period = (select period from journal_batch as b where b.batch_no = issued_line.batch_no);
-   create index issued_line_by_deal on issued_line (deal_id);`,
-  // `unit`: a walk, or the day whose looks, rates and replays share a tape. `head`: the chain of its last line.
-  `create table tape (
+
+   -- unit: a walk, or the day whose looks, rates and replays share a tape. head: the chain of its last line. ended_no: the order in
+   -- which tapes were ended, the last time each.
+   create table tape (
      tape_no integer primary key,
      unit text not null unique,
      path text not null,
@@ -226,30 +223,17 @@ export const MIGRATIONS: readonly string[] = [
      head text,
      bytes integer,
      sha256 text,
-     removed_at text
+     removed_at text,
+     ended_no integer
    ) strict;
    create table tape_key (
      fingerprint text primary key,
      since text not null,
      why text
-   ) strict;`,
-  // `ended_no`: the order in which tapes were ended, the last time each.
-  `alter table tape add column ended_no integer;
-   update tape set ended_no = tape_no where ended_at is not null;`,
-  // How each start of a job run ended, and the end of what it logged; instants are ISO 8601.
-  `create table job_attempt (
-     job_run_id integer not null,
-     attempt integer not null,
-     started_at text not null,
-     ended_at text not null,
-     exit_code integer,
-     error_code text,
-     error text,
-     log text,
-     primary key (job_run_id, attempt)
-   ) strict;`,
-  // What people did on the page; instants are ISO 8601.
-  `create table page_action (
+   ) strict;
+
+   -- What people did on the page; instants are ISO 8601.
+   create table page_action (
      action_id integer primary key,
      who text not null,
      command text not null,

@@ -102,3 +102,29 @@ export function findLastSuccess(stateDb: StateDb, command: string): Run | undefi
   const sql = 'select * from run where command = ? and exit_code = 0 order by ended_at desc limit 1'
   return stateDb.first(runRow, sql, [command])
 }
+
+/** The run that ended a job: the last that failed, or died, while the job's attempt went on, and for the same reason. */
+export function findFailedRun(
+  stateDb: StateDb,
+  attempt: {started_at: string | null; ended_at: string | null; error_code: string | null},
+): Run | undefined {
+  return stateDb.first(
+    runRow,
+    `select * from run
+     where started_at between ? and ? and exit_code is not 0 and (exit_code is null or error_code is ? or error_code = 'INTERRUPTED')
+     order by started_at desc, run_id desc limit 1`,
+    [attempt.started_at, attempt.ended_at, attempt.error_code],
+  )
+}
+
+/** The latest run of the same command since one, but for those that waited for another or were stopped. */
+export function findOutcomeSince(stateDb: StateDb, {command, started_at, run_id}: Run): Run | undefined {
+  return stateDb.first(
+    runRow,
+    `select * from run
+     where command = ? and (started_at, run_id) > (?, ?) and exit_code is not null and exit_code <> 4
+       and error_code is not 'INTERRUPTED'
+     order by started_at desc, run_id desc limit 1`,
+    [command, started_at, run_id],
+  )
+}

@@ -1,12 +1,9 @@
-import {existsSync, renameSync} from 'node:fs'
-import {dirname, join} from 'node:path'
 import {
   DatabaseSync,
   type SQLInputValue,
   type StatementResultingChanges,
   type StatementSync,
 } from 'node:sqlite'
-import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {messageOf, newError} from '../errors.ts'
 import {MIGRATIONS} from './migrations.ts'
@@ -80,7 +77,6 @@ export class StateDb implements Disposable {
  */
 export function openStateDb(path: string, patienceMs?: number): StateDb {
   try {
-    takeOverFormer(path)
     using opening = new DisposableStack()
     const stateDb = opening.use(new StateDb(path, patienceMs))
     stateDb.db.exec('pragma journal_mode = wal; pragma synchronous = full')
@@ -89,30 +85,6 @@ export function openStateDb(path: string, patienceMs?: number): StateDb {
     return stateDb
   } catch (error) {
     throw explainFault(path, error)
-  }
-}
-
-/** Whether there is a state database at this path, or one that opening it takes over. */
-export function hasStateDb(path: string): boolean {
-  return existsSync(path) || existsSync(formerOf(path))
-}
-
-/** What earlier versions called it. */
-function formerOf(path: string): string {
-  return join(dirname(path), 'ledger.sqlite')
-}
-
-/** Gives the database of an earlier version its name of today; what its log holds is written into it first. */
-function takeOverFormer(path: string): void {
-  const former = formerOf(path)
-  if (existsSync(path) || !existsSync(former)) return
-  try {
-    // Another process may be at it: mode=rw makes no new file where it has just finished.
-    using opened = new StateDb(`${pathToFileURL(former)}?mode=rw`)
-    opened.db.exec('pragma journal_mode = delete')
-    renameSync(former, path)
-  } catch (error) {
-    if (!existsSync(path)) throw error
   }
 }
 
@@ -147,15 +119,16 @@ export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
   }
 }
 
-function migrateStateDb(stateDb: StateDb): void {
+/** Brings the tables up to date: each migration once, in order, all of them or none. */
+export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
   inStateTransaction(stateDb, () => {
     const version = stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
-    if (version > MIGRATIONS.length)
+    if (version > migrations.length)
       throw newError(
         'STATE_NEWER',
-        `Version '${version}' of the state database: this version of loantape knows ${MIGRATIONS.length}.`,
+        `Version '${version}' of the state database: this version of loantape knows ${migrations.length}.`,
       )
-    for (const sql of MIGRATIONS.slice(version)) stateDb.db.exec(sql)
-    stateDb.db.exec(`pragma user_version = ${MIGRATIONS.length}`)
+    for (const sql of migrations.slice(version)) stateDb.db.exec(sql)
+    stateDb.db.exec(`pragma user_version = ${migrations.length}`)
   })
 }

@@ -1,4 +1,4 @@
-import {createHash, randomBytes} from 'node:crypto'
+import {createHash, createHmac, hkdfSync, randomBytes} from 'node:crypto'
 import {existsSync, linkSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync} from 'node:fs'
 import {dirname} from 'node:path'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
@@ -19,6 +19,12 @@ const KEY_TEXT = /^[0-9a-f]{64}$/
 export function createTapeKey(bytes: Buffer): TapeKey {
   const digest = createHash('sha256').update('loantape tape key').update(bytes).digest('hex')
   return {bytes, fingerprint: digest.slice(0, 16)}
+}
+
+/** The MAC of a text under a key of its own that is derived for this purpose: 64 hex digits. */
+export function computeMac({bytes}: TapeKey, purpose: string, text: string): string {
+  const derived = Buffer.from(hkdfSync('sha256', bytes, '', purpose, 32))
+  return createHmac('sha256', derived).update(text).digest('hex')
 }
 
 /**

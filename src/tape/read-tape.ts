@@ -6,6 +6,8 @@ import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} fr
 
 /** How far a tape could be read. */
 export interface TapeEnd {
+  /** Of the tape; empty where its header cannot be read. */
+  tapeId: string
   groups: number
   lines: number
   /** Where its last whole group ends. */
@@ -31,20 +33,22 @@ export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], T
       readSync(file, bytes, 0, bytes.length, from)
       return bytes
     }
-    const end: TapeEnd = {groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
-    const fingerprint = parseHeader(read(0, HEADER_BYTES))
-    if (fingerprint === null) return {...end, problem: 'it does not begin as a tape'}
+    const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+    const header = parseHeader(read(0, HEADER_BYTES))
+    if (header === null) return {...end, problem: 'it does not begin as a tape'}
+    const {fingerprint, tapeId} = header
     if (fingerprint !== key.fingerprint)
       throw newError(
         'TAPE_KEY_WRONG',
         `Tape '${path}' is sealed with key ${fingerprint}: the key at hand is ${key.fingerprint}.`,
       )
+    end.tapeId = tapeId
     end.bytes = HEADER_BYTES
     while (end.bytes < size) {
       const from = end.bytes + LENGTH_BYTES
       const length = from <= size ? parseGroupLength(read(end.bytes, LENGTH_BYTES)) : null
       if (length === null || from + length > size) return {...end, problem: 'it is cut off'}
-      const text = openGroup(read(from, length), end.groups, key)
+      const text = openGroup(read(from, length), {tapeId, number: end.groups}, key)
       if (text === null) return {...end, problem: 'its bytes are not those that were written'}
       const lines: TapeLine[] = []
       let {chain} = end

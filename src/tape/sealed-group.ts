@@ -4,38 +4,50 @@ import {constants, zstdCompress, zstdDecompressSync} from 'node:zlib'
 import type {TapeKey} from './key.ts'
 
 /*
- * A tape is a header line `loantape tape 1 <fingerprint of its key>` and groups of lines, each: its length in 4 bytes, then
- * a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes. The number
- * of the group, from 0, is authenticated with it: groups cannot change places.
+ * A tape is a header line `loantape tape 1 <fingerprint of its key> <its id>` and groups of lines, each: its length in 4 bytes,
+ * then a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes. The tape's
+ * id and the number of the group, from 0, are authenticated with it: groups cannot change places, nor go to another tape.
  */
 
 const CIPHER = 'aes-256-gcm'
 const [NONCE_BYTES, TAG_BYTES] = [12, 16]
 const LONGEST_GROUP = 2 ** 31 - 1
-const HEADER = /^loantape tape 1 ([0-9a-f]{16})\n/
+const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16})\n$/
 
 /** Bytes of the number before a group that says how long it is. */
 export const LENGTH_BYTES = 4
 /** Bytes of a tape's first line. */
-export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1
+export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1
 
 const compress = promisify(zstdCompress)
 
-/** The first line of a tape. */
-export function formatHeader({fingerprint}: TapeKey): string {
-  return `loantape tape 1 ${fingerprint}\n`
+/** Where a group belongs: the id of its tape, and its number on it, from 0. */
+export interface GroupPlace {
+  tapeId: string
+  number: number
 }
 
-/** The fingerprint a header names; null where it is none. */
-export function parseHeader(head: Buffer): string | null {
-  return HEADER.exec(head.toString('latin1'))?.[1] ?? null
+/** An id that no other tape has. */
+export const createTapeId = () => randomBytes(8).toString('hex')
+
+/** The first line of a tape. */
+export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
+  return `loantape tape 1 ${fingerprint} ${tapeId}\n`
 }
+
+/** What a header names; null where it is none. */
+export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string} | null {
+  const [, fingerprint, tapeId] = HEADER.exec(head.toString('latin1')) ?? []
+  return fingerprint === undefined || tapeId === undefined ? null : {fingerprint, tapeId}
+}
+
+const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
 
 /** A group of lines as it stands in the file, its length before it. */
-export async function sealGroup(text: string, number: number, key: TapeKey): Promise<Buffer> {
+export async function sealGroup(text: string, place: GroupPlace, key: TapeKey): Promise<Buffer> {
   const packed = await compress(text, {params: {[constants.ZSTD_c_checksumFlag]: 1}})
   const nonce = randomBytes(NONCE_BYTES)
-  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(Buffer.from(String(number)))
+  const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
   const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]
   const length = Buffer.alloc(LENGTH_BYTES)
   length.writeUInt32BE(sealed.reduce((total, part) => total + part.length, NONCE_BYTES))
@@ -48,11 +60,11 @@ export function parseGroupLength(head: Buffer): number | null {
   return length > NONCE_BYTES + TAG_BYTES && length <= LONGEST_GROUP ? length : null
 }
 
-/** The lines of a group without its length; null where a byte of it is not as it was written, or under another key. */
-export function openGroup(sealed: Buffer, number: number, key: TapeKey): string | null {
+/** The lines of a group without its length; null where a byte of it is not as it was written, in another place, or under another key. */
+export function openGroup(sealed: Buffer, place: GroupPlace, key: TapeKey): string | null {
   const end = sealed.length - TAG_BYTES
   const decipher = createDecipheriv(CIPHER, key.bytes, sealed.subarray(0, NONCE_BYTES))
-    .setAAD(Buffer.from(String(number)))
+    .setAAD(formatPlace(place))
     .setAuthTag(sealed.subarray(end))
   try {
     const packed = Buffer.concat([decipher.update(sealed.subarray(NONCE_BYTES, end)), decipher.final()])

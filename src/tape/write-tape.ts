@@ -5,7 +5,7 @@ import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import type {TapeKey} from './key.ts'
 import {CHAIN_START, type Frame, formatLine} from './line.ts'
 import type {TapeEnd} from './read-tape.ts'
-import {formatHeader, HEADER_BYTES, sealGroup} from './sealed-group.ts'
+import {createTapeId, formatHeader, HEADER_BYTES, sealGroup} from './sealed-group.ts'
 
 /** A tape that is being written; disposing it closes the file and drops what was not stored. */
 export interface TapeWriter extends AsyncDisposable {
@@ -23,10 +23,11 @@ export interface TapeWriter extends AsyncDisposable {
 export async function createTape(path: string, key: TapeKey): Promise<TapeWriter> {
   mkdirSync(dirname(path), {recursive: true, mode: 0o700})
   const file = await open(path, 'w', 0o600)
-  await file.write(formatHeader(key), 0)
+  const tapeId = createTapeId()
+  await file.write(formatHeader(key, tapeId), 0)
   await file.datasync()
   syncToDisk(dirname(path))
-  return createWriter(path, key, {file, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
+  return createWriter(path, key, {file, tapeId, groups: 0, bytes: HEADER_BYTES, chain: CHAIN_START})
 }
 
 /** Goes on with a tape after its last whole group; what was torn behind it is cut off. */
@@ -39,6 +40,7 @@ export async function resumeTape(path: string, key: TapeKey, end: TapeEnd): Prom
 
 interface Place {
   file: FileHandle
+  tapeId: string
   groups: number
   bytes: number
   chain: string
@@ -64,7 +66,7 @@ function createWriter(path: string, key: TapeKey, {file, ...start}: Place): Tape
       const text = added.join('')
       added = []
       try {
-        const sealed = await sealGroup(text, groups, key)
+        const sealed = await sealGroup(text, {tapeId: start.tapeId, number: groups}, key)
         await file.write(sealed, 0, sealed.length, bytes)
         await file.datasync()
         groups += 1

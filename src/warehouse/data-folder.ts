@@ -17,10 +17,6 @@ export interface DataFolder {
   warehouse: string
   /** Who holds it may read the warehouse, or write it. */
   warehouseLock: string
-  /** The warehouse as it was before this version changed its tables. */
-  formerWarehouse: string
-  /** Copies of the warehouse that earlier versions made. */
-  formerCopies: string[]
   stateDb: string
   releases: string
   current: string
@@ -50,8 +46,6 @@ export function dataFolderAt(dataDir: string): DataFolder {
     root,
     warehouse: join(root, 'warehouse.duckdb'),
     warehouseLock: join(root, 'warehouse.lock'),
-    formerWarehouse: join(root, 'warehouse.former.duckdb'),
-    formerCopies: ['history.duckdb', 'history.previous.duckdb'].map((name) => join(root, name)),
     stateDb: join(root, 'state.sqlite'),
     releases: join(root, 'releases'),
     current: join(root, 'current'),
@@ -117,7 +111,7 @@ function requireWritableFolder(code: ErrorCode, name: string, path: string): voi
 
 /** What a file in the data folder may not be called that is written for somebody: it would replace what is kept there. */
 const KEPT_NAMES =
-  /^(\.|warehouse\.|history\.|state\.|ledger\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
+  /^(\.|warehouse\.|state\.|(current|scratch|releases|exports|tape|cache|queries|hash\.key|accounting\.json|fields\.json)$)/
 
 /**
  * Where a file is written that `--out` names.

@@ -9,6 +9,7 @@ import {
   JsonDuckDBValueConverter,
 } from '@duckdb/node-api'
 import type {z} from 'zod'
+import {messageOf} from '../errors.ts'
 
 /** One database file to attach. */
 export interface Attachment {
@@ -153,11 +154,21 @@ function readRows(result: DuckDBMaterializedResult): Record<string, Json>[] {
     .map((values) => Object.fromEntries(values.map((value, column) => [names[column] ?? '', value])))
 }
 
-/** Requires that a text is one statement that can be prepared. @throws Error in the engine's words */
+/** Requires that the engine reads a text to its end. @throws Error of one with a NUL character, where it would stop */
+export function requireText(sql: string): void {
+  if (sql.includes('\0')) throw new Error('NUL character in a statement: expected text.')
+}
+
+/** Requires that a text is one statement. @throws Error in the engine's words */
 export async function requireOneStatement(connection: DuckDBConnection, sql: string): Promise<void> {
-  // The engine does not count to zero: one statement is added.
-  const {count} = await connection.extractStatements(`${sql}\n;select 1`)
-  if (count !== 2) throw new Error(`${count - 1} statements: expected one.`)
+  requireText(sql)
+  const {count} = await connection.extractStatements(sql).catch((error: unknown) => {
+    const words = messageOf(error).replace('Failed to extract statements: ', '')
+    // So the engine counts none.
+    if (words === 'Error in native callback') return {count: 0}
+    throw new Error(words, {cause: error})
+  })
+  if (count !== 1) throw new Error(`${count} statements: expected one.`)
 }
 
 /** Runs `work` in one transaction: all of it is stored, or nothing. */

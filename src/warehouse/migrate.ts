@@ -10,7 +10,7 @@ export const MIGRATIONS_DIR = join(import.meta.dirname, '../../sql/migrations')
 
 const migrationRow = z.object({name: z.string(), sha256: z.string()})
 
-/** One file of `sql/migrations`. */
+/** One file of migrations. */
 interface Migration {
   name: string
   sql: string
@@ -21,13 +21,14 @@ interface Migration {
  * Brings an attached database to the newest schema: each file of `sql/migrations` once, in order, in a transaction of
  * its own.
  *
+ * @param dir another folder of migrations
  * @throws what {@link listPendingMigrations} does
  */
-export async function migrate(db: Database, catalog: string): Promise<void> {
+export async function migrate(db: Database, catalog: string, dir?: string): Promise<void> {
   await db.run(
     `create table if not exists ${catalog}.main.migration (name varchar not null, sha256 varchar not null)`,
   )
-  const pending = await listPendingMigrations(db, catalog)
+  const pending = await listPendingMigrations(db, catalog, dir)
   for (const {name, sql, sha256} of pending) {
     await db.run(`use ${catalog}.main`)
     await inTransaction(db, async () => {
@@ -45,11 +46,15 @@ export async function migrate(db: Database, catalog: string): Promise<void> {
  * @throws UnexpectedError `WAREHOUSE_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
  * has was another file then
  */
-export async function listPendingMigrations(db: Database, catalog: string): Promise<Migration[]> {
+export async function listPendingMigrations(
+  db: Database,
+  catalog: string,
+  dir: string = MIGRATIONS_DIR,
+): Promise<Migration[]> {
   const applied = (await isEmpty(db, catalog))
     ? []
     : await db.all(migrationRow, `select name, sha256 from ${catalog}.main.migration order by name`)
-  const known = new Map(readMigrations().map((migration) => [migration.name, migration]))
+  const known = new Map(readMigrations(dir).map((migration) => [migration.name, migration]))
   for (const {name, sha256} of applied) {
     const migration = known.get(name)
     if (!migration)
@@ -75,10 +80,10 @@ async function isEmpty(db: Database, catalog: string): Promise<boolean> {
   return (await db.all(z.unknown(), 'from duckdb_tables() where database_name = $1', [catalog])).length === 0
 }
 
-function readMigrations(): Migration[] {
-  const names = readdirSync(MIGRATIONS_DIR).filter((file) => file.endsWith('.sql'))
+function readMigrations(dir: string): Migration[] {
+  const names = readdirSync(dir).filter((file) => file.endsWith('.sql'))
   return names.sort().map((name) => {
-    const sql = readFileSync(join(MIGRATIONS_DIR, name), 'utf8')
+    const sql = readFileSync(join(dir, name), 'utf8')
     return {name, sql, sha256: hash('sha256', sql)}
   })
 }

@@ -1,15 +1,13 @@
-import {constants, existsSync, renameSync, rmSync} from 'node:fs'
-import {copyFile} from 'node:fs/promises'
+import {existsSync, renameSync, rmSync} from 'node:fs'
 import {availableParallelism} from 'node:os'
 import {setTimeout as delay} from 'node:timers/promises'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {moveIntoPlace} from './atomic-file.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
 import {takeFileLock} from './file-lock.ts'
 import {loadMemoryMb} from './memory.ts'
-import {listPendingMigrations, migrate} from './migrate.ts'
+import {migrate} from './migrate.ts'
 
 /** How the warehouse is opened for writing. */
 export interface WarehouseConfig {
@@ -47,7 +45,7 @@ export async function openWarehouse(
   world?: Pick<World, 'log' | 'realClock'>,
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
 ): Promise<Warehouse> {
-  const isNew = !hasWarehouse(folder)
+  requirePresent(folder)
   const db = await openDatabase({threads: SETTLE_THREADS})
   let lock: Disposable | undefined
   const open = async () => {
@@ -68,11 +66,6 @@ export async function openWarehouse(
   try {
     await open()
     rmSync(folder.spill, {recursive: true, force: true})
-    if (!isNew && (await listPendingMigrations(db, 'warehouse')).length > 0) {
-      await db.run('checkpoint warehouse; detach warehouse')
-      await keepFormer(folder)
-      await attachWarehouse(db, folder, maxWaitMinutes, world)
-    }
     await prepareLoad(db, folder, memoryMb)
   } catch (error) {
     await dispose()
@@ -127,12 +120,11 @@ export async function prepareLoad(
  *
  * @throws UnexpectedError `WAREHOUSE_MISSING`
  */
-function requirePresent({warehouse, tapes, formerCopies}: DataFolder): void {
-  const witness = [tapes, ...formerCopies].find((path) => existsSync(path))
-  if (existsSync(warehouse) || witness === undefined) return
+function requirePresent({warehouse, tapes}: DataFolder): void {
+  if (existsSync(warehouse) || !existsSync(tapes)) return
   throw newError(
     'WAREHOUSE_MISSING',
-    `File '${warehouse}' is not there, and '${witness}' is: expected both, or none in a new data folder.`,
+    `File '${warehouse}' is not there, and '${tapes}' is: expected both, or none in a new data folder.`,
   )
 }
 
@@ -140,24 +132,6 @@ function requirePresent({warehouse, tapes, formerCopies}: DataFolder): void {
 export function hasWarehouse(folder: DataFolder): boolean {
   requirePresent(folder)
   return existsSync(folder.warehouse)
-}
-
-/** What the warehouse was before this version changes its tables; it stays until something was settled after. */
-async function keepFormer({warehouse, formerWarehouse}: DataFolder): Promise<void> {
-  if (existsSync(formerWarehouse)) return
-  const temporary = `${formerWarehouse}.tmp`
-  try {
-    await copyFile(warehouse, temporary, constants.COPYFILE_FICLONE)
-  } catch (error) {
-    rmSync(temporary, {force: true})
-    throw error
-  }
-  moveIntoPlace(temporary, formerWarehouse)
-}
-
-/** Removes what is kept of an earlier version: its warehouse, and the copies of it that it read. */
-export function removeFormer({formerWarehouse, formerCopies}: DataFolder): void {
-  for (const path of [formerWarehouse, ...formerCopies]) rmSync(path, {force: true})
 }
 
 /** How often a file is tried that a stranger has open. */
@@ -172,7 +146,7 @@ async function attachWarehouse(
   const until = performance.now() + maxWaitMinutes * 60_000
   const attach = async (): Promise<void> => {
     try {
-      // Its newest format is smaller and written faster; one in an older format goes over to it.
+      // The newest format is smaller and written faster.
       await db.run(`attach ${quoteLiteral(warehouse)} as warehouse (storage_version 'latest')`)
     } catch (error) {
       if (!IS_LOCKED.test(messageOf(error)) || performance.now() >= until) throw error

@@ -1,3 +1,4 @@
+import {execFileSync} from 'node:child_process'
 import {hash} from 'node:crypto'
 import {
   appendFileSync,
@@ -5,16 +6,15 @@ import {
   mkdirSync,
   readdirSync,
   readFileSync,
-  renameSync,
   rmSync,
+  truncateSync,
   writeFileSync,
 } from 'node:fs'
-import {join} from 'node:path'
+import {dirname, join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, restoreBackup} from '../../src/pipeline/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {openDatabase} from '../../src/warehouse/database.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
@@ -48,7 +48,7 @@ function readFiles(root: string): Map<string, Buffer> {
   return new Map(paths.map((path) => [path.slice(root.length + 1), readFileSync(path)]))
 }
 
-const restore = (backup: string) => restoreBackup(lab.config, backup)
+const restore = (backup: string, isTrusted = false) => restoreBackup(lab.config, backup, {isTrusted})
 
 test('a backup brings everything back that cannot be built again, and the next night goes on from there', async () => {
   const config = {streams: 'deals,borrowers'}
@@ -94,7 +94,7 @@ test('what was saved is checked before any of it is brought back', async () => {
   const manifest = join(dir, 'manifest.json')
   const text = readFileSync(manifest, 'utf8')
   writeFileSync(manifest, text.replace('"warehouse.duckdb"', '"../../escaped"'))
-  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
   writeFileSync(manifest, '{}')
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
   writeFileSync(manifest, text)
@@ -103,22 +103,90 @@ test('what was saved is checked before any of it is brought back', async () => {
   expect(await failureOf(restore(dir))).toMatchObject({code: 'RESTORE_NOT_EMPTY'})
 })
 
-test('a backup of an earlier version, which holds a copy of the warehouse without its latest states, is brought back', async () => {
+test.each([
+  ['a file of settings', '.env', () => 'LOANTAPE_BASE_URL=https://evil.example.com\n'],
+  ['a job', 'jobs/evil.js', () => 'process.exit(1)\n'],
+  ['a path that leads up and back', 'exports/../.env', () => 'x'],
+  ['the release that readers open', 'current', () => 'x'],
+])('of a backup that somebody made up, %s is not brought back', async (_, path, content) => {
   await backUp(lab.config, dir, lab.createWorld(DAY_1))
-  const [now, then] = [join(dir, 'warehouse.duckdb'), join(dir, 'history.duckdb')]
-  renameSync(now, then)
-  {
-    await using db = await openDatabase({attach: [{path: then, alias: 'history'}]})
-    await db.run('delete from history.raw.deal_head; checkpoint history')
-  }
-  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
-  const file = manifest.files.find(({path}: {path: string}) => path === 'warehouse.duckdb')
-  Object.assign(file, {path: 'history.duckdb', sha256: hash('sha256', readFileSync(then))})
-  writeFileSync(join(dir, 'manifest.json'), JSON.stringify(manifest))
   rmSync(lab.folder.root, {recursive: true})
-  expect(await restore(dir)).toMatchObject({outcome: 'restored'})
-  expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 30})
-  expect(readdirSync(lab.folder.root)).not.toContain('history.duckdb')
+  mkdirSync(dirname(join(dir, path)), {recursive: true})
+  writeFileSync(join(dir, path), content())
+  addToManifest(path, {bytes: content().length, sha256: hash('sha256', content())})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  expect(readFiles(lab.folder.root).size).toBe(0)
+})
+
+test('a pipe and a file of another length in a backup are not read', async () => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  rmSync(lab.folder.root, {recursive: true})
+  execFileSync('mkfifo', [join(dir, 'fields.json')])
+  addToManifest('fields.json', {bytes: 0, sha256: hash('sha256', '')})
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  rmSync(join(dir, 'fields.json'))
+  writeFileSync(join(dir, 'fields.json'), '')
+  truncateSync(join(dir, 'fields.json'), 2 ** 33)
+  expect(await failureOf(restore(dir, true))).toMatchObject({code: 'BACKUP_DAMAGED'})
+  truncateSync(join(dir, 'manifest.json'), 2 ** 33)
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_UNREADABLE'})
+})
+
+function addToManifest(path: string, said: {bytes: number; sha256: string}): void {
+  const manifest = JSON.parse(readFileSync(join(dir, 'manifest.json'), 'utf8'))
+  writeFileSync(
+    join(dir, 'manifest.json'),
+    JSON.stringify({...manifest, files: [...manifest.files, {path, ...said}]}),
+  )
+}
+
+test('what somebody without the key of tapes changed, or made, is not brought back unless it is trusted', async () => {
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  const manifest = join(dir, 'manifest.json')
+  const text = readFileSync(manifest, 'utf8')
+  const {mac, ...fields} = JSON.parse(text)
+  expect(mac).toMatch(/^[0-9a-f]{64}$/)
+  const verify = (env = {}) => lab.run(['verify', '--backup', dir, '--json'], env)
+  expect(JSON.parse((await verify()).stdout)).toMatchObject({outcome: 'whole', authenticated: true})
+  rmSync(lab.folder.root, {recursive: true})
+
+  const state = join(dir, 'state.sqlite')
+  const whole = readFileSync(state)
+  appendFileSync(state, 'x')
+  const file = fields.files.find(({path}: {path: string}) => path === 'state.sqlite')
+  const others = fields.files.filter((one: unknown) => one !== file)
+  const forged = {...file, sha256: hash('sha256', readFileSync(state))}
+  for (const changed of [
+    {...fields, mac, files: [...others, forged]},
+    {...fields, mac: null, files: [...others, forged]},
+    {...fields, mac: null, tape_key: null, files: [...others, forged]},
+    {...fields, mac: 'f'.repeat(64), tape_key: '0123456789abcdef', files: [...others, forged]},
+    {...fields, mac, made_at: '2030-01-01T00:00:00.000Z'},
+    {...fields, mac, files: others},
+  ]) {
+    writeFileSync(manifest, JSON.stringify(changed))
+    expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC', exitCode: 1})
+    expect((await verify()).code).toBe(1)
+    expect(existsSync(lab.folder.root) && readdirSync(lab.folder.root)).not.toContain('warehouse.duckdb')
+  }
+  writeFileSync(state, whole)
+  writeFileSync(manifest, text)
+  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
+  const {stdout} = await lab.run(['verify', '--backup', dir], elsewhere)
+  expect(stdout).toContain('That nobody changed it is not certain')
+  expect((await lab.run(['restore', dir], elsewhere)).stdout).toContain(
+    'That nobody changed it is not certain',
+  )
+  rmSync(lab.folder.root, {recursive: true})
+  expect((await lab.run(['restore', dir])).stdout).toContain('Its manifest has the MAC of the key of tapes')
+})
+
+test('without the key of tapes a backup is made, and says that nobody can tell whether it was changed', async () => {
+  const elsewhere = {LOANTAPE_TAPE_KEY_FILE: join(lab.folder.root, '../no.key')}
+  expect((await lab.run(['backup', dir], elsewhere)).stdout).toContain('carries no MAC')
+  rmSync(lab.folder.root, {recursive: true})
+  expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
+  expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
 })
 
 test('a backup goes into a folder of its own, outside the data', async () => {

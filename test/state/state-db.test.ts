@@ -1,7 +1,8 @@
-import {existsSync, readdirSync, readFileSync, renameSync, writeFileSync} from 'node:fs'
+import {readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
-import {hasStateDb, openStateDb} from '../../src/state/state-db.ts'
+import {MIGRATIONS} from '../../src/state/migrations.ts'
+import {migrateStateDb, openStateDb} from '../../src/state/state-db.ts'
 import {createFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 
@@ -38,24 +39,13 @@ test('a state database that cannot be opened for writing is a matter of rights',
   expect(failure.message).toContain('the user that the data folder belongs to')
 })
 
-test('the database of an earlier version is taken over with what its log holds, once', () => {
+test('a migration is applied once, and what is stored stays', () => {
   using data = createFolder()
-  const {root, stateDb: path} = data.folder
-  const former = join(root, 'ledger.sqlite')
-  const rows = 'select count(*) as rows from learnt_rate'
-  {
-    using before = openStateDb(path)
-    before.insert('learnt_rate', {base_url: 'https://a.example', rate_per_second: 2.5, learnt_at: 1})
-    // As a process that was killed leaves it: the last rows stand in the log alone.
-    before.db.exec('pragma wal_checkpoint(truncate)')
-    before.insert('learnt_rate', {base_url: 'https://b.example', rate_per_second: 5, learnt_at: 1})
-    for (const end of ['', '-wal', '-shm']) renameSync(`${path}${end}`, `${former}${end}`)
-  }
-  expect(hasStateDb(path)).toBe(true)
-  using taken = openStateDb(path)
-  expect(taken.db.prepare(rows).get()).toEqual({rows: 2})
-  using again = openStateDb(path)
-  expect(again.db.prepare(rows).get()).toEqual({rows: 2})
-  expect(existsSync(former)).toBe(false)
-  expect(readdirSync(root).filter((name) => name.startsWith('ledger'))).toEqual([])
+  using stateDb = openStateDb(data.folder.stateDb)
+  stateDb.insert('remapped_period', {period: '2026-01'})
+  const next = [...MIGRATIONS, "alter table remapped_period add column why text default 'none'"]
+  for (let time = 0; time < 2; time += 1) migrateStateDb(stateDb, next)
+  expect(stateDb.db.prepare('select * from remapped_period').all()).toEqual([
+    {period: '2026-01', why: 'none'},
+  ])
 })

@@ -4,7 +4,7 @@ import {join} from 'node:path'
 import fc from 'fast-check'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {createTapeKey, makeTapeKey, readTapeKey, type TapeKey} from '../../src/tape/key.ts'
-import {CHAIN_START, type Frame, formatLine, parseLine, type TapeLine} from '../../src/tape/line.ts'
+import type {Frame, TapeLine} from '../../src/tape/line.ts'
 import {readGroups, readLines, type TapeEnd} from '../../src/tape/read-tape.ts'
 import {createTape, resumeTape} from '../../src/tape/write-tape.ts'
 import {failureOf} from '../support/lab.ts'
@@ -73,15 +73,6 @@ test('what is written is read back, byte for byte', async () => {
   )
 })
 
-test('reads bodies of one line as tapes kept them at first: as JSON text', () => {
-  const body = '{"address":"1 Größe St\\u2028"}'
-  const {text} = formatLine({frame: 'list'}, Buffer.from(body), CHAIN_START)
-  const former = text.replace(`"raw":${body}`, `"body":${JSON.stringify(body)}`)
-  expect(former).not.toBe(text)
-  expect(parseLine(former, CHAIN_START)).toEqual(parseLine(text, CHAIN_START))
-  expect(parseLine(former, CHAIN_START)).toMatchObject({body: Buffer.from(body)})
-})
-
 test('cut off at any byte, it keeps what was stored, shows nothing torn, and goes on', async () => {
   const path = join(root, 'cut')
   const groups = [
@@ -125,6 +116,30 @@ test('every one of a thousand flipped bits is found', async () => {
     writeFileSync(path, damaged)
     const error = await failureOf(Promise.resolve().then(() => [...readLines(path, key)]))
     expect(error, `bit ${bit}`).toMatchObject({code: expect.stringMatching(/^TAPE_(DAMAGED|KEY_WRONG)$/)})
+  }
+})
+
+test('a group is opened on its own tape and in its own place alone', async () => {
+  const [one, other] = [join(root, 'one'), join(root, 'other')]
+  const group = (name: string) =>
+    [[{frame: 'list', cursor: name}, Buffer.from('{"data":[]}')]] as [Frame, Buffer][]
+  const ends = await writeTape(one, [group('a'), group('b')])
+  await writeTape(other, [group('a'), group('b')])
+  const bytes = readFileSync(one)
+  const head = readFileSync(other).subarray(0, ends[0])
+  const groups = [bytes.subarray(ends[0], ends[1]), bytes.subarray(ends[1])] as const
+  const attempts: [string, Uint8Array[], number][] = [
+    ['as it was written', [bytes.subarray(0, ends[0]), ...groups], 2],
+    ['all groups under the header of another tape', [head, ...groups], 0],
+    ['its first group on another tape', [head, groups[0], readFileSync(other).subarray(ends[1])], 0],
+    ['its second group on another tape', [readFileSync(other).subarray(0, ends[1]), groups[1]], 1],
+    ['its groups in another order', [bytes.subarray(0, ends[0]), groups[1], groups[0]], 0],
+  ]
+  for (const [what, parts, read] of attempts) {
+    const moved = join(root, 'moved')
+    writeFileSync(moved, Buffer.concat(parts))
+    const {end} = readAll(moved)
+    expect([end.groups, end.problem === null], what).toEqual([read, read === 2])
   }
 })
 

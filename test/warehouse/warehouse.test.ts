@@ -1,7 +1,6 @@
 import {type ChildProcess, spawn} from 'node:child_process'
-import {hash} from 'node:crypto'
 import {once} from 'node:events'
-import {existsSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
+import {existsSync, mkdirSync, readdirSync, readFileSync, truncateSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -9,9 +8,9 @@ import {dealStream} from '../../src/contract/deal.ts'
 import {listColumns} from '../../src/load/stream-tables.ts'
 import {type Database, openDatabase} from '../../src/warehouse/database.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
-import {MIGRATIONS_DIR} from '../../src/warehouse/migrate.ts'
+import {MIGRATIONS_DIR, migrate} from '../../src/warehouse/migrate.ts'
 import {readSetting, writeSetting} from '../../src/warehouse/stored-settings.ts'
-import {openWarehouse, removeFormer} from '../../src/warehouse/warehouse.ts'
+import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
 import {until} from '../support/until.ts'
@@ -40,6 +39,35 @@ test('a warehouse that is opened again keeps its content and is not migrated aga
   await using db = await openWarehouse(data.folder)
   expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
   expect(await readSetting(db, 'source_base_url')).toBe('http://localhost/v1')
+})
+
+/** A folder of migrations, as the next version may have it. */
+function writeMigrations(sql: string): string {
+  const dir = join(data.folder.root, 'migrations')
+  mkdirSync(dir, {recursive: true})
+  for (const name of readdirSync(MIGRATIONS_DIR))
+    writeFileSync(join(dir, name), readFileSync(join(MIGRATIONS_DIR, name)))
+  writeFileSync(join(dir, '0002_since.sql'), sql)
+  return dir
+}
+
+test('a migration is applied once, and what is stored stays', async () => {
+  await using db = await openWarehouse(data.folder)
+  await writeSetting(db, 'envelope', 'top level')
+  const dir = writeMigrations("alter table raw.setting add column since varchar default 'ever'")
+  for (let time = 0; time < 2; time += 1) await migrate(db, 'warehouse', dir)
+  expect(await db.all(anyRow, 'from warehouse.raw.setting')).toEqual([
+    {name: 'envelope', value: 'top level', since: 'ever'},
+  ])
+  expect((await migrationsOf(db)).at(-1)).toEqual({name: '0002_since.sql'})
+})
+
+test('a migration that fails changes nothing', async () => {
+  await using db = await openWarehouse(data.folder)
+  const dir = writeMigrations('create table raw.more (value integer); from nowhere')
+  await expect(migrate(db, 'warehouse', dir)).rejects.toThrow('nowhere')
+  await expect(db.run('from warehouse.raw.more')).rejects.toThrow('more')
+  expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
 })
 
 test('a setting that is stored again is replaced', async () => {
@@ -111,24 +139,21 @@ test('reading the history before the first walk says what to do', async () => {
   expect(existsSync(data.folder.warehouse)).toBe(false)
 })
 
-/** A history as a version wrote it that knew no migration, the first one included. */
-async function writeEarlierHistory(rows: string): Promise<void> {
+/** A file of a warehouse that has had no migration, the first one included. */
+async function writeBare(rows: string): Promise<void> {
   await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'history'}]})
   await db.run(
     `create table history.main.migration (name varchar not null, sha256 varchar not null); ${rows}`,
   )
 }
 
-test('a history that an earlier version wrote is read with the tables of this one, and stays as it is', async () => {
-  await writeEarlierHistory('create table history.main.kept as select 7 as value')
-  const before = readFileSync(data.folder.warehouse)
+test('a history that lacks migrations has them before it is read, and keeps what it holds', async () => {
+  await writeBare('create table history.main.kept as select 7 as value')
   await using history = await openHistory(data.folder)
   expect(await history.all(anyRow, 'select count(*) as deals from history.raw.deal_version')).toEqual([
     {deals: '0'},
   ])
   expect(await history.all(anyRow, 'from history.main.kept')).toEqual([{value: 7}])
-  expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
-  expect(readdirSync(data.folder.root).filter((name) => name.includes('migrated'))).toEqual([])
 })
 
 test('a file without tables, left by a run whose disk failed, is filled as a new one', async () => {
@@ -140,72 +165,8 @@ test('a file without tables, left by a run whose disk failed, is filled as a new
   expect(await migrationsOf(db)).toHaveLength(readdirSync(MIGRATIONS_DIR).length)
 })
 
-test('a walk that an earlier version left unfinished is given up, and what it had stored with it', async () => {
-  const earlier = readdirSync(MIGRATIONS_DIR)
-    .filter((name) => name < '0007')
-    .sort()
-    .map((name) => ({name, sql: readFileSync(join(MIGRATIONS_DIR, name), 'utf8')}))
-  {
-    await using db = await openDatabase({attach: [{path: data.folder.warehouse, alias: 'warehouse'}]})
-    await db.run('create table warehouse.main.migration (name varchar not null, sha256 varchar not null)')
-    await db.run('use warehouse.main')
-    for (const {name, sql} of earlier) {
-      await db.run(sql)
-      await db.run('insert into migration values ($1, $2)', [name, hash('sha256', sql)])
-    }
-    await db.run(`
-      insert into raw.walk by name
-      select 'w_' || state as walk_id, 'deal' as stream, state, '' as base_url, 0 as page_size, '' as filter,
-        date '2026-02-02' as business_date, timestamp '2026-02-02' as started_at, true as is_complete, 0 as resumed,
-        0 as waited_ms, 1 as pages, 1 as records, 1 as quarantined, 0 as unreadable_ids
-      from (values ('applied'), ('walking')) as t(state);
-      insert into raw.listing
-      select walk_id, 'borrower', 'd', 'listed', timestamp '2026-02-02', 1, 1, 0, 0 from raw.walk;
-      insert into raw.quarantine by name
-      select 'q' as quarantine_id, 'deal' as stream, walk_id, 'list' as source, '' as path, '' as reason,
-        timestamp '2026-02-02' as observed_at, date '2026-02-02' as business_date
-      from raw.walk;
-      insert into raw.page values ('w_walking', 1, null, 1, timestamp '2026-02-02')`)
-  }
-  await using db = await openWarehouse(data.folder)
-  expect(await db.all(anyRow, 'select state, ended_how from warehouse.raw.walk order by state')).toEqual([
-    {state: 'abandoned', ended_how: 'begun by an earlier version'},
-    {state: 'applied', ended_how: null},
-  ])
-  for (const table of ['listing', 'quarantine']) {
-    expect(await db.all(anyRow, `select walk_id from warehouse.raw.${table}`)).toEqual([
-      {walk_id: 'w_applied'},
-    ])
-  }
-})
-
-test('records in quarantine from before count from the settle of their walk, those of a refused one never', async () => {
-  const first = readFileSync(join(MIGRATIONS_DIR, '0001_warehouse.sql'), 'utf8')
-  await writeEarlierHistory(`use history.main; ${first};
-    insert into history.main.migration values ('0001_warehouse.sql', '${hash('sha256', first)}');
-    insert into history.raw.walk by name
-    select walk_id, 'deal' as stream, state, '' as base_url, 0 as page_size, '' as filter, date '2026-02-02' as business_date,
-      timestamp '2026-02-02' as started_at, true as is_complete, 0 as resumed, 0 as waited_ms, 0 as pages, 0 as records,
-      0 as quarantined, 0 as unreadable_ids, recorded_at
-    from (values ('w_1', 'applied', timestamp '2026-02-03'), ('w_2', 'refused', null)) as t(walk_id, state, recorded_at);
-    insert into history.raw.quarantine
-    select 'q_1', 'deal', walk_id, 'list', 'd', '', '', '{}', timestamp '2026-02-02', date '2026-02-02', null
-    from (values ('w_1'), ('w_2'), ('w_lost'), (null)) as t(walk_id)`)
-  await using history = await openHistory(data.folder)
-  const rows = await history.all(
-    anyRow,
-    'select walk_id, recorded_at from history.raw.quarantine order by walk_id',
-  )
-  expect(rows).toEqual([
-    {walk_id: 'w_1', recorded_at: '2026-02-03 00:00:00'},
-    {walk_id: 'w_2', recorded_at: null},
-    {walk_id: 'w_lost', recorded_at: '2026-02-02 00:00:00'},
-    {walk_id: null, recorded_at: '2026-02-02 00:00:00'},
-  ])
-})
-
 test('a history of a later version is refused by name', async () => {
-  await writeEarlierHistory(`insert into history.main.migration values ('9999_later.sql', '')`)
+  await writeBare(`insert into history.main.migration values ('9999_later.sql', '')`)
   expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_NEWER'})
 })
 
@@ -286,20 +247,6 @@ test('who waits for readers too long is refused, and what it has in memory is ke
   const refusal = await failureOf(openWarehouse(data.folder, undefined, {maxWaitMinutes: 0.001}))
   expect(refusal).toMatchObject({code: 'WAREHOUSE_LOCKED', exitCode: 4})
   expect(refusal.message).toContain('reading or writing')
-})
-
-test('the warehouse of an earlier version is kept until something was settled, the first of them', async () => {
-  await writeEarlierHistory('create table history.main.kept as select 7 as value')
-  const before = readFileSync(data.folder.warehouse)
-  for (let time = 0; time < 2; time += 1) await (await openWarehouse(data.folder))[Symbol.asyncDispose]()
-  expect(readFileSync(data.folder.formerWarehouse).equals(before)).toBe(true)
-  for (const copy of data.folder.formerCopies) writeFileSync(copy, 'of an earlier version')
-  removeFormer(data.folder)
-  expect(readdirSync(data.folder.root).sort()).toEqual([
-    'warehouse.duckdb',
-    'warehouse.lock',
-    'warehouse.lock.gate',
-  ])
 })
 
 const DATABASE_MODULE = join(import.meta.dirname, '../../src/warehouse/database.ts')
