@@ -9,11 +9,17 @@ const checkResult = z.object({
   failures: z.number(),
   /** The first few of them, as text, each led by its id. */
   samples: z.array(z.string()),
+  /** Sum of their column `deals`, where they have one. */
+  deals: z.number().optional(),
+  /** What to do about them. */
+  next: z.string().optional(),
 })
 
-/** One check's result with the ids, up to 100, of the rows it found: the values of its first column. */
+/** One check's result with the first rows it found, up to 100. */
 export interface CheckOutcome extends CheckResult {
+  /** The values of their first column. */
   ids: string[]
+  rows: Record<string, unknown>[]
 }
 
 /** One table of a release. */
@@ -24,8 +30,8 @@ const releaseTable = z.object({
   file: z.string(),
   bytes: z.number(),
   sha256: z.string(),
-  /** The columns by which its Parquet file is in order. None in releases of earlier versions, whose tables are so themselves. */
-  order: z.array(z.string()).default([]),
+  /** The columns by which its Parquet file is in order. */
+  order: z.array(z.string()),
 })
 
 const part = z.object({deals: z.number(), amount: z.string()})
@@ -58,10 +64,10 @@ export const releaseManifestSchema = z.object({
   as_of: z.string(),
   /** ISO 8601 with microseconds, UTC. */
   known_at: z.string(),
-  /** Of the last settle that counts: it stands for everything the release knows. Null in releases of earlier versions. */
-  history_id: z.string().nullable().default(null),
-  /** Where the tape stood that says so: it commits to every line before it. Null where none is kept of it. */
-  tape_head: z.string().nullable().default(null),
+  /** Of the last settle that counts: it stands for everything the release knows. */
+  history_id: z.string(),
+  /** Where the tape stood that says so: it commits to every line before it. */
+  tape_head: z.string(),
   /** Business date of the last walk that counts. */
   observed_until: z.string(),
   currency: z.literal('USD'),

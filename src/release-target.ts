@@ -19,9 +19,9 @@ export interface TargetTable {
   name: string
   comment: string
   columns: readonly TargetColumn[]
-  /** The columns that name a row; none in releases of earlier versions. */
+  /** The columns that name a row; none of a seed. */
   grain: readonly string[]
-  /** The columns that its Parquet file is in order of; none in releases of earlier versions. */
+  /** The columns that its Parquet file is in order of. */
   order: readonly string[]
   /** Its Parquet file, and the digest that names what the table holds. */
   file: string

@@ -14,12 +14,13 @@
 -- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that does
 -- event: funding, reversal, increase, decrease, ended, reclass
 -- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
--- account_name: its name
--- debit: USD; null on a credit line
--- credit: USD; null on a debit line
+-- account_name: its name; null where account_code is
+-- debit: USD; null where the line is a credit
+-- credit: USD; null where the line is a debit
 -- memo: what happened to which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
+-- term: the term of mart.funded_rollforward that it books; null when it is a reclass, which moves no total
 select
   period,
   entry_id,
@@ -32,6 +33,7 @@ select
   credit,
   memo,
   deal_id,
-  loan_program
+  loan_program,
+  term
 from work.entry_line
 where event <> 'opening'

@@ -5,7 +5,7 @@
 -- per: deal_id
 -- adds_up: debit, credit
 -- check: unique(entry_id, line_no)
--- check: not_null(period, entry_id, line_no, entry_date, event, memo, deal_id)
+-- check: not_null(period, entry_id, line_no, entry_date, event, term, memo, deal_id)
 --
 -- period: YYYY-MM of the first walk, or of the first that could read it
 -- entry_id: LT, year and month, and a hash over deal, event, date, observed_at, accounts and amount
@@ -13,12 +13,13 @@
 -- entry_date: business date of that walk
 -- event: opening
 -- account_code: account number by the mapping of the period; null where it names no account, and then nothing is exported
--- account_name: its name
--- debit: USD; null on a credit line
--- credit: USD; null on a debit line
+-- account_name: its name; null where account_code is
+-- debit: USD; null where the line is a credit
+-- credit: USD; null where the line is a debit
 -- memo: which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
+-- term: the term of mart.funded_rollforward that it books
 select
   period,
   entry_id,
@@ -31,6 +32,7 @@ select
   credit,
   memo,
   deal_id,
-  loan_program
+  loan_program,
+  term
 from work.entry_line
 where event = 'opening'

@@ -17,12 +17,18 @@ booked as (
       case when closing_before is null then opening else 0 end as opening,
       found,
       originated,
+      refunded,
       restored,
       increased,
       decreased,
       reversed,
       vanished,
-      ended
+      paid_off,
+      sold,
+      refinanced,
+      foreclosed,
+      charged_off,
+      ended_other
     from months
   ) on columns(* exclude (month)) into name term value amount
 ),

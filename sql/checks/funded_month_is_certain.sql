@@ -1,11 +1,13 @@
--- The month in which a deal was funded is certain; where it is not, seed.funded_on can say.
+-- The month in which each deal was funded is known. Where the last day on which a deal was not funded and the first on which it
+-- was lie in different months, seed.funded_on can say it. What was funded when observation began is not asked for.
 -- severity: warn
+-- next: Name true dates in seeds/funded_on.csv of LOANTAPE_SQL_DIR: docs/analyst-guide.md#read-it-right.
 select
   deal_id,
   funded_after,
-  funded_on,
+  funded_before as funded_by,
   loan_amount
 from core.deal
 where
   not funded_on_is_exact
-  and date_trunc('month', funded_after) <> date_trunc('month', funded_on)
+  and date_trunc('month', funded_after) <> date_trunc('month', funded_before)

@@ -2,6 +2,7 @@
 -- began on or after it and after the one before had ended. A date that lies between as_of and the last walk known is no
 -- mistake in a past date's release; one that lies ahead of both is.
 -- severity: warn
+-- next: Correct these lines of seeds/funded_on.csv in LOANTAPE_SQL_DIR.
 with
 seen as (
   select distinct deal_id

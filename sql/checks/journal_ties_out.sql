@@ -19,14 +19,16 @@ moved as (
   select
     month,
     case
-      when term in ('originated', 'restored') then 'funding'
+      when term in ('originated', 'refunded', 'restored') then 'funding'
       when term in ('reversed', 'vanished') then 'reversal'
       when term = 'increased' then 'increase'
       when term = 'decreased' then 'decrease'
     end as event,
     sum(amount) as amount
   from mart.funded_rollforward_deal
-  where term not in ('opening', 'found', 'ended') and amount > 0
+  where
+    term in ('originated', 'refunded', 'restored', 'reversed', 'vanished', 'increased', 'decreased')
+    and amount > 0
   group by
     month,
     event

@@ -1,23 +1,39 @@
--- mart.stage_duration holds every present deal as still open, and every change of status whose spell was observed from
--- its begin as completed.
+-- mart.stage_duration holds every spell of every deal ever seen, but for those that mart.data_quality counts as left out: each ended
+-- in one exit or still lasts.
 -- severity: error
 with
 stages as (
   select
-    coalesce(sum(still_open), 0) as still_open,
-    coalesce(sum(completed), 0) as completed
+    coalesce(sum(spells) filter (where exit = 'any'), 0) as spells,
+    coalesce(sum(completed + at_risk) filter (where exit = 'any'), 0) as accounted,
+    coalesce(sum(completed) filter (where exit = 'any'), 0) as completed,
+    coalesce(sum(completed) filter (where exit <> 'any'), 0) as by_exit
   from mart.stage_duration
+),
+
+left_out as (
+  select coalesce(sum(deals), 0) as spells
+  from mart.data_quality
+  where metric = 'censored_stage_began_unseen'
+),
+
+ever as (
+  select
+    (select count(*) from core.status_change) + (select count(distinct deal_id) from core.deal_history) as spells
 )
 
 select
   'mart.stage_duration' as place,
-  stages.still_open,
-  summary.deals as expected_open,
+  stages.spells,
+  left_out.spells as left_out,
+  ever.spells as expected_spells,
+  stages.accounted,
   stages.completed,
-  changes.completed as expected_completed
+  stages.by_exit
 from stages
-cross join mart.portfolio_summary as summary
-cross join (select count(days_in_previous) as completed from core.status_change) as changes
+cross join left_out
+cross join ever
 where
-  stages.still_open <> summary.deals
-  or stages.completed <> changes.completed
+  stages.spells + left_out.spells <> ever.spells
+  or stages.spells <> stages.accounted
+  or stages.by_exit > stages.completed

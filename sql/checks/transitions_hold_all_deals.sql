@@ -1,12 +1,14 @@
 -- mart.status_transition begins each month with the deals that mart.position_daily has at the end of the month before, and ends
--- it with those it has then, to the cent.
+-- it with those it has then, to the cent; what became of those it began with is all of them, by number and by amount.
 -- severity: error
 with
 began as (
   select
     month,
     from_status as status,
-    sum(deals) as deals
+    sum(deals) as deals,
+    sum(roll_rate_pct) as rates,
+    sum(roll_rate_amount_pct) as amount_rates
   from mart.status_transition
   where from_status <> '(new)'
   group by
@@ -59,7 +61,9 @@ select
   coalesce(ended.deals, 0) as ended_deals,
   expected.ended_deals as expected_ended,
   coalesce(ended.amount, 0) as ended_amount,
-  expected.ended_amount as expected_amount
+  expected.ended_amount as expected_amount,
+  began.rates,
+  began.amount_rates
 from expected
 left join began on began.month = expected.month and began.status = expected.status
 left join ended on ended.month = expected.month and ended.status = expected.status
@@ -67,3 +71,5 @@ where
   coalesce(began.deals, 0) <> expected.began_deals
   or coalesce(ended.deals, 0) <> expected.ended_deals
   or coalesce(ended.amount, 0) <> expected.ended_amount
+  or abs(began.rates - 100) > 0.001
+  or abs(began.amount_rates - 100) > 0.001

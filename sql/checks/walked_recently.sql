@@ -1,6 +1,7 @@
 -- The last complete walk is no more than one day older than as_of. A walk that changed nothing does not move known_at,
 -- and still proves the portfolio fresh: known_at is not asked.
 -- severity: warn
+-- next: Run `loantape sync`; `loantape status` says how the last runs ended.
 with
 last_walk as (
   select max(business_date) as observed_until

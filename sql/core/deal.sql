@@ -4,18 +4,19 @@
 -- adds_up: loan_amount
 -- check: unique(deal_id)
 -- check: not_null(deal_id, state, loan_amount, status, status_text, status_class, created_at, created_on)
--- check: not_null(first_seen_at, last_changed_at, status_since, is_missing)
+-- check: not_null(first_seen_at, last_changed_at, status_since, status_since_is_exact, status_since_at_latest, is_missing)
 -- check: accepted(status_class, pipeline, funded, ended_funded, ended_unfunded, unclassified)
 -- check: references(deal_id, core.deal_history.deal_id)
 --
 -- deal_id: the service's id
--- property_address: free text, as the service has it
+-- property_address: free text, as the service has it; null where it has none
 -- state: two-letter code parsed from the address; `unknown` where it does not parse
 -- zip: five digits parsed from the end of the address; null where there are none
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: loan-to-value, loan_amount / property_value as a ratio (0.65), half up at 9 decimals; null when the value is
---   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv_above_10` in mart.data_quality
+--   unknown or not positive, or the ratio is above 10: a typo, counted as `ltv_above_10` in mart.data_quality.
+--   Above 1.5 it counts in no average (`ltv_above_1_5`)
 -- loan_program: null when unknown or blank
 -- status: in lower case, without blanks around it; another spelling of it is neither a change nor another status
 -- status_text: as the service has it
@@ -24,13 +25,29 @@
 -- created_on: business date of created_at, or the date the service gave
 -- first_seen_at: start of the request that first showed it, UTC
 -- last_changed_at: when the current version was first seen, UTC
--- status_since: business date on which the current status spell began; created_on for a draft that never changed
+-- status_since: business date on which the current status was first seen; created_on for a deal that never left the first status of
+--   the pipeline (seed.status), in which it is created
+-- status_since_is_exact: status_since is known to the day. It is not at the first walk, nor where more than a day lies between the
+--   last walk that showed another status and the first that showed this one, nor of a deal first seen in another than the
+--   first status
+-- status_since_at_earliest: the earliest day on which it can have begun: the day after the last business date on which the deal was
+--   known to be in another status, or created_on; status_since where that is exact; null when created_on is later than the day on
+--   which it was first seen
+-- status_since_at_latest: the latest day on which it can have begun: on it the status was first seen; status_since where that is
+--   exact. as_of less this day is the least number of days in the status, as_of less status_since_at_earliest the largest
 -- funded_on: business date on which the current funded spell began, or the date in seed.funded_on where that belongs to
---   this spell, which is the first that began on or after it and after the one before had ended; null when not funded
+--   this spell, which is the first that began on or after it and after the one before had ended; null when not funded,
+--   and when it was funded when first seen and no date is given: it can have been funded long before it was listed
 -- funded_after: last business date on which it was known not to be funded, or of the last complete walk before it
 --   first appeared; null at the first walk or when not funded
--- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on; null
---   when not funded
+-- funded_before: business date by which it was funded: funded_on, or where that is not known the date on which it was
+--   first seen; null when not funded. What was funded by a day has funded_before up to it; what was funded from a day on
+--   has funded_on from it on, and may be among those without one
+-- funded_on_is_exact: at most one day lies between funded_after and funded_on, or the date is from seed.funded_on; false
+--   where funded_on is not known; null when not funded
+-- first_funded_on: business date of its first funding, as `originated` of mart.funded_rollforward_deal books it, also
+--   when it is funded no longer; null when it was never seen to be funded, and when it was funded or past it before it
+--   could be seen
 -- value_confirmed_on: business date of the last answer that held property_value, changed or not; of a list row counts
 --   only one that changed something. Null when none ever did
 -- is_missing: absent from the last complete walk, not yet confirmed gone
@@ -57,22 +74,27 @@ select
   life.created_on,
   spell.first_seen_at,
   deal.valid_from as last_changed_at,
-  case
-    when deal.status = 'draft' and spell.spell = 1 then life.created_on
-    else spell.began_on
-  end as status_since,
+  stage.status_since,
+  stage.status_since_is_exact,
+  stage.status_since_at_earliest,
+  stage.status_since_at_latest,
   funded.funded_on,
   funded.known_before as funded_after,
+  funded.funded_before,
   case
     when deal.status_class = 'funded'
-      then funded.given_on is not null or coalesce(funded.began_on - funded.known_before <= 1, false)
+      then funded.given_on is not null or coalesce(funded.funded_on - funded.known_before <= 1, false)
   end as funded_on_is_exact,
+  origination.business_date as first_funded_on,
   confirmation.confirmed_on as value_confirmed_on,
   life.is_missing
 from work.deal_standing as standing
 inner join core.deal_history as deal on deal.deal_id = standing.deal_id and deal.version = standing.version
 inner join work.deal_life as life on life.deal_id = standing.deal_id
 inner join current_spell as spell on spell.deal_id = standing.deal_id
+inner join work.stage_spell as stage on stage.deal_id = standing.deal_id and stage.is_current
 left join work.funded_spell as funded on funded.deal_id = standing.deal_id and funded.ended_on is null
+left join work.funded_movement as origination
+  on origination.deal_id = standing.deal_id and origination.term = 'originated'
 left join work.value_confirmation as confirmation on confirmation.deal_id = standing.deal_id
 where standing.to_day is null

@@ -11,7 +11,7 @@
 -- valid_from: start of the request that showed it, UTC
 -- valid_to: valid_from of the next version, UTC; null when nothing known supersedes this one
 -- business_date: the day this version counts for
--- property_address: free text, as the service has it
+-- property_address: free text, as the service has it; null where it has none
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- loan_program: null when unknown or blank

@@ -10,22 +10,24 @@
 -- metric: what is measured. `coverage`: the amount whose deals have a positive value (property_value), the deals whose value
 --   an answer ever held (value_confirmed_on) and that have a program (loan_program); without a field the deals whose list of
 --   borrowers or documents was read, else the records that have the field. `ltv_above_10`: their value is taken for a typo,
---   and their ltv for unknown. `unparsed`: no state was found in the address. `unclassified`: not in seed.status. `missing`:
+--   and their ltv for unknown. `ltv_above_1_5`: their ltv stands in core.deal, and is left out of every average. `unparsed`: no state was found in the address. `unclassified`: not in seed.status. `missing`:
 --   absent from the last walk. `censored_funded_at_first_sight`: funded when first seen. `censored_inexact_funding_date`:
---   more than a day between funded_after and funded_on. `censored_created_before_first_walk`: of their months only the
---   deals are known that were still there. `censored_vintage`: their cohort is left out of mart.vintage_curve.
---   `censored_stage_began_unseen`: changes of status left out of mart.stage_duration because nobody knows since when the
---   deal was in the one before. `censored_stage_vanished`: vanished before they left their status. `no_funnel_stage`: never
+--   funded_on is not known, or more than a day after funded_after. `censored_created_before_first_walk`: of their months only the
+--   deals are known that were still there. `censored_funding_curve`: their cohort is left out of mart.funding_curve. `censored_vintage`: they were funded,
+--   and no cohort of mart.vintage holds them, because that was before the first walk or in the month of it, or nobody saw it.
+--   `censored_stage_began_unseen`: spells of deals in a status that are left out of mart.stage_duration because nobody knows how
+--   long they had lasted when first seen. `no_funnel_stage`: never
 --   seen in a status of class pipeline, funded or ended_funded. `quarantined`: records that failed normalisation.
 --   `drift_new_field`, `drift_missing_field`, `drift_unknown_value`: one for each finding
 -- field: the column it is about, of drift the path in the source's records; null where it is about the whole record
--- found: the value that was found, of `drift_unknown_value`; else null
+-- found: the value that was found, of `drift_unknown_value`; null where the metric is another
 -- value: percent (0 to 100), null where there is nothing to take it of: of the amount (`coverage` of property_value), of the
 --   funded deals (`censored_funded_at_first_sight`, `censored_inexact_funding_date`), of all deals ever seen
---   (`censored_created_before_first_walk`, `censored_vintage`, `censored_stage_vanished`, `no_funnel_stage`), of all changes
---   of status (`censored_stage_began_unseen`), of the records of the last walk or lists (`quarantined`, drift), of the known
+--   (`censored_created_before_first_walk`, `censored_funding_curve`, `no_funnel_stage`), of all
+--   deals ever funded (`censored_vintage`), of all spells in a status
+--   (`censored_stage_began_unseen`), of the records of the last walk or lists (`quarantined`, drift), of the known
 --   borrowers or documents (`coverage` of a field of theirs, `missing`), else of the present deals
--- deals: deals concerned; for `coverage`, those without; for `quarantined`, drift and what is of borrowers and documents
+-- deals: deals concerned, for `censored_stage_began_unseen` spells; for `coverage`, those without; for `quarantined`, drift and what is of borrowers and documents
 --   but their `coverage` without a field, records
 with
 last_walk as (
@@ -50,6 +52,7 @@ totals as (
     coalesce(sum(deal.loan_amount) filter (where deal.property_value > 0), 0) as valued_amount,
     count(*) filter (where coalesce(deal.property_value <= 0, true)) as unvalued,
     count(*) filter (where deal.property_value > 0 and deal.ltv is null) as with_odd_value,
+    count(*) filter (where deal.ltv > 1.5) as with_high_ltv,
     count(*) filter (where deal.value_confirmed_on is null) as unconfirmed,
     count(*) filter (where deal.loan_program is null) as without_program,
     count(*) filter (where deal.state = 'unknown') as unparsed,
@@ -66,17 +69,23 @@ lives as (
   select
     count(*) as deals,
     count(*) filter (where life.created_on < life.first_walk_on) as created_before,
-    count(*) filter (where date_trunc('month', life.created_on) < life.first_walk_on) as outside_vintage,
-    count(*) filter (where not life.is_present) as vanished,
+    count(*) filter (where date_trunc('month', life.created_on) < life.first_walk_on) as outside_curve,
+    count(*) filter (where life.reached_funded_on is not null) as ever_funded,
+    count(*) filter (
+      where life.reached_funded_on is not null
+      and coalesce(date_trunc('month', origination.business_date) < life.first_walk_on, true)
+    ) as outside_vintage,
     count(*) filter (where life.reached_order is null) as without_stage
   from work.deal_life as life
+  left join work.funded_movement as origination
+    on origination.deal_id = life.deal_id and origination.term = 'originated'
 ),
 
-changes as (
+stages as (
   select
-    count(*) as changes,
-    count(*) filter (where days_in_previous is null) as began_unseen
-  from core.status_change
+    count(*) as spells,
+    count(*) filter (where started_on is null) as began_unseen
+  from work.stage_spell
 ),
 
 shares as (
@@ -87,6 +96,7 @@ shares as (
       {'metric': 'coverage', 'field': 'value_confirmed_on', 'part': deals - unconfirmed, 'whole': deals, 'deals': unconfirmed},
       {'metric': 'coverage', 'field': 'loan_program', 'part': deals - without_program, 'whole': deals, 'deals': without_program},
       {'metric': 'ltv_above_10', 'field': 'property_value', 'part': with_odd_value, 'whole': deals, 'deals': with_odd_value},
+      {'metric': 'ltv_above_1_5', 'field': 'property_value', 'part': with_high_ltv, 'whole': deals, 'deals': with_high_ltv},
       {'metric': 'unparsed', 'field': 'property_address', 'part': unparsed, 'whole': deals, 'deals': unparsed},
       {'metric': 'unclassified', 'field': 'status', 'part': unclassified, 'whole': deals, 'deals': unclassified},
       {'metric': 'missing', 'field': null, 'part': missing, 'whole': deals, 'deals': missing},
@@ -100,8 +110,8 @@ shares as (
     'deals' as scope,
     unnest([
       {'metric': 'censored_created_before_first_walk', 'field': null, 'part': created_before, 'whole': deals, 'deals': created_before},
-      {'metric': 'censored_vintage', 'field': null, 'part': outside_vintage, 'whole': deals, 'deals': outside_vintage},
-      {'metric': 'censored_stage_vanished', 'field': null, 'part': vanished, 'whole': deals, 'deals': vanished},
+      {'metric': 'censored_funding_curve', 'field': null, 'part': outside_curve, 'whole': deals, 'deals': outside_curve},
+      {'metric': 'censored_vintage', 'field': null, 'part': outside_vintage, 'whole': ever_funded, 'deals': outside_vintage},
       {'metric': 'no_funnel_stage', 'field': null, 'part': without_stage, 'whole': deals, 'deals': without_stage}
     ], recursive := true),
     null as found
@@ -112,10 +122,10 @@ shares as (
     'censored_stage_began_unseen' as metric,
     null as field,
     began_unseen as part,
-    changes as whole,
+    spells as whole,
     began_unseen as deals,
     null as found
-  from changes
+  from stages
   union all
   select
     'deals' as scope,

@@ -2,19 +2,19 @@
 -- `status = 'underwriting' and not has_appraisal`. Empty until documents have been listed (LOANTAPE_STREAMS).
 -- grain: deal_id
 -- check: unique(deal_id)
--- check: not_null(deal_id, status, status_class, loan_amount)
+-- check: not_null(deal_id, status, status_class, loan_amount, status_since)
 -- check: references(deal_id, core.deal.deal_id)
 --
 -- deal_id: the service's id
 -- status: as the service has it
 -- status_class: pipeline, funded, ended_funded, ended_unfunded or unclassified
 -- loan_amount: USD
--- status_since: business date on which the current status spell began
+-- status_since: as in core.deal
 -- listed_at: when the deal's documents were last read to the end of their list, UTC; null when they never were
 -- documents: known documents; null when they were never listed
 -- has_appraisal: whether one of them is of category appraisal; null when nobody knows: they were never listed, or some
 --   of the list could not be read and the rest holds none
--- last_appraisal_at: when the latest appraisal was uploaded, UTC; null without one
+-- last_appraisal_at: when the latest appraisal was uploaded, UTC; null when there is none
 with
 documents as (
   select

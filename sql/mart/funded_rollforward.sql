@@ -1,24 +1,32 @@
 -- The funded book by month: what it was, what moved it, and what it is. Opening and what moved it make the closing,
 -- which is read from the funded positions of the month's last day, not computed from them.
 -- grain: month
--- adds_up: opening, found, originated, restored, increased, decreased, reversed, vanished, ended, closing
+-- adds_up: opening, found, originated, refunded, restored, increased, decreased, reversed, vanished
+-- adds_up: paid_off, sold, refinanced, foreclosed, charged_off, ended_other, closing
 -- check: unique(month)
--- check: not_null(month, opening, found, originated, restored, increased, decreased, reversed, vanished, ended, closing)
+-- check: not_null(month, opening, found, originated, refunded, restored, increased, decreased, reversed, vanished)
+-- check: not_null(paid_off, sold, refinanced, foreclosed, charged_off, ended_other, closing, difference)
 -- check: accepted(difference, 0.00)
 --
 -- month: YYYY-MM; every month from the first walk to as_of
 -- opening: closing of the month before; in the first month what was funded at the first walk, USD
 -- found: funded when first readable, and known from quarantine since the first walk: it was funded before, USD
--- originated: first seen funded, or funded again, USD
+-- originated: funded for the first time, USD
+-- refunded: funded again after it had left the book, as when a loan was on hold, USD
 -- restored: had vanished as funded and came back as funded, USD
 -- increased: added to the amounts of funded deals, USD
 -- decreased: taken from the amounts of funded deals, USD
 -- reversed: went from funded to a status that is neither of class funded nor ended_funded, USD
 -- vanished: confirmed gone, USD
--- ended: went to a status of class ended_funded, such as paid_off, USD
+-- paid_off: went to a status of class ended_funded whose ending in seed.status is paid_off, USD
+-- sold: the same with the ending sold, USD
+-- refinanced: the same with the ending refinanced, USD
+-- foreclosed: the same with the ending foreclosed, USD
+-- charged_off: the same with the ending charged_off, USD
+-- ended_other: the same with another ending or none, USD
 -- closing: funded positions at the end of the month's last day, or at as_of, USD
--- difference: closing − (opening + found + originated + restored + increased − decreased − reversed − vanished − ended), USD;
---   always 0
+-- difference: closing − (opening + found + originated + refunded + restored + increased − decreased − reversed − vanished
+--   − paid_off − sold − refinanced − foreclosed − charged_off − ended_other), USD; always 0
 with
 moved as (
   select
@@ -26,12 +34,18 @@ moved as (
     sum(amount) filter (where term = 'opening') as opening,
     sum(amount) filter (where term = 'found') as found,
     sum(amount) filter (where term = 'originated') as originated,
+    sum(amount) filter (where term = 'refunded') as refunded,
     sum(amount) filter (where term = 'restored') as restored,
     sum(amount) filter (where term = 'increased') as increased,
     sum(amount) filter (where term = 'decreased') as decreased,
     sum(amount) filter (where term = 'reversed') as reversed,
     sum(amount) filter (where term = 'vanished') as vanished,
-    sum(amount) filter (where term = 'ended') as ended
+    sum(amount) filter (where term = 'paid_off') as paid_off,
+    sum(amount) filter (where term = 'sold') as sold,
+    sum(amount) filter (where term = 'refinanced') as refinanced,
+    sum(amount) filter (where term = 'foreclosed') as foreclosed,
+    sum(amount) filter (where term = 'charged_off') as charged_off,
+    sum(amount) filter (where term = 'ended_other') as ended_other
   from work.funded_movement
   group by month
 ),
@@ -52,12 +66,18 @@ terms as (
     coalesce(moved.opening, 0) + coalesce(lag(closings.closing) over (order by closings.month), 0) as opening,
     coalesce(moved.found, 0) as found,
     coalesce(moved.originated, 0) as originated,
+    coalesce(moved.refunded, 0) as refunded,
     coalesce(moved.restored, 0) as restored,
     coalesce(moved.increased, 0) as increased,
     coalesce(moved.decreased, 0) as decreased,
     coalesce(moved.reversed, 0) as reversed,
     coalesce(moved.vanished, 0) as vanished,
-    coalesce(moved.ended, 0) as ended,
+    coalesce(moved.paid_off, 0) as paid_off,
+    coalesce(moved.sold, 0) as sold,
+    coalesce(moved.refinanced, 0) as refinanced,
+    coalesce(moved.foreclosed, 0) as foreclosed,
+    coalesce(moved.charged_off, 0) as charged_off,
+    coalesce(moved.ended_other, 0) as ended_other,
     closings.closing
   from closings
   left join moved on moved.month = closings.month
@@ -68,14 +88,23 @@ select
   cast(opening as decimal(38, 2)) as opening,
   cast(found as decimal(38, 2)) as found,
   cast(originated as decimal(38, 2)) as originated,
+  cast(refunded as decimal(38, 2)) as refunded,
   cast(restored as decimal(38, 2)) as restored,
   cast(increased as decimal(38, 2)) as increased,
   cast(decreased as decimal(38, 2)) as decreased,
   cast(reversed as decimal(38, 2)) as reversed,
   cast(vanished as decimal(38, 2)) as vanished,
-  cast(ended as decimal(38, 2)) as ended,
+  cast(paid_off as decimal(38, 2)) as paid_off,
+  cast(sold as decimal(38, 2)) as sold,
+  cast(refinanced as decimal(38, 2)) as refinanced,
+  cast(foreclosed as decimal(38, 2)) as foreclosed,
+  cast(charged_off as decimal(38, 2)) as charged_off,
+  cast(ended_other as decimal(38, 2)) as ended_other,
   cast(closing as decimal(38, 2)) as closing,
   cast(
-    closing - (opening + found + originated + restored + increased - decreased - reversed - vanished - ended) as decimal(38, 2)
+    closing
+    - (opening + found + originated + refunded + restored + increased)
+    + (decreased + reversed + vanished + paid_off + sold + refinanced + foreclosed + charged_off + ended_other)
+    as decimal(38, 2)
   ) as difference
 from terms

@@ -4,7 +4,7 @@
 -- per: deal_id
 -- adds_up: amount
 -- check: not_null(month, deal_id, term, amount, business_date)
--- check: accepted(term, opening, found, originated, restored, increased, decreased, reversed, vanished, ended)
+-- check: accepted(term, opening, found, originated, refunded, restored, increased, decreased, reversed, vanished, paid_off, sold, refinanced, foreclosed, charged_off, ended_other)
 -- check: between(amount, 0, 9999999999999999.99)
 --
 -- month: YYYY-MM

@@ -1,7 +1,8 @@
 -- What is lent in each bucket that seed.limit limits, since when that is too much, and what it would be if all approved deals funded.
+-- A limit of several dates has a row in seed.limit for each; every day is judged by the row in force on it.
 -- grain: name
 -- check: unique(name)
--- check: not_null(name, dimension, bucket, scope, kind, limit_value, limit_amount, exposure, headroom, state)
+-- check: not_null(name, dimension, bucket, scope, kind, limit_value, limit_amount, exposure, excess, state)
 -- check: not_null(exposure_if_approved_fund, state_if_approved_fund)
 -- check: accepted(dimension, status, status_class, loan_program, state, size_band, ltv_band, created_month)
 -- check: accepted(scope, open, funded)
@@ -9,24 +10,37 @@
 -- check: accepted(state, ok, warn, breach)
 -- check: accepted(state_if_approved_fund, ok, warn, breach)
 --
--- name: as people call the limit
+-- name: as people call the limit; one that is not yet in force at as_of has no row
 -- dimension: of the bucket, as in mart.portfolio_monthly
 -- bucket: what is limited, such as `TX`
 -- scope: open or funded: the deals that count
 -- kind: amount, or share of all deals that count
 -- limit_value: USD, or percent for a share
--- warn_at_pct: above this part of the limit it is a warning, in percent; null for none
--- limit_amount: the limit at today's total, USD
--- exposure: sum of loan_amount of the bucket's deals that count, USD
--- share_pct: its share of all deals that count, in percent; null where there are none
--- headroom: limit_amount less exposure, USD; negative in a breach
+-- warn_at_pct: above this part of the limit it is a warning, in percent; null when there is no warning
+-- valid_from: the day from which on this limit is in force; null when it always was
+-- limit_amount: the limit L at today's total W of all deals that count, USD: L, or L × W for a share
+-- exposure: E, the sum of loan_amount of the bucket's deals that count, USD
+-- share_pct: E / W, in percent; null when W is 0
+-- additional_room: what more can be lent in the bucket until it is at its limit, USD: L − E, or (L × W − E) / (1 − L) for a share,
+--   since new lending enlarges W as well, in whole cents rounded down; 0 in a breach; null when the limit is a share of 100
+--   percent or more, which no lending exceeds
+-- excess: what is lent above the limit, USD: E − limit_amount in a breach, else 0
 -- state: breach above the limit, warn above warn_at_pct of it, else ok
--- breached_since: business date since which it is a breach without a break, at the earliest that of the first walk; null when it
---   is none
+-- breached_since: business date since which it is a breach without a break, each day judged by the limit in force on it, at the
+--   earliest the first walk or the first valid_from; null when it is none
 -- exposure_if_approved_fund: exposure if every deal of the pipeline that is approved, or further on by seed.status, funded today,
 --   USD
 -- state_if_approved_fund: the state then, shares being of the total then
 with
+dated as (
+  select
+    *,
+    row_number() over (order by name, valid_from nulls first) as number,
+    coalesce(valid_from, date '0001-01-01') as in_force_from,
+    lead(valid_from) over (partition by name order by valid_from nulls first) as in_force_to
+  from seed.limit
+),
+
 standing as (
   select
     standing.* exclude (loan_amount),
@@ -99,32 +113,32 @@ scoped as (
 -- One step where a deal begins to stand and one where it ends.
 steps as (
   select
-    limited.name,
+    limited.number,
     unnest([placed.from_day, placed.to_day]) as day,
     unnest([placed.amount, -placed.amount]) as amount,
     0 as whole
-  from seed.limit as limited
+  from dated as limited
   inner join placed on placed.dimension = limited.dimension and placed.bucket = limited.bucket
   where limited.scope = 'open' or placed.is_funded
   union all
   select
-    limited.name,
+    limited.number,
     unnest([spans.from_day, spans.to_day]) as day,
     0 as amount,
     unnest([spans.amount, -spans.amount]) as whole
-  from seed.limit as limited
+  from dated as limited
   inner join scoped as spans on spans.scope = limited.scope
 ),
 
 daily as (
   select
-    name,
+    number,
     day,
     sum(amount) as amount,
     sum(whole) as whole
   from steps
   group by
-    name,
+    number,
     day
 ),
 
@@ -140,13 +154,13 @@ exposed as (
     days.day,
     cast(coalesce(sum(daily.amount) over so_far, 0) as decimal(38, 2)) as exposure,
     cast(coalesce(sum(daily.whole) over so_far, 0) as decimal(38, 2)) as whole
-  from seed.limit as limited
+  from dated as limited
   cross join days
-  left join daily on daily.name = limited.name and daily.day = days.day
-  window so_far as (partition by limited.name order by days.day)
+  left join daily on daily.number = limited.number and daily.day = days.day
+  window so_far as (partition by limited.number order by days.day)
 ),
 
--- A share of the total in whole cents: an exposure is above it where it is above the exact one.
+-- The day after as_of is judged by the limit of as_of. A share of the total is in whole cents: an exposure is above it where it is above the exact one.
 limits as (
   select
     *,
@@ -155,6 +169,9 @@ limits as (
       else cast(cast(floor(cast(whole as decimal(27, 2)) * cast(limit_value as decimal(11, 2))) as decimal(34, 0)) * 0.01 as decimal(38, 2))
     end as limit_amount
   from exposed
+  where
+    least(day, cast(getvariable('as_of') as date)) >= in_force_from
+    and coalesce(least(day, cast(getvariable('as_of') as date)) < in_force_to, true)
 ),
 
 rated as (
@@ -187,10 +204,22 @@ select
   kind,
   limit_value,
   warn_at_pct,
+  valid_from,
   limit_amount,
   exposure,
   round(exposure / nullif(whole, 0) * 100, 6) as share_pct,
-  cast(limit_amount - exposure as decimal(38, 2)) as headroom,
+  case
+    when state = 'breach' then 0.00
+    when kind = 'amount' then cast(limit_amount - exposure as decimal(38, 2))
+    when limit_value < 100
+      then cast(
+        cast(
+          (cast(limit_value * 100 as hugeint) * cast(whole * 100 as hugeint) - 10000 * cast(exposure * 100 as hugeint))
+          // (10000 - cast(limit_value * 100 as hugeint)) as decimal(36, 0)
+        ) * 0.01 as decimal(38, 2)
+      )
+  end as additional_room,
+  cast(greatest(exposure - limit_amount, 0) as decimal(38, 2)) as excess,
   state,
   case when state = 'breach' then coalesce(last_kept_on + 1, first_on) end as breached_since,
   exposure_if_approved_fund,

@@ -1,19 +1,19 @@
--- What was newly funded, by month and program: the `originated` of mart.funded_rollforward, to the cent. What was
--- already funded at the first walk is its opening, or found when it could be read later, and stands in no month here: when
+-- First fundings by month and program: the `originated` of mart.funded_rollforward, to the cent. A deal that is funded
+-- again after it had left is no origination: it is `refunded`. What was already funded at the first walk is its opening, or found when it could be read later, and stands in no month here: when
 -- it was funded is not known.
 -- grain: month, loan_program
 -- adds_up: deals, amount
 -- check: unique(month, loan_program)
 -- check: not_null(month, loan_program, deals, amount)
 --
--- month: YYYY-MM in which it was first seen funded, or funded again
+-- month: YYYY-MM of the business date on which the deal was funded for the first time
 -- loan_program: as known when it was funded; `unknown` where it was not
--- deals: deals; one that was reversed and funded again in the month is one deal and counts with both amounts
+-- deals: deals funded for the first time; a deal counts in one row
 -- amount: their amounts when they were funded, USD
 select
   month,
   coalesce(loan_program, 'unknown') as loan_program,
-  count(distinct deal_id) as deals,
+  count(*) as deals,
   cast(sum(amount) as decimal(38, 2)) as amount
 from work.funded_movement
 where term = 'originated'

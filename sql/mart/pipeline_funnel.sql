@@ -5,14 +5,14 @@
 -- the first walk only those deals are known that were still there: `censored created before first walk`.
 -- grain: cohort_month, status
 -- check: unique(cohort_month, status)
--- check: not_null(cohort_month, status, reached_deals, reached_amount)
+-- check: not_null(cohort_month, status, reached_deals, reached_amount, conversion_pct)
 -- check: between(conversion_pct, 0, 100)
 --
 -- cohort_month: month of created_on, YYYY-MM
 -- status: every status of class pipeline or funded ever seen, in every cohort
 -- reached_deals: deals of the cohort that reached it
 -- reached_amount: sum of their last amounts, USD
--- conversion_pct: reached_deals by all deals of the cohort, in percent
+-- conversion_pct: reached_deals / all deals of the cohort, in percent
 with
 stages as (
   select distinct

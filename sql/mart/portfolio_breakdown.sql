@@ -13,21 +13,27 @@
 -- sort_order: place of the bucket within its dimension, from 1
 -- deals: deals of every status
 -- amount: sum of loan_amount, USD
--- share_pct: share of the whole portfolio's amount, in percent
+-- share_pct: share of the whole portfolio's amount, in percent; null when that is 0
 -- funded_deals: deals whose status is of class funded
 -- funded_amount: their sum, USD
--- funded_share_pct: share of the whole funded amount, in percent
+-- funded_share_pct: share of the whole funded amount, in percent; null when that is 0
 -- open_deals: deals whose status is of class pipeline, funded or unclassified
 -- open_amount: their sum, USD
 -- ended_deals: deals whose status is of class ended_funded or ended_unfunded
 -- ended_amount: their sum, USD
--- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
--- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
+-- open_wa_ltv: loan-to-value of the open deals weighted by amount, Σ(amount × ltv) / Σ amount, as a ratio, over those with an
+--   ltv of at most 1.5; null when none has one
+-- open_pooled_ltv: Σ amount / Σ value of the same deals, as a ratio; null when there are none
+-- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when none has an ltv of at most 1.5
+-- funded_pooled_ltv: as open_pooled_ltv, of the funded deals; null when none has an ltv of at most 1.5
 with
 present as (
   select
     *,
-    status_class = 'funded' as is_funded
+    status_class = 'funded' as is_funded,
+    cast(loan_amount as decimal(28, 2)) * averaged_ltv as weighted_ltv,
+    case when averaged_ltv is not null then loan_amount end as valued_amount,
+    case when averaged_ltv is not null then property_value end as value
   from work.deal_standing
   where to_day is null
 ),
@@ -49,9 +55,12 @@ totals as (
     coalesce(sum(loan_amount) filter (where is_funded), 0) as funded_amount,
     count(*) filter (where is_open) as open_deals,
     coalesce(sum(loan_amount) filter (where is_open), 0) as open_amount,
-    sum(cast(loan_amount as decimal(28, 2)) * ltv) as weighted_ltv,
-    sum(loan_amount) filter (where ltv is not null) as valued_amount,
-    sum(property_value) filter (where ltv is not null) as value
+    sum(weighted_ltv) filter (where is_open) as open_weighted_ltv,
+    sum(valued_amount) filter (where is_open) as open_valued_amount,
+    sum(value) filter (where is_open) as open_value,
+    sum(weighted_ltv) filter (where is_funded) as funded_weighted_ltv,
+    sum(valued_amount) filter (where is_funded) as funded_valued_amount,
+    sum(value) filter (where is_funded) as funded_value
   from present
   group by grouping sets ((status), (loan_program), (state), (size_band), (ltv_band), (created_month))
 ),
@@ -82,7 +91,9 @@ select
   cast(ordered.open_amount as decimal(38, 2)) as open_amount,
   ordered.deals - ordered.open_deals as ended_deals,
   cast(ordered.amount - ordered.open_amount as decimal(38, 2)) as ended_amount,
-  round(ordered.weighted_ltv / nullif(ordered.valued_amount, 0), 9) as wa_ltv,
-  round(ordered.valued_amount / nullif(ordered.value, 0), 9) as pooled_ltv
+  round(ordered.open_weighted_ltv / nullif(ordered.open_valued_amount, 0), 9) as open_wa_ltv,
+  round(ordered.open_valued_amount / nullif(ordered.open_value, 0), 9) as open_pooled_ltv,
+  round(ordered.funded_weighted_ltv / nullif(ordered.funded_valued_amount, 0), 9) as funded_wa_ltv,
+  round(ordered.funded_valued_amount / nullif(ordered.funded_value, 0), 9) as funded_pooled_ltv
 from ordered
 cross join mart.portfolio_summary as summary

@@ -13,10 +13,12 @@
 -- sort_order: place of the bucket among those that the dimension ever had, the same in every month
 -- open_deals: deals whose status was of class pipeline, funded or unclassified
 -- open_amount: sum of loan_amount, USD
--- open_wa_ltv: loan-to-value weighted by amount, as a ratio, over open deals with an ltv
+-- open_wa_ltv: loan-to-value weighted by amount, as a ratio, over open deals with an ltv of at
+--   most 1.5; null when none has one
 -- funded_deals: deals whose status was of class funded
 -- funded_amount: their sum, USD
--- funded_wa_ltv: loan-to-value weighted by amount, as a ratio, over funded deals with an ltv
+-- funded_wa_ltv: loan-to-value weighted by amount, as a ratio, over funded deals with an ltv of
+--   at most 1.5; null when none has one
 with
 -- Deals of a bucket that stood from one month to another: few rows, whatever there are deals. At the end of the last month they no
 -- longer stand.
@@ -37,18 +39,18 @@ stood as (
     count(*) as open_deals,
     sum(loan_amount) as open_amount,
     sum(weighted_ltv) as open_weighted,
-    sum(loan_amount) filter (where ltv is not null) as open_valued,
+    sum(loan_amount) filter (where averaged_ltv is not null) as open_valued,
     count(*) filter (where is_funded) as funded_deals,
     sum(loan_amount) filter (where is_funded) as funded_amount,
     sum(weighted_ltv) filter (where is_funded) as funded_weighted,
-    sum(loan_amount) filter (where is_funded and ltv is not null) as funded_valued
+    sum(loan_amount) filter (where is_funded and averaged_ltv is not null) as funded_valued
   from (
     select
       *,
       last_day(from_day) as from_month,
       coalesce(last_day(to_day), date '9999-12-31') as to_month,
       status_class = 'funded' as is_funded,
-      cast(loan_amount as decimal(28, 2)) * ltv as weighted_ltv
+      cast(loan_amount as decimal(28, 2)) * averaged_ltv as weighted_ltv
     from work.deal_standing
     where is_open
   )

@@ -12,22 +12,25 @@
 -- amount: sum of loan_amount, USD
 -- open_deals: deals whose status is of class pipeline, funded or unclassified
 -- open_amount: their sum, USD
--- open_wa_ltv: their loan-to-value weighted by amount, as a ratio, over those with an ltv
--- open_pooled_ltv: their sum of amounts by sum of values, as a ratio, over those with an ltv
+-- open_wa_ltv: their loan-to-value weighted by amount, Σ(amount × ltv) / Σ amount, as a ratio, over those with an ltv of at
+--   most 1.5; null when none has one
+-- open_pooled_ltv: Σ amount / Σ value of the same deals, as a ratio; null when there are none
+-- open_ltv_coverage_pct: share of open_amount that these two are taken of, in percent; null when open_amount is 0
+-- open_average_amount: open_amount / open_deals, USD, half up; null when nothing is open
+-- open_median_amount: USD, the mean of the two middle ones half up; null when nothing is open
+-- open_largest_amount: USD; null when nothing is open
 -- ended_deals: deals whose status is of class ended_funded or ended_unfunded
 -- ended_amount: their sum, USD
--- funded_wa_ltv: as open_wa_ltv, of the deals of class funded
--- funded_pooled_ltv: as open_pooled_ltv, of the deals of class funded
 -- pipeline_deals: deals whose status is of class pipeline
 -- pipeline_amount: their sum, USD
 -- funded_deals: deals whose status is of class funded
 -- funded_amount: their sum, USD
--- wa_ltv: loan-to-value weighted by amount, as a ratio, over deals with an ltv
--- pooled_ltv: sum of amounts by sum of values, as a ratio, over deals with an ltv
--- ltv_coverage_pct: share of the amount whose deals have an ltv, in percent
--- average_amount: USD, half up; null without deals
--- median_amount: USD, the mean of the two middle ones half up; null without deals
--- largest_amount: USD; null without deals
+-- funded_wa_ltv: as open_wa_ltv, of the funded deals; null when none has an ltv of at most 1.5
+-- funded_pooled_ltv: as open_pooled_ltv, of the funded deals; null when none has an ltv of at most 1.5
+-- funded_ltv_coverage_pct: share of funded_amount that these two are taken of, in percent; null when funded_amount is 0
+-- funded_average_amount: funded_amount / funded_deals, USD, half up; null when nothing is funded
+-- funded_median_amount: USD, the mean of the two middle ones half up; null when nothing is funded
+-- funded_largest_amount: USD; null when nothing is funded
 with
 deals as (
   select
@@ -35,9 +38,9 @@ deals as (
     status_class = 'pipeline' as is_pipeline,
     status_class = 'funded' as is_funded,
     status_class not in ('ended_funded', 'ended_unfunded') as is_open,
-    cast(loan_amount as decimal(28, 2)) * ltv as weighted_ltv,
-    case when ltv is not null then loan_amount end as valued_amount,
-    case when ltv is not null then property_value end as value
+    case when ltv <= 1.5 then cast(loan_amount as decimal(28, 2)) * ltv end as weighted_ltv,
+    case when ltv <= 1.5 then loan_amount end as valued_amount,
+    case when ltv <= 1.5 then property_value end as value
   from core.deal
 ),
 
@@ -50,6 +53,7 @@ totals as (
     sum(weighted_ltv) filter (where is_open) as open_weighted_ltv,
     sum(valued_amount) filter (where is_open) as open_valued_amount,
     sum(value) filter (where is_open) as open_value,
+    max(loan_amount) filter (where is_open) as open_largest_amount,
     count(*) filter (where is_pipeline) as pipeline_deals,
     coalesce(sum(loan_amount) filter (where is_pipeline), 0) as pipeline_amount,
     count(*) filter (where is_funded) as funded_deals,
@@ -57,25 +61,36 @@ totals as (
     sum(weighted_ltv) filter (where is_funded) as funded_weighted_ltv,
     sum(valued_amount) filter (where is_funded) as funded_valued_amount,
     sum(value) filter (where is_funded) as funded_value,
-    sum(weighted_ltv) as weighted_ltv,
-    sum(valued_amount) as valued_amount,
-    sum(value) as value,
-    max(loan_amount) as largest_amount
+    max(loan_amount) filter (where is_funded) as funded_largest_amount
   from deals
 ),
 
 ranked as (
   select
     loan_amount,
-    row_number() over (order by loan_amount) as place,
-    count(*) over () as deals
-  from core.deal
+    is_open,
+    is_funded,
+    row_number() over (partition by is_open order by loan_amount) as open_place,
+    row_number() over (partition by is_funded order by loan_amount) as funded_place
+  from deals
 ),
 
 middle as (
-  select (min(loan_amount) + cast(max(loan_amount) as decimal(28, 2))) * 0.5 as median_amount
+  select
+    max(ranked.loan_amount) filter (
+      where ranked.is_open and ranked.open_place in ((totals.open_deals + 1) // 2, (totals.open_deals + 2) // 2)
+    ) as open_upper,
+    min(ranked.loan_amount) filter (
+      where ranked.is_open and ranked.open_place in ((totals.open_deals + 1) // 2, (totals.open_deals + 2) // 2)
+    ) as open_lower,
+    max(ranked.loan_amount) filter (
+      where ranked.is_funded and ranked.funded_place in ((totals.funded_deals + 1) // 2, (totals.funded_deals + 2) // 2)
+    ) as funded_upper,
+    min(ranked.loan_amount) filter (
+      where ranked.is_funded and ranked.funded_place in ((totals.funded_deals + 1) // 2, (totals.funded_deals + 2) // 2)
+    ) as funded_lower
   from ranked
-  where place in ((deals + 1) // 2, (deals + 2) // 2)
+  cross join totals
 )
 
 select
@@ -86,22 +101,27 @@ select
   cast(totals.open_amount as decimal(38, 2)) as open_amount,
   round(totals.open_weighted_ltv / nullif(totals.open_valued_amount, 0), 9) as open_wa_ltv,
   round(totals.open_valued_amount / nullif(totals.open_value, 0), 9) as open_pooled_ltv,
+  round(coalesce(totals.open_valued_amount, 0) / nullif(totals.open_amount, 0) * 100, 6) as open_ltv_coverage_pct,
+  cast(
+    cast((2 * cast(totals.open_amount * 100 as hugeint) + totals.open_deals) // (2 * nullif(totals.open_deals, 0)) as decimal(28, 0))
+    * 0.01 as decimal(18, 2)
+  ) as open_average_amount,
+  cast((middle.open_lower + cast(middle.open_upper as decimal(28, 2))) * 0.5 as decimal(18, 2)) as open_median_amount,
+  totals.open_largest_amount,
   totals.deals - totals.open_deals as ended_deals,
   cast(totals.amount - totals.open_amount as decimal(38, 2)) as ended_amount,
-  round(totals.funded_weighted_ltv / nullif(totals.funded_valued_amount, 0), 9) as funded_wa_ltv,
-  round(totals.funded_valued_amount / nullif(totals.funded_value, 0), 9) as funded_pooled_ltv,
   totals.pipeline_deals,
   cast(totals.pipeline_amount as decimal(38, 2)) as pipeline_amount,
   totals.funded_deals,
   cast(totals.funded_amount as decimal(38, 2)) as funded_amount,
-  round(totals.weighted_ltv / nullif(totals.valued_amount, 0), 9) as wa_ltv,
-  round(totals.valued_amount / nullif(totals.value, 0), 9) as pooled_ltv,
-  round(coalesce(totals.valued_amount, 0) / nullif(totals.amount, 0) * 100, 6) as ltv_coverage_pct,
+  round(totals.funded_weighted_ltv / nullif(totals.funded_valued_amount, 0), 9) as funded_wa_ltv,
+  round(totals.funded_valued_amount / nullif(totals.funded_value, 0), 9) as funded_pooled_ltv,
+  round(coalesce(totals.funded_valued_amount, 0) / nullif(totals.funded_amount, 0) * 100, 6) as funded_ltv_coverage_pct,
   cast(
-    cast((2 * cast(totals.amount * 100 as hugeint) + totals.deals) // (2 * nullif(totals.deals, 0)) as decimal(28, 0))
+    cast((2 * cast(totals.funded_amount * 100 as hugeint) + totals.funded_deals) // (2 * nullif(totals.funded_deals, 0)) as decimal(28, 0))
     * 0.01 as decimal(18, 2)
-  ) as average_amount,
-  cast(middle.median_amount as decimal(18, 2)) as median_amount,
-  totals.largest_amount
+  ) as funded_average_amount,
+  cast((middle.funded_lower + cast(middle.funded_upper as decimal(28, 2))) * 0.5 as decimal(18, 2)) as funded_median_amount,
+  totals.funded_largest_amount
 from totals
 cross join middle

@@ -3,13 +3,16 @@
 -- read, what is said of deals is said of them, and present ones are those of the deals listed.
 -- grain: recorded_at
 -- check: unique(walk_id)
--- check: not_null(walk_id, stream, business_date, started_at, recorded_at, is_complete)
+-- check: not_null(walk_id, stream, business_date, started_at, recorded_at, is_complete, pages, records, distinct_records, duplicates)
+-- check: not_null(quarantined, amount_total, is_shifted, resumed, waited_ms, ended_how, created, updated, missing, vanished)
+-- check: not_null(restored, unchanged, present_deals, present_amount, kept_quarantined_deals, kept_quarantined_amount)
+-- check: not_null(kept_missing_deals, kept_missing_amount, adjusted_deals, adjusted_amount, details_fetched, details_failed)
 --
 -- walk_id: names the walk
 -- stream: the kind of record that was walked: deal, borrower or document
 -- business_date: the day it counts for
 -- started_at: start of its first request, UTC
--- ended_at: when its last page was stored, UTC
+-- ended_at: when its last page was stored, UTC; null where no page was
 -- recorded_at: when its changes were applied, UTC
 -- is_complete: it saw the last page; of borrowers and documents: it read every list that was due
 -- pages: responses
@@ -21,15 +24,15 @@
 -- is_shifted: the list moved while it was walked
 -- resumed: how often it was taken up again
 -- waited_ms: time spent waiting for rate limits
--- envelope: where the paging fields stood
--- cursor_digest: sha256 over the cursors in order
+-- envelope: where the paging fields stood; null where no page was stored, and for borrowers and documents
+-- cursor_digest: sha256 over the cursors in order; null where no page was stored, and for borrowers and documents
 -- ended_how: how it ended
 -- created: deals seen for the first time
--- updated: deals that changed
+-- updated: deals whose content changed; another spelling of a status is none
 -- missing: deals newly absent
 -- vanished: deals confirmed gone
 -- restored: vanished deals that came back
--- unchanged: deals seen as they were
+-- unchanged: deals seen with the same content
 -- present_deals: deals present after it
 -- present_amount: their sum, USD
 -- kept_quarantined_deals: of these, kept because their record was in quarantine

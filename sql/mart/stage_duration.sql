@@ -1,72 +1,173 @@
--- How long deals stay in each status, in calendar days from one business date to another, weekends included. Only spells
--- whose begin and end were both observed are measured. Those that began before the first walk and those of deals that
--- vanished are left out: `censored_stage_began_unseen` and `censored_stage_vanished` of mart.data_quality. Going missing,
--- or vanishing and coming back, neither ends a spell nor stops its days.
--- grain: status
--- adds_up: completed, still_open
--- check: unique(status)
--- check: not_null(status, completed, still_open)
+-- How long deals stay in each status, by how they leave it, in calendar days from one business date to another, weekends
+-- included. Going missing, or vanishing and coming back, neither ends a spell nor stops its days. Quantiles are those of the
+-- product-limit curve S(t) = Π (1 − exits at age i / spells at risk at age i) over the ages i ≤ t, so that spells that still last
+-- count as long as they have lasted. A spell first seen at a later age, as a draft created before the first walk, is at risk
+-- from that age on (left truncation); for one kind of exit, all others end the watch (censoring). Source: Kaplan and Meier,
+-- Nonparametric Estimation from Incomplete Observations, JASA 53 (1958); left truncation as in Klein and Moeschberger,
+-- Survival Analysis, 2nd edition, 4.6. The curve is kept in whole units of 10^-24 and read at 12 decimals. Spells of which nobody
+-- knows how long they had lasted when first seen are left out: `censored_stage_began_unseen` of mart.data_quality.
+-- grain: status, exit
+-- order: status, exit
+-- adds_up: spells, completed, at_risk
+-- check: unique(status, exit)
+-- check: not_null(status, exit, spells, completed, at_risk)
+-- check: accepted(exit, advance, fallout, vanish, any)
 --
 -- status: every status ever seen
--- completed: spells with both ends observed; a deal that comes back to a status has several
--- median_days: mean of the two middle ones; null when none is completed
--- p90_days: the smallest number of days that nine in ten of them do not exceed; null when none is completed
--- still_open: present deals now in it, missing ones included
-with
--- Spells of one status that lasted as many days are one row: what is ranked is short.
-counted as (
+-- exit: advance (to a status further on in seed.status), fallout (to one of class ended_unfunded), vanish (the deal vanished), or
+--   any of these, a step back and a step to a status that seed.status does not list
+-- spells: spells of the status that are measured; a deal that comes back to a status has several
+-- completed: those that ended in this exit
+-- at_risk: those that still last at as_of, missing deals included: what may exit next
+-- median_days: the smallest number of days t with S(t) ≤ 0.5; null where the curve does not fall so far
+-- p90_days: the smallest number of days t with S(t) ≤ 0.1, which nine in ten do not exceed; null where the curve does not fall so
+--   far
+with recursive
+spells as (
   select
-    from_status as status,
-    days_in_previous as days,
-    count(*) as spells
-  from core.status_change
-  where days_in_previous is not null
+    status,
+    exit,
+    greatest(coalesce(ended_on, cast(getvariable('as_of') as date)) - started_on, 0) as days,
+    case when exit is not null then least(watched_from, days) else watched_from end as entry
+  from work.stage_spell
+  where started_on is not null
+),
+
+-- Spells of one status and age are one row: what follows is short, whatever there are deals.
+ages as (
+  select
+    status,
+    age,
+    sum(entered) as entered,
+    sum(gone) as gone,
+    sum(advanced) as advanced,
+    sum(fell_out) as fell_out,
+    sum(vanished) as vanished,
+    sum(exited) as exited
+  from (
+    select
+      status,
+      entry as age,
+      count(*) as entered,
+      0 as gone,
+      0 as advanced,
+      0 as fell_out,
+      0 as vanished,
+      0 as exited
+    from spells
+    where entry <= days
+    group by
+      status,
+      entry
+    union all
+    select
+      status,
+      days as age,
+      0 as entered,
+      count(*) as gone,
+      count(*) filter (where exit = 'advance') as advanced,
+      count(*) filter (where exit = 'fallout') as fell_out,
+      count(*) filter (where exit = 'vanish') as vanished,
+      count(exit) as exited
+    from spells
+    where entry <= days
+    group by
+      status,
+      days
+  ) as moves
   group by
     status,
-    days
+    age
 ),
 
-ranked as (
+risks as (
   select
-    status,
-    days,
-    sum(spells) over (partition by status order by days) as last_place,
-    last_place - spells as places_before,
-    sum(spells) over (partition by status) as completed
-  from counted
+    *,
+    sum(entered) over so_far - sum(gone) over so_far + gone as at_risk
+  from ages
+  window so_far as (partition by status order by age)
 ),
 
--- Whole numbers all along: no sum or quantile of DOUBLE.
-durations as (
+exits as (
   select
     status,
-    any_value(completed) as completed,
-    max(days) filter (where places_before < (completed + 1) // 2) as lower_middle,
-    max(days) filter (where places_before < (completed + 2) // 2) as upper_middle,
-    max(days) filter (where places_before < (9 * completed + 9) // 10) as p90_days
-  from ranked
+    age,
+    cast(at_risk as hugeint) as at_risk,
+    unnest(['advance', 'fallout', 'vanish', 'any']) as exit,
+    cast(unnest([advanced, fell_out, vanished, exited]) as hugeint) as exits
+  from risks
+),
+
+steps as (
+  select
+    *,
+    row_number() over (partition by status, exit order by age) as step
+  from exits
+  where exits > 0
+),
+
+curve as (
+  select
+    status,
+    exit,
+    0 as step,
+    0 as age,
+    cast(1000000000000000000000000 as hugeint) as survival
+  from steps
+  where step = 1
+  union all
+  select
+    steps.status,
+    steps.exit,
+    steps.step,
+    steps.age,
+    (2 * curve.survival * (steps.at_risk - steps.exits) + steps.at_risk) // (2 * steps.at_risk) as survival
+  from curve
+  inner join steps on steps.status = curve.status and steps.exit = curve.exit and steps.step = curve.step + 1
+),
+
+quantiles as (
+  select
+    status,
+    exit,
+    min(age) filter (where (survival + 500000000000) // 1000000000000 <= 500000000000) as median_days,
+    min(age) filter (where (survival + 500000000000) // 1000000000000 <= 100000000000) as p90_days
+  from curve
+  group by
+    status,
+    exit
+),
+
+totals as (
+  select
+    status,
+    count(*) as spells,
+    count(*) filter (where exit = 'advance') as advanced,
+    count(*) filter (where exit = 'fallout') as fell_out,
+    count(*) filter (where exit = 'vanish') as vanished,
+    count(exit) as exited
+  from spells
   group by status
 ),
 
 statuses as (
-  select distinct status
-  from core.deal_history
-),
-
-open as (
   select
-    status,
-    count(*) as deals
-  from core.deal
-  group by status
+    statuses.status,
+    coalesce(totals.spells, 0) as spells,
+    coalesce(totals.spells - totals.exited, 0) as at_risk,
+    unnest(['advance', 'fallout', 'vanish', 'any']) as exit,
+    unnest([totals.advanced, totals.fell_out, totals.vanished, totals.exited]) as completed
+  from (select distinct status from core.deal_history) as statuses
+  left join totals on totals.status = statuses.status
 )
 
 select
   statuses.status,
-  cast(coalesce(durations.completed, 0) as bigint) as completed,
-  cast((durations.lower_middle + durations.upper_middle) / 2 as double) as median_days,
-  durations.p90_days,
-  coalesce(open.deals, 0) as still_open
+  statuses.exit,
+  cast(statuses.spells as bigint) as spells,
+  cast(coalesce(statuses.completed, 0) as bigint) as completed,
+  cast(statuses.at_risk as bigint) as at_risk,
+  cast(quantiles.median_days as bigint) as median_days,
+  cast(quantiles.p90_days as bigint) as p90_days
 from statuses
-left join durations on durations.status = statuses.status
-left join open on open.status = statuses.status
+left join quantiles on quantiles.status = statuses.status and quantiles.exit = statuses.exit

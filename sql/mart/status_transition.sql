@@ -3,8 +3,9 @@
 -- grain: month, from_status, to_status
 -- adds_up: deals, amount
 -- check: unique(month, from_status, to_status)
--- check: not_null(month, from_status, to_status, deals, amount)
+-- check: not_null(month, from_status, to_status, deals, amount, is_partial)
 -- check: between(roll_rate_pct, 0, 100)
+-- check: between(roll_rate_amount_pct, 0, 100)
 --
 -- month: YYYY-MM; every month from the first walk to as_of
 -- from_status: status at the end of the month before, in the first month at the end of the first walk's day; `(new)` for a
@@ -12,7 +13,11 @@
 -- to_status: status at the end of the month, in the last one at as_of; `(gone)` for a deal that has vanished
 -- deals: deals that went this way, or stayed
 -- amount: their loan_amount at the end, of those gone the last known, USD
--- roll_rate_pct: share of the deals that began the month in from_status, in percent; null for `(new)`
+-- roll_rate_pct: roll rate by number: share of the deals that began the month in from_status, in percent; null where from_status
+--   is `(new)`
+-- roll_rate_amount_pct: roll rate by amount: share of what these deals came to when the month began, each at its amount of then, in
+--   percent; null where from_status is `(new)`, or that amount is 0
+-- is_partial: the month is not observed whole: it is that of the first walk, or as_of is before its last day
 with
 -- What stood at the end of the month before; what the first walk found begins the first month with it.
 stood as (
@@ -49,6 +54,13 @@ began as (
     status
 ),
 
+months as (
+  select
+    strftime(min(from_day), '%Y-%m') as first_month,
+    coalesce(max(month) filter (where to_day = last_day(to_day)), '') as last_whole_month
+  from work.month
+),
+
 -- Deals that nothing happened to are what is left of those that began the month.
 ways as (
   select
@@ -56,6 +68,7 @@ ways as (
     status as from_status,
     status as to_status,
     deals,
+    amount as from_amount,
     amount
   from began
   union all
@@ -64,6 +77,7 @@ ways as (
     from_status,
     from_status as to_status,
     -count(*) as deals,
+    -sum(from_amount) as from_amount,
     -sum(from_amount) as amount
   from work.month_move
   where from_status is not null
@@ -76,6 +90,7 @@ ways as (
     coalesce(from_status, '(new)') as from_status,
     coalesce(to_status, '(gone)') as to_status,
     count(*) as deals,
+    coalesce(sum(from_amount), 0) as from_amount,
     sum(amount) as amount
   from work.month_move
   group by
@@ -90,6 +105,7 @@ summed as (
     from_status,
     to_status,
     sum(deals) as deals,
+    sum(from_amount) as from_amount,
     sum(amount) as amount
   from ways
   group by
@@ -104,7 +120,12 @@ select
   summed.to_status,
   cast(summed.deals as bigint) as deals,
   cast(summed.amount as decimal(38, 2)) as amount,
-  round(summed.deals / began.deals * 100, 6) as roll_rate_pct
+  round(summed.deals / began.deals * 100, 6) as roll_rate_pct,
+  case
+    when began.deals is not null then round(summed.from_amount / nullif(began.amount, 0) * 100, 6)
+  end as roll_rate_amount_pct,
+  summed.month = months.first_month or summed.month > months.last_whole_month as is_partial
 from summed
+cross join months
 left join began on began.month = summed.month and began.status = summed.from_status
 where summed.deals > 0

@@ -7,10 +7,10 @@
 --
 -- dimension: deal, or borrower; there are no rows of borrowers where none is known
 -- rank: from 1, by loan_amount, largest first, then by deal_id or person
--- deal_id: the service's id; null for a borrower
+-- deal_id: the service's id; null where dimension is borrower
 -- person: whose it is, as in core.borrower: of a deal its primary borrower; null when unknown
--- property_address: free text, as the service has it; null for a borrower
--- loan_program: null when unknown, and for a borrower
+-- property_address: free text, as the service has it; null where it has none or dimension is borrower
+-- loan_program: null when unknown, and where dimension is borrower
 -- deals: funded deals: 1, or those of the borrower
 -- loan_amount: their sum, USD
 -- share_pct: share of the whole funded amount, in percent; null when that is zero

@@ -1,5 +1,5 @@
--- The movements of the funded book as amounts from one account to another, under the mapping of their month. Deals that
--- ended are left out where the mapping has no account for them, changes of program where both have one account. Built
+-- The movements of the funded book as amounts from one account to another, under the mapping of their month. Endings are
+-- left out where the mapping says that they are booked elsewhere, changes of program where both have one account. Built
 -- for other models and not kept.
 -- grain: deal_id, version, term
 -- per: deal_id
@@ -9,7 +9,8 @@
 -- term: as in work.funded_movement
 -- event: opening, funding, increase, decrease, reversal, ended, reclass
 -- period: YYYY-MM of the business date
--- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that does
+-- entry_date: business date; of a funding its funded_on, where that lies in the same month, else the nearest day that
+--   does; where funded_on is not known the business date
 -- observed_at: start of the request that showed it, UTC
 -- loan_program: the program the receivable is booked under; null when unknown
 -- previous_loan_program: of a reclass, the program it leaves; null when unknown
@@ -23,29 +24,37 @@ movements as (
   select
     movement.*,
     version.since,
-    case
-      when movement.term = 'found' then 'opening'
-      when movement.term in ('originated', 'restored') then 'funding'
-      when movement.term in ('reversed', 'vanished') then 'reversal'
-      when movement.term = 'increased' then 'increase'
-      when movement.term = 'decreased' then 'decrease'
-      else movement.term
-    end as event,
     -- What leaves the book leaves the account it was booked to.
     case
-      when movement.term in ('reversed', 'vanished', 'ended') then movement.previous_loan_program
+      when movement.event in ('reversal', 'ended') then movement.previous_loan_program
       else movement.loan_program
     end as booked_program,
+    case movement.event
+      when 'ended' then 'ended ' || movement.term
+      when 'opening' then 'opening'
+      else 'clearing'
+    end as books,
     cast(movement.month || '-01' as date) as first_day
   from work.funded_movement as movement
   inner join work.mapping_version as version on movement.month >= version.since and movement.month < version.until
   where movement.amount > 0
 ),
 
+others as (
+  select
+    since,
+    case when role in ('ended', 'elsewhere') then 'ended ' || term else role end as books,
+    account_code,
+    account_name,
+    role
+  from seed.account
+),
+
 accounts as (
   select
     movements.*,
-    movements.term in ('opening', 'found', 'originated', 'restored', 'increased', 'reclass') as adds,
+    movements.event in ('opening', 'funding', 'increase', 'reclass') as adds,
+    coalesce(other.role = 'elsewhere', false) as is_elsewhere,
     receivable.code as receivable_code,
     receivable.name as receivable_name,
     case when movements.term = 'reclass' then previous.code else other.account_code end as other_code,
@@ -60,10 +69,7 @@ accounts as (
       previous.since = movements.since
       and previous.loan_program is not distinct from
       case when movements.term = 'reclass' then movements.previous_loan_program else movements.booked_program end
-  left join seed.account as other
-    on
-      other.since = movements.since
-      and other.role = case when movements.event in ('opening', 'ended') then movements.event else 'clearing' end
+  left join others as other on other.since = movements.since and other.books = movements.books
 )
 
 select
@@ -73,7 +79,7 @@ select
   event,
   month as period,
   case
-    when term = 'originated' then least(greatest(funded_on, first_day), last_day(first_day))
+    when term in ('originated', 'refunded') then least(greatest(coalesce(funded_on, business_date), first_day), last_day(first_day))
     else business_date
   end as entry_date,
   observed_at,
@@ -86,5 +92,5 @@ select
   amount
 from accounts
 where
-  (term <> 'ended' or other_code is not null)
+  not is_elsewhere
   and (term <> 'reclass' or receivable_code is distinct from other_code)

@@ -1,11 +1,10 @@
--- What each borrower owes: every deal counts once, with its primary borrower. Empty where no borrower is known. Built for
+-- What each borrower owes: every open deal counts once, with its primary borrower. Empty where no borrower is known. Built for
 -- other models and not kept.
 -- grain: bucket
 --
 -- bucket: the person; of a deal without a known borrower the deal itself
 -- person: null for a deal without a known borrower
--- deals: present deals
--- amount: their sum, USD
+-- open_amount: sum of its open deals, USD
 -- funded_deals: of these, funded ones
 -- funded_amount: their sum, USD
 with
@@ -20,13 +19,12 @@ primary_borrower as (
 select
   coalesce('person ' || borrower.person, 'deal ' || deal.deal_id) as bucket,
   borrower.person,
-  count(*) as deals,
-  sum(deal.loan_amount) as amount,
+  sum(deal.loan_amount) as open_amount,
   count(*) filter (where deal.status_class = 'funded') as funded_deals,
   coalesce(sum(deal.loan_amount) filter (where deal.status_class = 'funded'), 0) as funded_amount
 from core.deal as deal
 left join primary_borrower as borrower on borrower.deal_id = deal.deal_id
-where exists (select 1 from primary_borrower)
+where exists (select 1 from primary_borrower) and deal.status_class not in ('ended_funded', 'ended_unfunded')
 group by
   bucket,
   borrower.person

@@ -17,6 +17,7 @@
 -- loan_amount: USD
 -- property_value: USD; null when unknown
 -- ltv: as in core.deal
+-- averaged_ltv: ltv, where it counts in averages: null where it is above 1.5
 -- size_band: by loan_amount; the lower edge of a band belongs to it
 -- ltv_band: by loan-to-value in percent; the upper edge of a band belongs to it; `unknown` where ltv is null
 with
@@ -146,6 +147,7 @@ select
   rated.loan_amount,
   rated.property_value,
   cast(cast(rated.billionths as decimal(18, 0)) * 0.000000001 as decimal(19, 9)) as ltv,
+  case when rated.billionths <= 1500000000 then ltv end as averaged_ltv,
   case
     when rated.loan_amount < 250000 then '<250k'
     when rated.loan_amount < 500000 then '250–500k'

@@ -14,6 +14,7 @@
 -- memo: what happened to which deal
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under
+-- term: the term of mart.funded_rollforward that it books; null when it is a reclass, which moves no total
 select
   entry.period,
   entry.entry_id,
@@ -26,6 +27,7 @@ select
   cast(case when side.line_no = 2 then entry.amount end as decimal(18, 2)) as credit,
   entry.memo,
   entry.deal_id,
-  entry.loan_program
+  entry.loan_program,
+  entry.term
 from work.journal_entry as entry
 cross join (values (1), (2)) as side(line_no)

@@ -6,10 +6,13 @@
 -- deal_id: the service's id
 -- version: the version of core.deal_history that moved it; it may be followed by its own reclass
 -- term: opening: funded at the first walk. found: funded when it was first readable, and in quarantine since the first
---   walk. originated: first seen funded later, or funded again. restored: vanished as funded and came back as funded.
---   increased, decreased: another amount while funded. ended: to a status of class ended_funded. reversed: to a status
---   of any other class. vanished: confirmed gone. reclass: another program while funded, which moves no total: it comes
---   before an increase or decrease of the same version
+--   walk. originated: funded for the first time. refunded: funded again after it had left, or after it was seen in a
+--   status of class ended_funded. restored: vanished as funded and came back as funded. increased, decreased: another
+--   amount while funded. paid_off, sold, refinanced, foreclosed, charged_off: to a status of class ended_funded, by its
+--   ending in seed.status; ended_other where that is none of these. reversed: to a status of any other class. vanished:
+--   confirmed gone. reclass: another program while funded, which moves no total: it comes before an increase or decrease
+--   of the same version
+-- event: what the journal calls it: opening, funding, increase, decrease, reversal, ended, reclass
 -- amount: what moved, never negative, USD; of a reclass the amount before
 -- previous_amount: what was in the book before, USD; null where the deal was not in it
 -- loan_program: as of this version; the program an increase, decrease or entry is booked under
@@ -18,7 +21,8 @@
 -- observed_at: start of the request that showed it, UTC
 -- business_date: the day it counts for. A replayed version never counts later than what followed it, nothing before
 --   the first walk
--- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends
+-- funded_on: as in core.deal, of the funded spell that the movement begins, changes or ends; null where the deal was
+--   funded when first seen and no date is given
 -- month: of business_date, YYYY-MM
 with
 -- A deal that vanishes keeps its status class: coming back does not begin another funded spell.
@@ -31,17 +35,20 @@ steps as (
     min(business_date) over onward as business_date,
     loan_amount,
     loan_program,
+    status,
     status_class,
     change <> 'vanished' and status_class = 'funded' as is_funded,
     coalesce(lag(change <> 'vanished' and status_class = 'funded') over earlier, false) as was_funded,
     lag(status_class) over earlier as class_before,
     lag(loan_amount) over earlier as amount_before,
     lag(loan_program) over earlier as program_before,
+    coalesce(bool_or(status_class in ('funded', 'ended_funded')) over before, false) as was_ever_funded,
     status_class = 'funded' and lag(status_class) over earlier is distinct from 'funded' as is_start
   from core.deal_history
   where deal_id in (select deal_id from core.deal_history where status_class = 'funded')
   window
     earlier as (partition by deal_id order by version),
+    before as (partition by deal_id order by version rows between unbounded preceding and 1 preceding),
     onward as (partition by deal_id order by version rows between current row and unbounded following)
 ),
 
@@ -76,9 +83,15 @@ moves as (
       when is_funded and unseen_before.deal_id is not null and business_date <= first_walk.first_on then 'opening'
       when is_funded and unseen_before.was_quarantined then 'found'
       when is_funded and not was_funded and class_before = 'funded' then 'restored'
+      when is_funded and not was_funded and was_ever_funded then 'refunded'
       when is_funded and not was_funded then 'originated'
       when was_funded and change = 'vanished' then 'vanished'
-      when was_funded and status_class = 'ended_funded' then 'ended'
+      when
+        was_funded
+        and status_class = 'ended_funded'
+        and status.ending in ('paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off')
+        then status.ending
+      when was_funded and status_class = 'ended_funded' then 'ended_other'
       when was_funded and not is_funded then 'reversed'
       when was_funded and loan_amount > amount_before then 'increased'
       when was_funded and loan_amount < amount_before then 'decreased'
@@ -92,6 +105,7 @@ moves as (
   from spells
   cross join work.first_walk as first_walk
   left join unseen_before on unseen_before.deal_id = case when spells.version = 1 then spells.deal_id end
+  left join seed.status on status.status = spells.status
 ),
 
 booked as (
@@ -108,6 +122,15 @@ select
   booked.deal_id,
   booked.version,
   booked.term,
+  case
+    when booked.term in ('opening', 'found') then 'opening'
+    when booked.term in ('originated', 'refunded', 'restored') then 'funding'
+    when booked.term = 'increased' then 'increase'
+    when booked.term = 'decreased' then 'decrease'
+    when booked.term in ('reversed', 'vanished') then 'reversal'
+    when booked.term = 'reclass' then 'reclass'
+    else 'ended'
+  end as event,
   cast(booked.amount as decimal(18, 2)) as amount,
   case when booked.was_funded then booked.amount_before end as previous_amount,
   booked.loan_program,

@@ -10,12 +10,15 @@
 -- known_before: last business date on which the deal was known not to be in it; null when nothing before it is known
 -- given_on: the date in seed.funded_on, where it belongs to this spell: it is not after began_on, and after
 --   the funded spell before ended; else null
--- funded_on: given_on, or began_on
+-- funded_on: given_on, or began_on; null where no date is given and the deal was funded when first seen: since when
+--   is not known
+-- funded_before: given_on, or began_on: by this business date it was funded
 with
 turns as (
   select
     deal_id,
     spell,
+    spell = 1 as is_first_sight,
     status_class = 'funded' as is_funded,
     began_on,
     known_before,
@@ -45,7 +48,8 @@ select
   turns.ended_on,
   turns.known_before,
   given.funded_on as given_on,
-  coalesce(given.funded_on, turns.began_on) as funded_on
+  coalesce(given.funded_on, case when not turns.is_first_sight then turns.began_on end) as funded_on,
+  coalesce(given.funded_on, turns.began_on) as funded_before
 from turns
 left join given on given.deal_id = turns.deal_id and given.spell = turns.spell
 where turns.is_funded

@@ -12,6 +12,7 @@
 -- credit_code: account number; null where the mapping names no account
 -- credit_name: its name
 -- amount: USD, positive
+-- term: the term of the roll-forward that it books; null when it is a reclass, which moves no total
 -- memo: what happened to which deal, with its address in short and its program
 -- deal_id: the service's id
 -- loan_program: the program the receivable is booked under; null when unknown
@@ -21,6 +22,7 @@ entries as (
     movement.period,
     movement.entry_date,
     movement.event,
+    nullif(movement.term, 'reclass') as term,
     movement.debit_code,
     movement.debit_name,
     movement.credit_code,
@@ -33,13 +35,19 @@ entries as (
       when 'opening' then 'Opening balance'
       when 'found' then 'Opening balance, not readable before'
       when 'originated' then 'Funding'
+      when 'refunded' then 'Funding, again'
       when 'restored' then 'Funding, back in the source'
       when 'increased' then 'Increase'
       when 'decreased' then 'Decrease'
       when 'reversed' then 'Reversal'
       when 'vanished' then 'Reversal, gone from the source'
-      when 'ended' then 'End of loan'
       when 'reclass' then 'Reclass from ' || coalesce(movement.previous_loan_program, 'no program')
+      when 'paid_off' then 'Payoff'
+      when 'sold' then 'Sale'
+      when 'refinanced' then 'Refinancing'
+      when 'foreclosed' then 'Foreclosure'
+      when 'charged_off' then 'Charge-off'
+      when 'ended_other' then 'End of loan'
     end as label,
     -- To look for what is to be replaced costs a sixth of replacing it.
     case
@@ -55,6 +63,7 @@ entries as (
     period,
     cast(period || '-01' as date) as entry_date,
     'reclass' as event,
+    null as term,
     debit_code,
     debit_name,
     credit_code,
@@ -86,6 +95,7 @@ select
   ) as entry_id,
   entry_date,
   event,
+  term,
   debit_code,
   debit_name,
   credit_code,

@@ -17,11 +17,11 @@ effects as (
     deal_id,
     month,
     case
-      when term in ('reversed', 'vanished', 'ended') then previous_loan_program
+      when event in ('reversal', 'ended') then previous_loan_program
       else loan_program
     end as loan_program,
     case
-      when term in ('opening', 'found', 'originated', 'restored', 'increased', 'reclass') then amount
+      when event in ('opening', 'funding', 'increase', 'reclass') then amount
       else -amount
     end as amount
   from work.funded_movement

@@ -15,8 +15,8 @@ type CheckTag = Model['checks'][number]
  * Reads the checks of the models' headers and every `checks/<name>.sql` of the folders. A later folder's file replaces
  * an earlier one of the same name.
  *
- * A check file begins with what it demands and `-- severity: error` or `-- severity: warn`; then follows one SELECT
- * that returns the rows that are wrong, their id first.
+ * A check file begins with what it demands and `-- severity: error` or `-- severity: warn`, and can end with `-- next:`, what to do about
+ * what it finds; then follows one SELECT that returns the rows that are wrong, their id first.
  *
  * @returns checks by name
  * @throws CheckError `CHECK_HEADER`, with file and line
@@ -42,9 +42,18 @@ function parseTag(model: CheckedModel, tag: CheckTag, models: readonly CheckedMo
       `Check '${demand}' of model '${model.name}': expected unique(a, …), not_null(a, …), accepted(a, value, …), references(a, schema.table.column) or between(a, low, high)`,
     )
   }
-  const description = `Every row of ${model.name} holds ${demand}.`
+  const description = describeTag(model.name, tag)
   const changedSql = buildChangedSql(model, tag, models) ?? undefined
   return {name: `${model.name} ${demand}`, severity: 'error', description, file, line, sql, changedSql}
+}
+
+function describeTag(table: string, {rule, args}: CheckTag): string {
+  const [column = '', ...others] = args
+  const all = args.join(', ')
+  if (rule === 'unique') return `No two rows of ${table} have the same ${all}.`
+  if (rule === 'not_null') return `No row of ${table} lacks ${all}.`
+  if (rule === 'between') return `${column} of ${table} lies between ${others.join(' and ')}.`
+  return `${column} of ${table} is one of ${rule === 'references' ? 'those in ' : ''}${others.join(', ')}.`
 }
 
 /** What finds every wrong row that changed deals brought; null where a row of another deal can have become wrong, too. */
@@ -119,11 +128,7 @@ function parseCheck(file: string, text: string): Check {
   const {header, sql} = splitHeader(text)
   const severities = header.map((line) => /^-- severity: (error|warn)$/.exec(line)?.[1])
   const index = severities.findIndex((severity) => severity !== undefined)
-  const description = header
-    .slice(0, index === -1 ? undefined : index)
-    .map((line) => line.replace(/^--\s*/, ''))
-    .join(' ')
-    .trim()
+  const description = wordsOf(header.slice(0, index === -1 ? undefined : index))
   if (description === '')
     throw headerError({file, line: 1}, 'Check has no description: expected `-- what it demands`')
   if (index === -1) {
@@ -132,8 +137,10 @@ function parseCheck(file: string, text: string): Check {
       'Check has no severity: expected `-- severity: error` or `-- severity: warn`',
     )
   }
+  const next = header.findIndex((line) => line.startsWith('-- next: '))
   return {
     name: basename(file, '.sql'),
+    next: next === -1 ? undefined : wordsOf(header.slice(next)).replace(/^next: /, ''),
     severity: severities[index] === 'warn' ? 'warn' : 'error',
     description,
     file,
@@ -141,6 +148,13 @@ function parseCheck(file: string, text: string): Check {
     sql,
     changedSql: header.includes(`-- per: ${DEAL_ID}`) ? sql : undefined,
   }
+}
+
+function wordsOf(header: readonly string[]): string {
+  return header
+    .map((line) => line.replace(/^--\s*/, ''))
+    .join(' ')
+    .trim()
 }
 
 function headerError(place: {file: string; line: number}, problem: string): LoantapeError {

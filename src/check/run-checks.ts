@@ -1,5 +1,6 @@
 import {z} from 'zod'
 import {LoantapeError, messageOf, newError} from '../errors.ts'
+import {quantity} from '../money.ts'
 import type {CheckOutcome} from '../release-manifest.ts'
 import type {Check} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
@@ -55,7 +56,7 @@ export function runChecks(
   })
 }
 
-async function findWrongRows(db: Database, {name, severity, sql}: Check): Promise<CheckOutcome> {
+async function findWrongRows(db: Database, {name, severity, next, sql}: Check): Promise<CheckOutcome> {
   const rows = await db.all(wrongRow, `select * from (${sql}\n) order by all limit ${KEPT_IDS}`)
   const isAll = rows.length < KEPT_IDS
   const failures = isAll
@@ -65,8 +66,11 @@ async function findWrongRows(db: Database, {name, severity, sql}: Check): Promis
     name,
     severity,
     failures,
+    next,
+    deals: rows[0] && 'deals' in rows[0] ? rows.reduce((sum, {deals}) => sum + Number(deals), 0) : undefined,
     samples: rows.slice(0, SAMPLES).map(formatSample),
     ids: rows.map((row) => String(Object.values(row)[0])),
+    rows,
   }
 }
 
@@ -88,7 +92,7 @@ export function requirePassed(results: readonly CheckOutcome[]): void {
   if (failed.length === 0) return
   const described = failed.map(({name, failures, samples}) => {
     const more = failures > samples.length ? ', …' : ''
-    return `'${name}' found ${failures} wrong ${failures === 1 ? 'row' : 'rows'}: ${samples.join(', ')}${more}`
+    return `'${name}' found ${quantity(failures, 'wrong row')}: ${samples.join(', ')}${more}`
   })
   throw newError(
     'CHECK_FAILED',

@@ -9,7 +9,7 @@ import {createModelError, createSqlError} from './model-error.ts'
 import {orderModels} from './order-models.ts'
 import {markChecks, markPerDeal, requirePerDeal} from './per-deal.ts'
 import {formatPlan, keepPlan, keyOfPlan, type ModelSource, parsePlan, readPlan} from './plan-cache.ts'
-import {listChangingFunctions, requireExactSums, requireRepeatable} from './repeatable.ts'
+import {listChangingFunctions, requireExactSums, requireRepeatable, requireTablesAlone} from './repeatable.ts'
 import {findTables, parseSelects} from './table-references.ts'
 import {widenDecimals} from './wide-decimals.ts'
 
@@ -64,6 +64,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
+  for (const model of source.models) requireTablesAlone(model, 'model', selects.get(model.name))
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
@@ -90,8 +91,16 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   for (const {name} of source.seeds) {
     columns.set(`seed.${name}`, await readColumns(db, `release.seed.${quoteName(name)}`))
   }
-  for (const check of source.checks) await bindCheck(db, check)
-  const checkSelects = await parseSelects(db, source.checks)
+  const bindChecks = async () => {
+    for (const check of source.checks) await bindCheck(db, check)
+  }
+  // What the parser refuses, the binder words better.
+  const checkSelects = await parseSelects(db, source.checks).catch(async (error: unknown) => {
+    await bindChecks()
+    throw error
+  })
+  for (const check of source.checks) requireTablesAlone(check, 'check', checkSelects.get(check.name))
+  await bindChecks()
   const checkReads = new Map(
     [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
   )

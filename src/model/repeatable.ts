@@ -46,8 +46,24 @@ export async function listChangingFunctions(db: Database): Promise<Set<string>> 
 }
 
 /**
- * Holds that a model is a function of what it reads: it asks neither for the time, nor for chance, nor for a file, so
- * that a release can be built again.
+ * Holds that a model or a check reads tables alone, no file and nothing of the engine's. To be called before the engine binds it, which
+ * opens files and tells their first line.
+ *
+ * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
+ */
+export function requireTablesAlone(
+  one: {name: string; file: string},
+  kind: 'model' | 'check',
+  select: ParsedSelect | undefined,
+): void {
+  if (!select) return
+  const table = findTableFunctions(select).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
+  if (table) throw describeCall(one, table.name, table.line, kind)
+}
+
+/**
+ * Holds that a model is a function of what it reads: it asks neither for the time, nor for chance, so that a release can be
+ * built again.
  *
  * @param bound its SELECT, the engine's bound plan, and what {@link listChangingFunctions} found
  * @throws CheckError `MODEL_UNREPEATABLE`, with file and line
@@ -56,8 +72,6 @@ export function requireRepeatable(
   model: Model,
   {select, plan, changing}: {select: ParsedSelect; plan: unknown; changing: ReadonlySet<string>},
 ): void {
-  const table = findTableFunctions(select).find(({name}) => !PURE_TABLE_FUNCTIONS.includes(name))
-  if (table) throw describeCall(model, table.name, table.line)
   const calls = findNodes(plan, boundCall)
     .filter(({name, arguments: given}) => changing.has(name) && !(name === 'age' && given.length > 1))
     .map(({name, query_location}) => [name, select.lineAt(query_location)] as const)
@@ -66,11 +80,16 @@ export function requireRepeatable(
   if (first) throw describeCall(model, ...first)
 }
 
-function describeCall(model: Model, name: string, line: number): Error {
+function describeCall(
+  {name: of, file}: {name: string; file: string},
+  name: string,
+  line: number,
+  kind: 'model' | 'check' = 'model',
+): Error {
   return createModelError(
     'MODEL_UNREPEATABLE',
-    {file: model.file, line},
-    `${name}() of model '${model.name}' gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
+    {file, line},
+    `${name}() of ${kind} '${of}' gives another result on another day or machine: expected a release that can be built again, from models, seeds, raw tables and getvariable('as_of') alone,`,
   )
 }
 

@@ -3,6 +3,8 @@ import {BIGINT, VARCHAR} from '@duckdb/node-api'
 import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
 import type {ErrorCode} from '../errors.ts'
+import {quantity} from '../money.ts'
+import {expectOneOf} from '../nearest.ts'
 import type {Seed} from '../types.ts'
 import {canonicalSql} from '../warehouse/canonical.ts'
 import {type Database, quoteName} from '../warehouse/database.ts'
@@ -17,42 +19,106 @@ const TEXT_TYPES = ['varchar', 'canonical']
 
 /**
  * Reads every `seeds/<name>.csv` of the folders. The header names each column, with its type behind a colon
- * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key. A later folder's file replaces an earlier
- * one of the same name.
+ * (`deal_id,funded_on:date,"limit:decimal(18,2)"`); the first column is the key, of a seed with a column `valid_from` that one, too. A
+ * later folder's file adds its lines to an earlier one of the same name, each in place of the line with its key, and may leave out a
+ * column that has a `?` behind its type.
  *
  * @returns seeds by name
- * @throws CheckError `SEED_CSV` or `SEED_HEADER`
+ * @throws CheckError `SEED_CSV`, `SEED_HEADER` or `SEED_VALUE`
  */
 export function readSeeds(folders: readonly string[]): Seed[] {
-  const files = folders.flatMap((folder) => listFiles(join(folder, 'seeds'), '.csv'))
-  return replaceSeeds(
-    [],
-    files.map((file) => parseSeed({name: basename(file, '.csv'), file, text: readSqlFile(file)})),
-  )
+  return folders.reduce<Seed[]>((earlier, folder) => {
+    const own = listFiles(join(folder, 'seeds'), '.csv').map((file) =>
+      parseSeed({name: basename(file, '.csv'), file, text: readSqlFile(file)}),
+    )
+    return replaceSeeds(earlier, own).map((seed) => {
+      const before = earlier.find(({name}) => name === seed.name)
+      return before && before.file !== seed.file ? addLines(before, seed) : seed
+    })
+  }, [])
 }
 
+/** The column of a seed that says from which day on a row replaces the one before it of the same key; empty for always. */
+const DATED = 'valid_from'
+
+/** The lines of a seed over those of the one before it, whose columns are the first of its own. */
+function addLines(before: Seed, seed: Seed): Seed {
+  const keysOf = (row: Row) => `${keyOf(seed, row, seed.columns[0])}\n${keyOf(seed, row, DATED)}`
+  const ownKeys = new Set(seed.rows.map(keysOf))
+  const kept = before.rows
+    .filter((row) => !ownKeys.has(keysOf(row)))
+    .map((row) => ({...row, values: seed.columns.map((_, index) => row.values[index] ?? null)}))
+  return {...seed, text: `${before.text}\n${seed.text}`, rows: [...kept, ...seed.rows]}
+}
+
+const keyOf = ({columns, types}: Seed, {values}: Row, key = '') =>
+  readKey(values[columns.indexOf(key)] ?? null, types[key])
+
+const readKey = (text: string | null, type: string | undefined) =>
+  type === 'canonical' ? text?.trim().toLowerCase() : text?.trim()
+
+/** The column of a seed that names a line of the one before it: what a line of its own leaves out is as there. */
+const LIKE = 'like'
+
 /**
- * Puts seeds in the place of those of the same name, whose columns they must have; types that they leave out are those of the replaced.
+ * Puts seeds in the place of those of the same name. They get the columns of it, in its order and before their own: what they leave
+ * out is null where it is optional, or as in the line of it that their column `like` names; types that they leave out are those of the
+ * replaced.
  *
  * @returns seeds by name
- * @throws CheckError `SEED_HEADER`
+ * @throws CheckError `SEED_HEADER`, `SEED_VALUE`
  */
 export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Seed[] {
   const byName = new Map(seeds.map((seed) => [seed.name, seed]))
   for (const seed of later) {
     const replaced = byName.get(seed.name)
-    const lost = replaced?.columns.find((name) => !seed.columns.includes(name))
-    if (lost !== undefined) {
-      const expected = `expected the columns of the one it replaces, ${replaced?.columns.join(', ')},`
-      throw createModelError(
-        'SEED_HEADER',
-        {file: seed.file, line: 1},
-        `Seed has no column '${lost}': ${expected}`,
-      )
-    }
-    byName.set(seed.name, {...seed, types: {...replaced?.types, ...seed.types}})
+    byName.set(seed.name, replaced ? alignTo(replaced, seed) : seed)
   }
   return [...byName.values()].sort((a, b) => (a.name < b.name ? -1 : 1))
+}
+
+function alignTo(replaced: Seed, seed: Seed): Seed {
+  const at = replaced.columns.includes(LIKE) ? -1 : seed.columns.indexOf(LIKE)
+  const isLeftOut = (name: string) => !seed.columns.includes(name) && !replaced.optional?.includes(name)
+  const lost = at === -1 ? replaced.columns.find(isLeftOut) : undefined
+  if (lost !== undefined) {
+    const expected = `expected the columns of the one it replaces, ${replaced.columns.join(', ')},`
+    const place = {file: seed.file, line: 1}
+    throw createModelError('SEED_HEADER', place, `Seed has no column '${lost}': ${expected}`)
+  }
+  const findLike = createLikes(replaced, seed, at)
+  const own = seed.columns.filter((_, index) => index !== at)
+  const columns = [...new Set([...replaced.columns, ...own])]
+  const rows = seed.rows.map((row) => {
+    const like = findLike(row)
+    const values = columns.map(
+      (name) =>
+        row.values[seed.columns.indexOf(name)] ?? like?.values[replaced.columns.indexOf(name)] ?? null,
+    )
+    return {...row, values}
+  })
+  return {
+    ...seed,
+    columns,
+    types: {...replaced.types, ...seed.types},
+    optional: replaced.optional ?? [],
+    rows,
+  }
+}
+
+/** Finds the line that another is like, by its value at this place; none where there is no such place. */
+function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Row | undefined {
+  if (at === -1) return () => undefined
+  const [key = ''] = replaced.columns
+  const lines = new Map(replaced.rows.map((row) => [keyOf(replaced, row, key), row]))
+  return (row) => {
+    const like = row.values[at] ?? ''
+    const line = lines.get(readKey(like, replaced.types[key]))
+    if (line) return line
+    const known = [...lines.keys()].filter((name) => name !== undefined)
+    const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, known)},`
+    throw createModelError('SEED_VALUE', placeOf(file, row, at), problem)
+  }
 }
 
 /** Reads the text of a seed. @throws CheckError `SEED_CSV` or `SEED_HEADER` */
@@ -61,8 +127,12 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   const [header = {values: [''], line: 1, text: ''}, ...rows] = readRecords(source)
   const types: Record<string, string> = {}
   const columns: string[] = []
+  const optional: string[] = []
   for (const [index, field] of header.values.entries()) {
-    const [column = '', type] = (field ?? '').split(':').map((part) => part.trim())
+    const [column = '', type] = (field ?? '')
+      .replace(/\?$/, '')
+      .split(':')
+      .map((part) => part.trim())
     const isKnown = type === undefined || SEED_TYPES.includes(type)
     const refuse = (expected: string) =>
       createModelError(
@@ -78,9 +148,10 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
     if (columns.includes(column)) throw refuse('a name that stands once')
     columns.push(column)
     if (type !== undefined) types[column] = type
+    if (field?.endsWith('?')) optional.push(column)
   }
   for (const row of rows) requireFields(row, columns, file)
-  return {...source, types, columns, rows}
+  return {...source, types, columns, optional, rows: rows.map((row) => ({...row, origin: {file, columns}}))}
 }
 
 type Row = Seed['rows'][number]
@@ -96,7 +167,7 @@ function requireFields(row: Row, columns: readonly string[], file: string): void
   throw createModelError(
     'SEED_CSV',
     placeOf(file, row, Math.min(length - 1, columns.length)),
-    `Row of ${length} ${length === 1 ? 'field' : 'fields'}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
+    `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
   )
 }
 
@@ -175,9 +246,10 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     )
     const row = found && seed.rows[found.row]
     if (!row) return
-    const index = seed.columns.indexOf(column)
-    const problem = `Value '${row.values[index] ?? ''}' of seed column '${column}': expected ${expected},`
-    throw createModelError(code, placeOf(seed.file, row, index), problem)
+    const {file, columns} = row.origin ?? seed
+    const value = row.values[seed.columns.indexOf(column)] ?? ''
+    const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
+    throw createModelError(code, placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
   }
   for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
     const value = quoteName(name)
@@ -186,7 +258,8 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   }
   const [key] = columns
   if (key) {
-    const isTwice = `row_number() over (partition by ${buildValueSql(key)} order by ${ROW}) > 1`
+    const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
+    const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
     const expected = 'a key that is given and stands once'
     await refuse('SEED_KEY', key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
   }

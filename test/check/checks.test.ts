@@ -18,6 +18,23 @@ const tag = (rule: string, ...args: string[]) => ({
   isPerDeal: false,
 })
 
+test('a header check says in words what it demands', () => {
+  const tags = [
+    tag('unique', 'deal_id', 'status'),
+    tag('not_null', 'amount'),
+    tag('accepted', 'status', 'draft', 'funded'),
+    tag('references', 'parent', 'core.parent.id'),
+    tag('between', 'amount', '1', '2'),
+  ]
+  expect(tags.flatMap((one) => readChecks([one], []).map(({description}) => description))).toEqual([
+    'No two rows of core.deal have the same deal_id, status.',
+    'No row of core.deal lacks amount.',
+    'status of core.deal is one of draft, funded.',
+    'parent of core.deal is one of those in core.parent.id.',
+    'amount of core.deal lies between 1 and 2.',
+  ])
+})
+
 async function checkTag(tested: ReturnType<typeof tag>): Promise<CheckResult | undefined> {
   await using db = await openDatabase()
   await db.run(`
@@ -89,18 +106,33 @@ test('shows five rows, keeps a hundred ids and counts all', async () => {
   await using db = await openDatabase()
   const ids = Array.from({length: 100}, (_, index) => `deal_${1000 + index}`)
   expect(await runChecks(db, readChecks([], [folder.path]))).toEqual([
-    {name: 'many', severity: 'warn', failures: 150, samples: ids.slice(0, 5), ids},
+    {
+      name: 'many',
+      severity: 'warn',
+      failures: 150,
+      samples: ids.slice(0, 5),
+      ids,
+      rows: ids.map((deal_id) => ({deal_id})),
+    },
   ])
 })
 
 test('a failing check stops the build with its ids; a warning does not', () => {
-  const warning: CheckOutcome = {name: 'odd', severity: 'warn', failures: 1, samples: ['a'], ids: ['a']}
+  const warning: CheckOutcome = {
+    name: 'odd',
+    severity: 'warn',
+    failures: 1,
+    samples: ['a'],
+    ids: ['a'],
+    rows: [],
+  }
   const failure: CheckOutcome = {
     name: 'sums',
     severity: 'error',
     failures: 7,
     samples: ['deal_7 (amount=1.00)'],
     ids: ['deal_7', 'deal_8'],
+    rows: [],
   }
   expect(() => requirePassed([warning])).not.toThrow()
   expect(() => requirePassed([warning, failure])).toThrow(
@@ -138,7 +170,9 @@ async function findings(
   await db.run(`begin; ${spoil ?? ''}`)
   const results = await runChecks(db, checks)
   await db.run('rollback')
-  return results.filter(({failures}) => failures > 0).map(({ids: _, ...result}) => result)
+  return results
+    .filter(({failures}) => failures > 0)
+    .map(({name, severity, failures, samples}) => ({name, severity, failures, samples}))
 }
 
 const bridge = (row: Row): Row => ({
@@ -218,9 +252,10 @@ test.each([
   ['fundings_agree', 'mart.origination_monthly set amount = 1', '2026-03'],
   ['fundings_agree', 'mart.pull_through set funded = 2', '2026-03'],
   ['funnel_narrows', `mart.pipeline_funnel set reached_deals = 9 where status = 'funded'`, '2026-03 funded'],
-  ['vintage_rises', 'mart.vintage_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
-  ['vintage_rises', 'mart.vintage_curve set age_months = age_months + 1', '2026-03 age 1'],
-  ['stages_hold_all_deals', 'mart.stage_duration set still_open = still_open + 1', 'mart.stage_duration'],
+  ['funding_curve_rises', 'mart.funding_curve set funded_pct = 0 where age_months = 1', '2026-03 age 1'],
+  ['funding_curve_rises', 'mart.funding_curve set age_months = age_months + 1', '2026-03 age 1'],
+  ['stages_hold_all_deals', 'mart.stage_duration set at_risk = at_risk + 1', 'mart.stage_duration'],
+  ['stages_hold_all_deals', 'mart.stage_duration set spells = spells + 1', 'mart.stage_duration'],
   [
     'transitions_hold_all_deals',
     `mart.status_transition set from_status = 'draft' where from_status = '(new)'`,
@@ -286,16 +321,20 @@ test('warns of a loan-to-value above 1.5, and says which are taken for typos', a
   expect(found).toMatchObject({
     severity: 'warn',
     samples: [
-      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept)',
+      'b (loan_amount=150000.00, property_value=99999.99, ltv=above 1.5: kept, in no average)',
       'c (loan_amount=150000.00, property_value=14999.99, ltv=above 10: taken for unknown)',
     ],
   })
 })
 
-test('warns of programs that are booked and have no account', async () => {
-  const spoil = `update release.accounting.journal_line set account_code = null where account_code = '1200'`
-  expect(await findings(booked, soon, spoil)).toMatchObject([
-    {name: 'program_has_account', severity: 'warn', samples: ['bridge (entries=1)']},
+test('warns of programs and endings that are booked and have no account', async () => {
+  const set = 'update release.accounting.journal_line set account_code = null'
+  expect(await findings(booked, soon, `${set} where account_code = '1200'`)).toMatchObject([
+    {name: 'entry_has_accounts', severity: 'warn', samples: ['bridge (entries=1)']},
+  ])
+  const spoil = `${set}, event = 'ended', term = 'sold' where account_code = '1200'`
+  expect(await findings(booked, soon, spoil, 'entry_has_accounts')).toMatchObject([
+    {severity: 'warn', samples: ['ending sold (entries=1)']},
   ])
 })
 
@@ -335,7 +374,7 @@ test('warns of a funding date that is uncertain across a month end', async () =>
     {
       name: 'funded_month_is_certain',
       severity: 'warn',
-      samples: ['deal_1 (funded_after=2026-02-26, funded_on=2026-03-03, loan_amount=100000.00)'],
+      samples: ['deal_1 (funded_after=2026-02-26, funded_by=2026-03-03, loan_amount=100000.00)'],
     },
   ])
 })

@@ -1,10 +1,11 @@
 import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {readChecks} from '../../src/check/read-checks.ts'
 import {fingerprintModels} from '../../src/model/build-models.ts'
 import {compileModels} from '../../src/model/compile-models.ts'
 import {readModels} from '../../src/model/read-models.ts'
-import {readSeeds} from '../../src/model/seeds.ts'
+import {parseSeed, readSeeds, replaceSeeds} from '../../src/model/seeds.ts'
 import type {Check} from '../../src/types.ts'
 import {writeSqlFolder} from './folder.ts'
 import {buildRelease, builtInPlan, noRow} from './history.ts'
@@ -355,18 +356,67 @@ test('binds checks, at the line of the file or of the tag', async () => {
   await expect(compile({'core/deal.sql': DEAL}, [tag])).rejects.toThrow(/checks\/typo\.sql:7\./)
 })
 
-test("a user's file replaces the built-in one of the same name", async () => {
-  using first = writeSqlFolder({'core/deal.sql': DEAL, 'seeds/kind.csv': 'code,since:date\na,2026-01-01\n'})
+test("a user's model replaces the built-in one of the same name, and lines of a seed those of the same key", async () => {
+  using first = writeSqlFolder({
+    'core/deal.sql': DEAL,
+    'seeds/kind.csv': 'code:canonical,since:date\na,2026-01-01\nb,2026-01-02\n',
+  })
   using second = writeSqlFolder({
     'core/deal.sql': `${HEADER}select 'mine' as deal_id`,
-    'seeds/kind.csv': 'code,since\nb,2026-02-01\n',
+    'seeds/kind.csv': 'code,since\n B ,2026-02-01\nc,2026-02-02\n',
   })
   const folders = [first.path, second.path]
   const plan = await compileModels({models: readModels(folders), seeds: readSeeds(folders), checks: []})
   await using db = await buildRelease({}, {}, plan)
   expect(await db.all(noRow, 'select deal_id from core.deal')).toEqual([{deal_id: 'mine'}])
   expect(await db.all(noRow, 'select code, since, typeof(since) as type from seed.kind')).toEqual([
+    {code: 'a', since: '2026-01-01', type: 'DATE'},
     {code: 'b', since: '2026-02-01', type: 'DATE'},
+    {code: 'c', since: '2026-02-02', type: 'DATE'},
+  ])
+})
+
+test('a line of a seed can be like another, in all that it does not say itself', async () => {
+  const built = {
+    'core/deal.sql': DEAL,
+    'seeds/kind.csv': 'code:canonical,class,rank:bigint\na,old,1\nb,new,2\n',
+  }
+  using first = writeSqlFolder(built)
+  using second = writeSqlFolder({'seeds/kind.csv': 'code,like,rank\nc,B,\nd,a,9\n'})
+  const source = {models: readModels([first.path]), seeds: readSeeds([first.path, second.path]), checks: []}
+  await using db = await buildRelease({}, {}, await compileModels(source))
+  expect(await db.all(noRow, 'from seed.kind')).toEqual([
+    {code: 'a', class: 'old', rank: '1'},
+    {code: 'b', class: 'new', rank: '2'},
+    {code: 'c', class: 'new', rank: '2'},
+    {code: 'd', class: 'old', rank: '9'},
+  ])
+  using third = writeSqlFolder({'seeds/kind.csv': 'code,like\nc,a\nd,nothing\n'})
+  expect(() => readSeeds([first.path, third.path])).toThrow(
+    /'nothing' of seed column 'like': expected one of a, b, in .*kind\.csv:3:3\./,
+  )
+  using fourth = writeSqlFolder({'seeds/kind.csv': 'rank,code,class\n7,x,new\nmany,y,new\n'})
+  await expect(compileModels({...source, seeds: readSeeds([first.path, fourth.path])})).rejects.toThrow(
+    /'many' of seed column 'rank': expected bigint, in .*kind\.csv:3:1\./,
+  )
+})
+
+test('a seed that replaces another has its columns in any order, and its key', async () => {
+  using built = writeSqlFolder({'core/deal.sql': DEAL, 'seeds/kind.csv': 'code,class,rank:bigint\na,old,1\n'})
+  const own = parseSeed({
+    name: 'kind',
+    file: 'case.yaml',
+    text: 'class,note,code,rank\nnew,n,c,2\nnew,m,b,3\n',
+  })
+  const seeds = replaceSeeds(readSeeds([built.path]), [own])
+  await using db = await buildRelease(
+    {},
+    {},
+    await compileModels({models: readModels([built.path]), seeds, checks: []}),
+  )
+  expect(await db.all(noRow, 'from seed.kind')).toEqual([
+    {code: 'b', class: 'new', rank: '3', note: 'm'},
+    {code: 'c', class: 'new', rank: '2', note: 'n'},
   ])
 })
 
@@ -397,6 +447,12 @@ test.each([
     /'soon'.*kind\.csv:6:3\./,
   ],
   ['a key that stands twice', 'code,n:bigint\na,1\na,2\n', 'SEED_KEY', /'a'.*'code'.*kind\.csv:3:1\./],
+  [
+    'a key that stands twice from one day on',
+    'code,valid_from:date\na,\na,2026-01-01\na,2026-01-01\n',
+    'SEED_KEY',
+    /'a'.*'code'.*kind\.csv:4:1\./,
+  ],
   ['a key in two spellings', 'code:canonical\nOn Hold\non hold \n', 'SEED_KEY', /'on hold'.*kind\.csv:3:1/],
   ['a row without key', 'code,n:bigint\na,1\n,2\n', 'SEED_KEY', /'' of seed column 'code'.*kind\.csv:3:1/],
   ['an unknown type', 'code,n:float\na,1\n', 'SEED_HEADER', /'n:float'.*kind\.csv:1:6/],
@@ -507,6 +563,19 @@ test.each([
   })
 })
 
+test.each([
+  ['a file', "select content from read_text('/etc/hostname')", 'read_text'],
+  ['a file through a text', "from query('select content from read_text(''/etc/hostname'')')", 'query'],
+  ['a file that is not there', "from read_csv('/nowhere.csv')", 'read_csv'],
+  ['the settings of the engine', 'from duckdb_settings()', 'duckdb_settings'],
+])('refuses a check that reads %s, before any of it is read', async (_, sql, name) => {
+  using folder = writeSqlFolder({'checks/curious.sql': `-- A check.\n-- severity: warn\n${sql}\n`})
+  await expect(compile({'core/deal.sql': DEAL}, readChecks([], [folder.path]))).rejects.toMatchObject({
+    code: 'MODEL_UNREPEATABLE',
+    message: expect.stringMatching(new RegExp(`^${name}\\(\\) of check 'curious' .*curious\\.sql:3\\.`)),
+  })
+})
+
 test('a model may make rows of its own, ask what it is built for, and how long it is from one time to another', async () => {
   const sql = `${HEADER}select (range + unnest([1]))::varchar || getvariable('as_of') as deal_id from range(3)\n`
   expect(await compile({'core/deal.sql': sql})).toEqual(['core.deal'])
@@ -542,6 +611,14 @@ test('refuses a seed that lacks a column of the one it replaces', () => {
   expect(() => readSeeds([first.path, second.path])).toThrow(
     /no column 'since': expected the columns of the one it replaces, code, since, in .*kind\.csv:1\./,
   )
+})
+
+test('a seed in the place of another may leave out what that one marks with a question mark', () => {
+  using first = writeSqlFolder({'seeds/kind.csv': 'code,since:date?,name?\n'})
+  using second = writeSqlFolder({'seeds/kind.csv': 'name,code\nfirst,a\n'})
+  expect(readSeeds([first.path, second.path])).toMatchObject([
+    {columns: ['code', 'since', 'name'], types: {since: 'date'}, rows: [{values: ['a', null, 'first']}]},
+  ])
 })
 
 test('a model that lies in no schema is refused instead of left out', async () => {

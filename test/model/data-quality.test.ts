@@ -28,14 +28,15 @@ test('an empty portfolio lacks nothing: every metric stands there, without a sha
   expect(await metrics({walks: [aWalk()]}, '')).toEqual({
     censored_created_before_first_walk: 'null 0',
     censored_funded_at_first_sight: 'null 0',
+    censored_funding_curve: 'null 0',
     censored_inexact_funding_date: 'null 0',
     censored_stage_began_unseen: 'null 0',
-    censored_stage_vanished: 'null 0',
     censored_vintage: 'null 0',
     'coverage loan_program': 'null 0',
     'coverage property_value': 'null 0',
     'coverage value_confirmed_on': 'null 0',
     'ltv_above_10 property_value': 'null 0',
+    'ltv_above_1_5 property_value': 'null 0',
     missing: 'null 0',
     no_funnel_stage: 'null 0',
     quarantined: 'null 0',
@@ -45,7 +46,7 @@ test('an empty portfolio lacks nothing: every metric stands there, without a sha
 })
 
 test('a history without a walk still builds', async () => {
-  expect(Object.keys(await metrics({}, ''))).toHaveLength(15)
+  expect(Object.keys(await metrics({}, ''))).toHaveLength(16)
 })
 
 test('metrics are unique and in order', async () => {
@@ -56,7 +57,7 @@ test('metrics are unique and in order', async () => {
   )
   const names = rows.map((row) => (row as {name: string}).name)
   expect(names).toEqual([...new Set(names)].sort())
-  expect(names).toHaveLength(18)
+  expect(names).toHaveLength(19)
 })
 
 test('the largest amounts overflow no share', async () => {

@@ -4,7 +4,7 @@ import {query} from './history.ts'
 
 const days = (...list: string[]) => list.map((day) => aWalk({day: `2026-03-${day}`}))
 const on = (day: string) => ({day: `2026-03-${day}`})
-const funding = 'select funded_on, funded_after, funded_on_is_exact from core.deal'
+const funding = 'select funded_on, funded_after, funded_before, funded_on_is_exact from core.deal'
 
 async function fundingOf(history: History): Promise<unknown> {
   return (await query(history, funding))[0]
@@ -60,21 +60,24 @@ test('funded_on is exact when the walk of the day before still saw it unfunded',
   expect(await fundingOf({walks: days('02', '03', '05', '06'), versions})).toEqual({
     funded_on: '2026-03-06',
     funded_after: '2026-03-05',
+    funded_before: '2026-03-06',
     funded_on_is_exact: true,
   })
   expect(await fundingOf({walks: days('02', '03', '06'), versions})).toEqual({
     funded_on: '2026-03-06',
     funded_after: '2026-03-03',
+    funded_before: '2026-03-06',
     funded_on_is_exact: false,
   })
 })
 
-test('a deal first seen funded was not funded at the walk before', async () => {
+test('since when a deal is funded that was when first seen is not known, only by when', async () => {
   const history = {walks: days('02', '05', '06'), versions: [aVersion({...on('06'), status: 'funded'})]}
   expect(await fundingOf(history)).toEqual({
-    funded_on: '2026-03-06',
+    funded_on: null,
     funded_after: '2026-03-05',
-    funded_on_is_exact: true,
+    funded_before: '2026-03-06',
+    funded_on_is_exact: false,
   })
 })
 
@@ -98,6 +101,7 @@ test('what a webhook showed counts on its own business date', async () => {
   expect(await fundingOf(history)).toEqual({
     funded_on: '2026-03-05',
     funded_after: '2026-03-05',
+    funded_before: '2026-03-05',
     funded_on_is_exact: true,
   })
 })
@@ -129,6 +133,7 @@ test('a deal funded again counts from its last spell; one that is not funded has
   expect(await fundingOf({walks, versions: versions.slice(0, 2)})).toEqual({
     funded_on: null,
     funded_after: null,
+    funded_before: null,
     funded_on_is_exact: null,
   })
 })

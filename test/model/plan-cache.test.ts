@@ -3,6 +3,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {expect, test} from 'vitest'
+import {renderReleaseColumns} from '../../scripts/release-columns.ts'
 import {parseConfig} from '../../src/config.ts'
 import {compileAnew, compileModels} from '../../src/model/compile-models.ts'
 import {formatPlan, keyOfPlan, type ModelSource, SHIPPED_PLAN} from '../../src/model/plan-cache.ts'
@@ -62,6 +63,12 @@ test('the plan that is shipped is that of the shipped models, whatever the accou
   expect(await readFile(SHIPPED_PLAN, 'utf8')).toBe(`${text}\n`)
   const seeds = sources.seeds.map((seed) => (seed.isComputed ? {...seed, text: 'others', rows: []} : seed))
   expect(formatPlan(keyOfPlan(sources, version()), await compileModels({...sources, seeds}))).toBe(text)
+})
+
+test('what pages know of columns is what the shipped models say: `npm run docs` writes it', async () => {
+  const sources = readSources(parseConfig({LOANTAPE_DATA_DIR: tmpdir()}, {readFile: () => ''}), [])
+  const file = join(import.meta.dirname, '../../src/release-columns.ts')
+  expect(await readFile(file, 'utf8')).toBe(renderReleaseColumns(await compileAnew(sources)))
 })
 
 test('the latest plans are kept', async () => {

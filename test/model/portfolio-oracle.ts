@@ -33,6 +33,7 @@ export interface Position {
 /** One sighting, with what the deal was before and is after it. */
 export interface Step {
   day: number
+  kind: Sighting['kind']
   before: Position | undefined
   after: Position
 }
@@ -52,12 +53,15 @@ const creationOf = (deal: number) => CREATIONS[deal % CREATIONS.length] ?? ['', 
 /** The day each deal was created. */
 export const createdOn = (deal: number): string => creationOf(deal)[2]
 
-const CLASSES: Record<string, {class: string; order: number}> = {
+const CLASSES: Record<string, {class: string; order: number; ending?: string}> = {
   draft: {class: 'pipeline', order: 10},
   approved: {class: 'pipeline', order: 60},
   funded: {class: 'funded', order: 90},
   servicing: {class: 'funded', order: 100},
-  paid_off: {class: 'ended_funded', order: 110},
+  paid_off: {class: 'ended_funded', order: 110, ending: 'paid_off'},
+  sold: {class: 'ended_funded', order: 120, ending: 'sold'},
+  charged_off: {class: 'ended_funded', order: 150, ending: 'charged_off'},
+  matured: {class: 'ended_funded', order: 155},
   withdrawn: {class: 'ended_unfunded', order: 160},
 }
 
@@ -65,7 +69,16 @@ const CLASSES: Record<string, {class: string; order: number}> = {
 const statusOf = (text: string): string => text.trim().toLowerCase()
 
 export const classOf = (status: string): string => CLASSES[status]?.class ?? 'unclassified'
+/** The term of the roll-forward by which a status of class ended_funded ends a loan. */
+export const endingOf = (status: string): string => CLASSES[status]?.ending ?? 'ended_other'
 export const orderOf = (status: string): number => CLASSES[status]?.order ?? 0
+/** `seed.status` with a status that no shipped one is, whose ending nobody has named. */
+export const statusSeed = [
+  'status,class,sort_order,ending',
+  ...Object.entries(CLASSES).map(([status, {class: name, order, ending}]) =>
+    [status, name, order, ending ?? (status === 'matured' ? 'short_sale' : '')].join(','),
+  ),
+].join('\n')
 export const isFunded = (position: Position | undefined): boolean =>
   position?.isPresent === true && classOf(position.status) === 'funded'
 
@@ -123,7 +136,7 @@ export function replaySightings(sightings: readonly Sighting[], lastDay: number)
     const absent = before && {...before, isPresent: before.isPresent && kind !== 'vanished'}
     const after = kind === 'seen' ? seen : (absent ?? seen)
     latest.set(deal, after)
-    steps.push({day, before, after})
+    steps.push({day, kind, before, after})
   }
   return steps
 }

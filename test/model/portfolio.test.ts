@@ -17,6 +17,10 @@ test('an empty portfolio is one row of zeros', async () => {
       open_amount: '0.00',
       open_wa_ltv: null,
       open_pooled_ltv: null,
+      open_ltv_coverage_pct: null,
+      open_average_amount: null,
+      open_median_amount: null,
+      open_largest_amount: null,
       ended_deals: '0',
       ended_amount: '0.00',
       pipeline_deals: '0',
@@ -25,12 +29,10 @@ test('an empty portfolio is one row of zeros', async () => {
       funded_amount: '0.00',
       funded_wa_ltv: null,
       funded_pooled_ltv: null,
-      wa_ltv: null,
-      pooled_ltv: null,
-      ltv_coverage_pct: null,
-      average_amount: null,
-      median_amount: null,
-      largest_amount: null,
+      funded_ltv_coverage_pct: null,
+      funded_average_amount: null,
+      funded_median_amount: null,
+      funded_largest_amount: null,
     },
   ])
   expect(await db.all(noRow, 'select * from mart.portfolio_breakdown')).toEqual([])
@@ -40,7 +42,13 @@ test('an empty portfolio is one row of zeros', async () => {
 test('deals without an amount divide by nothing', async () => {
   const versions = deals({loan_amount: '0', property_value: '100'})
   expect(await query({versions}, summary)).toMatchObject([
-    {deals: '1', wa_ltv: null, pooled_ltv: 0, ltv_coverage_pct: null, average_amount: '0.00'},
+    {
+      deals: '1',
+      open_wa_ltv: null,
+      open_pooled_ltv: 0,
+      open_ltv_coverage_pct: null,
+      open_average_amount: '0.00',
+    },
   ])
 })
 
@@ -54,11 +62,13 @@ test('the largest amounts overflow nothing', async () => {
     {
       deals: '13',
       amount: '129999999999999999.87',
-      wa_ltv: 1,
-      pooled_ltv: 1,
-      average_amount: largest,
-      median_amount: largest,
-      largest_amount: largest,
+      open_wa_ltv: 1,
+      open_pooled_ltv: 1,
+      open_average_amount: largest,
+      open_median_amount: largest,
+      funded_average_amount: largest,
+      funded_median_amount: largest,
+      funded_largest_amount: largest,
     },
   ])
 })

@@ -4,6 +4,7 @@ import {
   bucketOf,
   classOf,
   createdOn,
+  endingOf,
   FIRST_DAY,
   isEnded,
   isFunded,
@@ -26,6 +27,8 @@ export interface Told {
   quarantined: ReadonlySet<number>
   /** The lender's own funding dates, as days. */
   given: ReadonlyMap<number, number>
+  /** The days of complete walks; the first is one of them. */
+  walks: readonly number[]
 }
 
 /** A table as it must be, recomputed from the steps up to a day without SQL; rows in no order. */
@@ -39,7 +42,9 @@ const SCALE = 10n ** 12n
 /** A percentage as the engine rounds it; null of nothing. */
 function percent(part: bigint | number, whole: bigint | number): Cell {
   if (BigInt(whole) === 0n) return null
-  return expect.closeTo(Number((BigInt(part) * 100n * SCALE) / BigInt(whole)) / Number(SCALE), 4)
+  const value = Number((BigInt(part) * 100n * SCALE) / BigInt(whole)) / Number(SCALE)
+  // A double has about fifteen digits, however large the share.
+  return expect.closeTo(value, Math.min(4, 13 - Math.ceil(Math.log10(Math.max(value, 1)))))
 }
 
 function groupBy<T>(items: readonly T[], key: (item: T) => string): [string, T[]][] {
@@ -57,12 +62,18 @@ const TERMS = [
   'opening',
   'found',
   'originated',
+  'refunded',
   'restored',
   'increased',
   'decreased',
   'reversed',
   'vanished',
-  'ended',
+  'paid_off',
+  'sold',
+  'refinanced',
+  'foreclosed',
+  'charged_off',
+  'ended_other',
 ]
 
 interface Movement {
@@ -75,7 +86,8 @@ interface Movement {
 }
 
 /** What a step moves in the funded book, told from the deal's two sides of it. */
-function movementOf({day, before, after}: Step, {quarantined}: Told): Movement | undefined {
+function movementOf(step: Step, steps: readonly Step[], {quarantined}: Told): Movement | undefined {
+  const {day, before, after} = step
   const book = (term: string, amount: bigint) => ({
     month: monthOf(day),
     day,
@@ -87,11 +99,14 @@ function movementOf({day, before, after}: Step, {quarantined}: Told): Movement |
   if (isFunded(after) && !isFunded(before)) {
     if (!before && day === 0) return book('opening', after.amount)
     if (!before && quarantined.has(after.deal)) return book('found', after.amount)
-    return book(before && classOf(before.status) === 'funded' ? 'restored' : 'originated', after.amount)
+    if (before && classOf(before.status) === 'funded') return book('restored', after.amount)
+    const earlier = steps.slice(0, steps.indexOf(step)).filter((one) => one.after.deal === after.deal)
+    const isAgain = earlier.some((one) => ['funded', 'ended_funded'].includes(classOf(one.after.status)))
+    return book(isAgain ? 'refunded' : 'originated', after.amount)
   }
   if (before && isFunded(before) && !isFunded(after)) {
     if (!after.isPresent) return book('vanished', before.amount)
-    return book(classOf(after.status) === 'ended_funded' ? 'ended' : 'reversed', before.amount)
+    return book(classOf(after.status) === 'ended_funded' ? endingOf(after.status) : 'reversed', before.amount)
   }
   if (!before || !isFunded(after) || before.amount === after.amount) return undefined
   return after.amount > before.amount
@@ -100,7 +115,7 @@ function movementOf({day, before, after}: Step, {quarantined}: Told): Movement |
 }
 
 const movementsOf = (steps: readonly Step[], told: Told) =>
-  steps.map((step) => movementOf(step, told)).filter((movement) => movement !== undefined)
+  steps.map((step) => movementOf(step, steps, told)).filter((movement) => movement !== undefined)
 
 function rollForward(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
   const movements = movementsOf(steps, told)
@@ -134,37 +149,46 @@ function summary(steps: readonly Step[], asOf: number): Cell[][] {
   const inClass = (name: string) => present.filter(({status}) => classOf(status) === name)
   const [open, ended] = [present.filter(isOpen), present.filter(isEnded)]
   const [funded, pipeline] = [inClass('funded'), inClass('pipeline')]
-  const amounts = present.map(({amount}) => amount).sort((a, b) => (a < b ? -1 : 1))
-  const count = BigInt(amounts.length)
-  const total = sum(amounts)
-  const middle = [
-    amounts.at(Math.floor((amounts.length - 1) / 2)),
-    amounts.at(Math.floor(amounts.length / 2)),
-  ]
-  const orNull = (cents: bigint | undefined) => (count === 0n || cents === undefined ? null : money(cents))
   const sized = (positions: readonly Position[]) => [String(positions.length), money(sumAmounts(positions))]
   return [
     [
       dateOf(asOf),
       ...sized(present),
       ...sized(open),
-      ...ratios(open),
+      ...averages(open),
       ...sized(ended),
-      ...ratios(funded),
       ...sized(pipeline),
       ...sized(funded),
-      ...ratios(present),
-      percent(sumAmounts(present.filter((position) => ltvOf(position) !== null)), total),
-      orNull(count === 0n ? undefined : (2n * total + count) / (2n * count)),
-      orNull((sum(middle.map((amount) => amount ?? 0n)) + 1n) / 2n),
-      orNull(amounts.at(-1)),
+      ...averages(funded),
     ],
   ]
 }
 
+/** Loan-to-values, what they are taken of, and the average, the median and the largest amount. */
+function averages(positions: readonly Position[]): Cell[] {
+  const amounts = positions.map(({amount}) => amount).sort((a, b) => (a < b ? -1 : 1))
+  const count = BigInt(amounts.length)
+  const total = sum(amounts)
+  const middle = [amounts.at((amounts.length - 1) >> 1), amounts.at(amounts.length >> 1)]
+  const orNull = (cents: bigint | undefined) => (count === 0n || cents === undefined ? null : money(cents))
+  return [
+    ...ratios(positions),
+    percent(sumAmounts(positions.filter(isAveraged)), total),
+    orNull(count === 0n ? undefined : (2n * total + count) / (2n * count)),
+    orNull((sum(middle.map((amount) => amount ?? 0n)) + 1n) / 2n),
+    orNull(amounts.at(-1)),
+  ]
+}
+
+/** Whether a position has a loan-to-value that averages believe. */
+function isAveraged(position: Position): boolean {
+  const ltv = ltvOf(position)
+  return ltv !== null && ltv <= 1_500_000_000n
+}
+
 /** Loan-to-value weighted by amount and pooled, over the positions that have one. */
 function ratios(positions: readonly Position[]): Cell[] {
-  const valued = positions.filter((position) => ltvOf(position) !== null)
+  const valued = positions.filter(isAveraged)
   const amount = sumAmounts(valued)
   const value = sum(valued.map((position) => position.value ?? 0n))
   const weighted = sum(valued.map((position) => position.amount * (ltvOf(position) ?? 0n)))
@@ -185,11 +209,11 @@ function concentration(steps: readonly Step[], asOf: number): Cell[][] {
       const top = (count: number) => percent(sum(amounts.slice(0, count)), total)
       return {top, hhi: percent(100n * sum(amounts.map((amount) => amount * amount)), total * total)}
     }
-    const all = sharesOf(present)
+    const open = sharesOf(present.filter(isOpen))
     const funded = sharesOf(present.filter(isFunded))
     return [
       dimension,
-      ...[all.top(1), all.top(5), all.top(10), all.hhi],
+      ...[open.top(1), open.top(5), open.top(10), open.hhi],
       ...[funded.top(1), funded.top(5), funded.top(10), funded.hhi],
     ]
   })
@@ -199,41 +223,55 @@ function originations(steps: readonly Step[], _asOf: number, told: Told): Cell[]
   const originated = movementsOf(steps, told).filter(({term}) => term === 'originated')
   return groupBy(originated, ({month, program}) => `${month}|${program ?? 'unknown'}`).map(([key, made]) => [
     ...key.split('|'),
-    String(new Set(made.map(({deal}) => deal)).size),
+    String(made.length),
     money(sum(made.map(({amount}) => amount))),
   ])
 }
 
 interface Life {
   cohort: string
+  program: string
   amount: bigint
+  firstAmount: bigint
   reached: number
   firstFunded: number | undefined
+  fallout: {month: string; amount: bigint} | undefined
 }
 
 /** How far each deal ever seen got. */
-function livesOf(steps: readonly Step[]): Life[] {
-  return latestPositions(steps).map(({deal, amount}) => {
+function livesOf(steps: readonly Step[], {quarantined}: Told): Life[] {
+  return latestPositions(steps).map(({deal, amount, program}) => {
     const own = steps.filter(({after}) => after.deal === deal)
     const was = (status: string, ...classes: string[]) => classes.includes(classOf(status))
+    const funded = own.find(({after}) => was(after.status, 'funded', 'ended_funded'))
+    const isIn = ({after}: Step) => after.isPresent && was(after.status, 'pipeline', 'unclassified')
+    const lastIn = own.findLastIndex(isIn)
+    const fell = own[lastIn + 1]
+    const isSeen = lastIn >= 0 || !(own[0]?.day === 0 || quarantined.has(deal))
     return {
       cohort: createdOn(deal).slice(0, 7),
+      program: program ?? 'unknown',
       amount,
+      firstAmount: own[0]?.after.amount ?? 0n,
       reached: Math.max(
         0,
         ...own
           .filter(({after}) => was(after.status, 'pipeline', 'funded', 'ended_funded'))
           .map(({after}) => orderOf(after.status)),
       ),
-      firstFunded: own.find(({after}) => was(after.status, 'funded', 'ended_funded'))?.day,
+      firstFunded: funded?.day,
+      fallout:
+        fell && isSeen && !funded
+          ? {month: monthOf(fell.day), amount: (own[lastIn] ?? fell).after.amount}
+          : undefined,
     }
   })
 }
 
-function funnel(steps: readonly Step[]): Cell[][] {
+function funnel(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
   const seen = new Set(steps.map(({after}) => after.status))
   const stages = [...seen].filter((status) => ['pipeline', 'funded'].includes(classOf(status)))
-  return groupBy(livesOf(steps), ({cohort}) => cohort).flatMap(([cohort, lives]) =>
+  return groupBy(livesOf(steps, told), ({cohort}) => cohort).flatMap(([cohort, lives]) =>
     stages.map((status) => {
       const reached = lives.filter((life) => life.reached >= orderOf(status))
       const amount = money(sum(reached.map((life) => life.amount)))
@@ -243,31 +281,73 @@ function funnel(steps: readonly Step[]): Cell[][] {
 }
 
 function pullThrough(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
-  const lives = livesOf(steps)
+  const lives = livesOf(steps, told)
+  const programs = new Map(latestPositions(steps).map(({deal, program}) => [deal, program ?? 'unknown']))
   const last = monthOf(asOf)
   const later = lives.map(({cohort}) => cohort).filter((month) => month > last)
-  return [...monthsUntil(asOf), ...new Set(later)].map((month) => {
-    const entered = lives.filter(({cohort}) => cohort === month)
-    const originated = movementsOf(steps, told).filter(
-      (made) => made.term === 'originated' && made.month === month,
-    )
-    const funded = new Set(originated.map(({deal}) => deal)).size
-    const cohortFunded = entered.filter(({firstFunded}) => firstFunded !== undefined).length
-    return [
-      month,
-      String(entered.length),
-      String(funded),
-      percent(funded, entered.length),
-      String(cohortFunded),
-      percent(cohortFunded, entered.length),
-    ]
-  })
+  return [...monthsUntil(asOf), ...new Set(later)].flatMap((month) =>
+    ['(all)', ...new Set(programs.values())].map((program) => {
+      const isOf = (name: string | undefined) => program === '(all)' || name === program
+      const own = lives.filter((life) => isOf(life.program))
+      const entered = own.filter(({cohort}) => cohort === month)
+      const originated = movementsOf(steps, told).filter(
+        (made) => made.term === 'originated' && made.month === month && isOf(programs.get(made.deal)),
+      )
+      const fallen = own.flatMap(({fallout}) => (fallout?.month === month ? [fallout] : []))
+      const cohortFunded = entered.filter(({firstFunded}) => firstFunded !== undefined).length
+      const enteredAmount = sum(entered.map(({firstAmount}) => firstAmount))
+      // The first walk is on the second of March: of that month nobody knows the whole.
+      const isKnown = `${month}-01` > FIRST_DAY && month <= last
+      const share = (part: bigint | number, whole: bigint | number) => (isKnown ? percent(part, whole) : null)
+      return [
+        ...[month, program],
+        ...[String(entered.length), money(enteredAmount)],
+        ...[String(originated.length), money(sumOf(originated))],
+        ...[String(fallen.length), money(sumOf(fallen))],
+        ...[share(originated.length, entered.length), share(sumOf(originated), enteredAmount)],
+        ...[share(fallen.length, entered.length), share(sumOf(fallen), enteredAmount)],
+        ...[String(cohortFunded), share(cohortFunded, entered.length)],
+      ]
+    }),
+  )
 }
 
-function vintages(steps: readonly Step[], asOf: number): Cell[][] {
+const sumOf = (parts: readonly {amount: bigint}[]) => sum(parts.map(({amount}) => amount))
+
+const OUTCOMES = ['funded', ...TERMS.slice(TERMS.indexOf('reversed'))]
+
+/** Where the loans of each month's first fundings stand at the end of that month and of each later one that has ended. */
+function vintages(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const movements = movementsOf(steps, told)
+  const originated = movements.filter(({term, month}) => term === 'originated' && `${month}-01` >= FIRST_DAY)
+  const ended = monthsUntil(asOf).filter((month) => month < monthOf(asOf + 1))
+  return groupBy(originated, ({month}) => month).flatMap(([cohort, made]) =>
+    ended
+      .filter((month) => month >= cohort)
+      .flatMap((month, age) => {
+        const loans = made.map(({deal}) => {
+          const own = steps.filter(({day, after}) => after.deal === deal && monthOf(day) <= month)
+          const position = own.at(-1)?.after
+          if (position && isFunded(position)) return {outcome: 'funded', amount: position.amount}
+          const left = movements.findLast(
+            (one) => one.deal === deal && one.month <= month && OUTCOMES.includes(one.term),
+          )
+          return {outcome: left?.term, amount: left?.amount ?? 0n}
+        })
+        return OUTCOMES.map((outcome) => {
+          const same = loans.filter((loan) => loan.outcome === outcome)
+          const share = percent(sumOf(same), sumOf(made))
+          const whole = [String(made.length), money(sumOf(made))]
+          return [cohort, String(age), outcome, String(same.length), money(sumOf(same)), share, ...whole]
+        })
+      }),
+  )
+}
+
+function fundingCurve(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
   const ended = monthsUntil(asOf).filter((month) => month < monthOf(asOf + 1))
   const cohorts = groupBy(
-    livesOf(steps).filter(({cohort}) => `${cohort}-01` >= FIRST_DAY),
+    livesOf(steps, told).filter(({cohort}) => `${cohort}-01` >= FIRST_DAY),
     ({cohort}) => cohort,
   )
   return cohorts.flatMap(([cohort, lives]) =>
@@ -282,62 +362,160 @@ function vintages(steps: readonly Step[], asOf: number): Cell[][] {
   )
 }
 
-function stageDurations(steps: readonly Step[], asOf: number, {quarantined}: Told): Cell[][] {
-  const completed: {status: string; days: number}[] = []
-  for (const [, own] of groupBy(steps, ({after}) => String(after.deal))) {
+/** A deal's unbroken time in one status. */
+interface Spell {
+  deal: number
+  status: string
+  /** The estimate, whether it is exact, and the days between which the spell began; null where nothing bounds it. */
+  since: number
+  isExact: boolean
+  earliest: number | null
+  latest: number
+  /** Days of it at its end, or so far; null where nobody knows when it began. */
+  length: number | null
+  /** The age at which an end would first have been seen. */
+  from: number
+  exit: 'advance' | 'fallout' | 'vanish' | 'other' | null
+}
+
+const dayOf = (date: string) => Math.round((Date.parse(date) - Date.parse(FIRST_DAY)) / 86_400_000)
+
+/** The last day on which a deal was known not to be in the status that a step shows. */
+function knownBefore(own: readonly Step[], start: Step, {quarantined, walks}: Told): number | null {
+  const seen = own.slice(0, own.indexOf(start)).findLastIndex(({kind}) => kind === 'seen')
+  const missed = own.slice(seen + 1, own.indexOf(start))[0]
+  const isUnread = seen === -1 && quarantined.has(start.after.deal)
+  const bound = seen === -1 ? start : (missed ?? start)
+  const days = [
+    ...(isUnread ? [] : walks.filter((day) => day < bound.day)),
+    ...(seen === -1 ? [] : [own[seen]!.day]),
+  ]
+  return days.length === 0 ? null : Math.min(Math.max(...days), start.day)
+}
+
+/** Every spell of every deal ever seen. */
+function spellsOf(steps: readonly Step[], asOf: number, told: Told): Spell[] {
+  return groupBy(steps, ({after}) => String(after.deal)).flatMap(([, own]) => {
     const starts = own.filter(({before, after}) => before?.status !== after.status)
-    starts.slice(1).forEach((step, index) => {
-      const began = starts[index]
-      const beganUnseen = index === 0 && (began?.day === 0 || quarantined.has(step.after.deal))
-      if (began && !beganUnseen) {
-        completed.push({status: began.after.status, days: step.day - began.day})
+    const gone = own.at(-1)?.after.isPresent
+      ? undefined
+      : own.findLast(({before, after}) => before?.isPresent && !after.isPresent)
+    return starts.map((start, index) => {
+      const {deal, status} = start.after
+      const next = starts[index + 1]
+      const known = knownBefore(own, start, told)
+      const created = dayOf(createdOn(deal))
+      const isFirst = index === 0
+      const isFromCreation = isFirst && status === 'draft'
+      const isYoung = created <= start.day && start.day - created <= 1
+      const since = isFromCreation ? Math.min(created, start.day) : start.day
+      const isExact = known !== null && start.day - known <= 1 && (!isFirst || (isFromCreation && isYoung))
+      const lower = isFirst ? (created <= start.day ? created : null) : Math.min((known ?? 0) + 1, start.day)
+      const isMeasured = !isFirst || isFromCreation || (known !== null && isYoung)
+      const end = next?.day ?? gone?.day
+      const isFarther = next && orderOf(status) > 0 && orderOf(next.after.status) > orderOf(status)
+      const exit = next
+        ? classOf(next.after.status) === 'ended_unfunded'
+          ? 'fallout'
+          : isFarther
+            ? 'advance'
+            : 'other'
+        : gone
+          ? 'vanish'
+          : null
+      return {
+        deal,
+        status,
+        since,
+        isExact,
+        earliest: isExact ? since : lower,
+        latest: isExact ? since : start.day,
+        length: isMeasured ? (end ?? asOf) - since : null,
+        from: start.day - since > 1 ? start.day - since + 1 : 0,
+        exit,
       }
     })
-  }
-  const present = positionsOn(steps, asOf)
-  return [...new Set(steps.map(({after}) => after.status))].map((status) => {
-    const days = completed.filter((spell) => spell.status === status).map((spell) => spell.days)
-    days.sort((a, b) => a - b)
-    const at = (place: number) => days[place - 1] ?? 0
-    const median = (at(Math.floor((days.length + 1) / 2)) + at(Math.floor((days.length + 2) / 2))) / 2
-    return [
-      status,
-      String(days.length),
-      days.length > 0 ? median : null,
-      days.length > 0 ? String(at(Math.ceil((days.length * 9) / 10))) : null,
-      String(present.filter((position) => position.status === status).length),
-    ]
   })
 }
 
+/** The smallest age at which no more than one of `parts` is left, by the product-limit curve in whole numbers. */
+function quantile(
+  spells: readonly (Spell & {length: number})[],
+  exits: readonly Spell[],
+  parts: bigint,
+): Cell {
+  const ages = [...new Set(spells.filter((spell) => exits.includes(spell)).map(({length}) => length))]
+  let [left, whole] = [1n, 1n]
+  for (const age of ages.sort((a, b) => a - b)) {
+    const atRisk = spells.filter(
+      ({from, length, exit}) => length >= age && (from <= age || (exit !== null && length === age)),
+    )
+    const ended = atRisk.filter((spell) => spell.length === age && exits.includes(spell))
+    left *= BigInt(atRisk.length - ended.length)
+    whole *= BigInt(atRisk.length)
+    if (left * parts <= whole) return String(age)
+  }
+  return null
+}
+
+function stageDurations(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const all = spellsOf(steps, asOf, told)
+  return [...new Set(all.map(({status}) => status))].flatMap((status) => {
+    const spells = all.flatMap((spell) =>
+      spell.status === status && spell.length !== null ? [{...spell, length: spell.length}] : [],
+    )
+    const open = spells.filter(({exit}) => exit === null)
+    return ['advance', 'fallout', 'vanish', 'any'].map((kind) => {
+      const exits = spells.filter(({exit}) => exit !== null && (kind === 'any' || exit === kind))
+      return [
+        ...[status, kind, String(spells.length), String(exits.length), String(open.length)],
+        quantile(spells, exits, 2n),
+        quantile(spells, exits, 10n),
+      ]
+    })
+  })
+}
+
+/** Since when each present deal has been in its status, and between which days that began. */
+export function standingSince(steps: readonly Step[], asOf: number, told: Told): Map<number, Cell[]> {
+  const dateOrNull = (day: number | null) => (day === null ? null : dateOf(day))
+  return new Map(
+    spellsOf(steps, asOf, told).map(({deal, since, isExact, earliest, latest}) => [
+      deal,
+      [dateOf(since), isExact, dateOrNull(earliest), dateOf(latest)],
+    ]),
+  )
+}
+
+const BANDS: [from: number, to: number, band: string][] = [
+  [-Infinity, 7, '≤7'],
+  [8, 14, '8–14'],
+  [15, 30, '15–30'],
+  [31, 60, '31–60'],
+  [61, 90, '61–90'],
+  [91, Infinity, '>90'],
+]
+
 /** How long each deal of the pipeline has been in its status. */
 function aging(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
-  const usual = new Map(stageDurations(steps, asOf, told).map(([status, ...cells]) => [status, cells]))
-  const bands: [number, string][] = [
-    [7, '≤7'],
-    [14, '8–14'],
-    [30, '15–30'],
-    [60, '31–60'],
-    [90, '61–90'],
-  ]
+  const usual = new Map(
+    stageDurations(steps, asOf, told)
+      .filter(([, exit]) => exit === 'any')
+      .map(([status, , , completed, , , p90]) => [status, Number(completed) >= 20 ? p90 : null]),
+  )
+  const current = new Map(spellsOf(steps, asOf, told).map((spell) => [spell.deal, spell]))
   return positionsOn(steps, asOf)
     .filter(({status}) => classOf(status) === 'pipeline')
     .map(({deal, status, amount}) => {
-      const starts = steps.filter(({before, after}) => after.deal === deal && before?.status !== after.status)
-      const isUnchanged = status === 'draft' && starts.length === 1
-      const since = isUnchanged ? createdOn(deal) : dateOf(starts.at(-1)?.day ?? 0)
-      const days = (Date.parse(dateOf(asOf)) - Date.parse(since)) / 86_400_000
-      const [completed, , p90] = usual.get(status) ?? []
-      const usualDays = Number(completed) >= 20 ? p90 : null
+      const {since, isExact, earliest, latest} = current.get(deal)!
+      const [least, most] = [asOf - latest, earliest === null ? Infinity : asOf - earliest]
+      const [from, to, band] = BANDS.find(([, to]) => least <= to)!
+      const usualDays = usual.get(status) ?? null
       return [
-        `deal_${deal}`,
-        status,
-        money(amount),
-        since,
-        String(days),
-        bands.find(([most]) => days <= most)?.[1] ?? '>90',
-        usualDays ?? null,
-        usualDays === null ? null : days > Number(usualDays),
+        ...[`deal_${deal}`, status, money(amount), dateOf(since), isExact],
+        ...[String(least), most === Infinity ? null : String(most)],
+        most <= to ? band : `unknown (≥ ${Math.max(from, 0)})`,
+        ...[usualDays, usualDays === null ? null : least > Number(usualDays)],
       ]
     })
 }
@@ -356,7 +534,10 @@ function transitions(steps: readonly Step[], asOf: number): Cell[][] {
       from: positions[start]?.get(deal)?.status ?? '(new)',
       to: positions[days.at(-1) ?? 0]?.get(deal)?.status ?? '(gone)',
       amount,
+      before: positions[start]?.get(deal)?.amount ?? 0n,
     }))
+    const isPartial = month === monthOf(0) || (month === monthOf(asOf) && monthOf(asOf + 1) === month)
+    const before = (some: typeof ways) => sum(some.map((way) => way.before))
     return groupBy(ways, ({from, to}) => JSON.stringify([from, to])).map(([, same]) => {
       const [{from = '', to = ''} = {}] = same
       return [
@@ -366,6 +547,8 @@ function transitions(steps: readonly Step[], asOf: number): Cell[][] {
         String(same.length),
         money(sum(same.map(({amount}) => amount))),
         from === '(new)' ? null : percent(same.length, ways.filter((way) => way.from === from).length),
+        from === '(new)' ? null : percent(before(same), before(ways.filter((way) => way.from === from))),
+        isPartial,
       ]
     })
   })
@@ -421,18 +604,38 @@ const LIMITS = [
   {dimension: 'loan_program', bucket: 'dscr', scope: 'funded', kind: 'share', limit: 0n, warn: null},
 ] as const
 
+/** Limits that take the place of those of the same number on a day; those without one have never another. */
+const LATER = [
+  {index: 0, day: 29, limit: 20_000_000n, warn: null},
+  {index: 2, day: 2, limit: 9_900n, warn: 5_000n},
+  {index: 2, day: 45, limit: 100n, warn: null},
+]
+
 /** The limits as `seed.limit`. */
 export const limitSeed = [
-  'name,dimension,bucket,scope,kind,limit_value,warn_at_pct',
-  ...LIMITS.map(({dimension, bucket, scope, kind, limit, warn}, index) =>
-    [index, dimension, bucket, scope, kind, money(limit), warn === null ? '' : money(warn)].join(','),
-  ),
+  'name,dimension,bucket,scope,kind,limit_value,warn_at_pct,valid_from',
+  ...[
+    ...LIMITS.map(({limit, warn}, index) => ({index, limit, warn, day: null})),
+    ...LATER,
+    {index: 9, limit: 0n, warn: null, day: 61},
+  ].map(({index, limit, warn, day}) => {
+    const {dimension, bucket, scope, kind} = LIMITS[index % LIMITS.length]!
+    const given = [money(limit), warn === null ? '' : money(warn), day === null ? '' : dateOf(day)]
+    return [index, dimension, bucket, scope, kind, ...given].join(',')
+  }),
 ].join('\n')
 
 /** What is lent under each limit, day by day. */
 function limitStatus(steps: readonly Step[], asOf: number): Cell[][] {
-  return LIMITS.map(({dimension, bucket, scope, kind, limit, warn}, index) => {
-    const expose = (positions: readonly Position[]) => {
+  const all = [...LIMITS, ...(asOf >= 61 ? [{...LIMITS[0], limit: 0n, warn: null}] : [])]
+  return all.map(({dimension, bucket, scope, kind, ...first}, index) => {
+    const inForce = (day: number) =>
+      LATER.findLast((later) => later.index === index && later.day <= day) ?? {
+        ...first,
+        day: index === LIMITS.length ? 61 : null,
+      }
+    const expose = (positions: readonly Position[], day: number) => {
+      const {limit, warn} = inForce(day)
       const counted = positions.filter(scope === 'open' ? isOpen : isFunded)
       const whole = sumAmounts(counted)
       const most = kind === 'amount' ? limit : (whole * limit) / 10_000n
@@ -445,39 +648,71 @@ function limitStatus(steps: readonly Step[], asOf: number): Cell[][] {
       classOf(status) === 'pipeline' && orderOf(status) >= orderOf('approved')
     const later = expose(
       today.map((position) => (isApproved(position) ? {...position, status: 'funded'} : position)),
+      asOf,
     )
-    const {whole, most, exposure, state} = expose(today)
-    const states = Array.from({length: asOf + 1}, (_, day) => expose(positionsOn(steps, day)).state)
+    const {whole, most, exposure, state} = expose(today, asOf)
+    const {limit, warn, day} = inForce(asOf)
+    const began = index === LIMITS.length ? 61 : 0
+    const states = Array.from({length: asOf + 1 - began}, (_, each) => {
+      const day = began + each
+      return expose(positionsOn(steps, day), day).state
+    })
     const kept = states.findLastIndex((each) => each !== 'breach')
+    // The most that can be added so that what is lent keeps within its share of all that is.
+    const room =
+      kind === 'amount'
+        ? limit - exposure
+        : limit < 10_000n
+          ? (limit * whole - 10_000n * exposure) / (10_000n - limit)
+          : null
     return [
       ...[String(index), dimension, bucket, scope, kind, money(limit), warn === null ? null : money(warn)],
-      ...[money(most), money(exposure), percent(exposure, whole), signedMoney(most - exposure), state],
-      state === 'breach' ? dateOf(kept + 1) : null,
+      ...[day === null ? null : dateOf(day), money(most), money(exposure), percent(exposure, whole)],
+      state === 'breach' ? '0.00' : room === null ? null : money(room),
+      ...[money(exposure > most ? exposure - most : 0n), state],
+      state === 'breach' ? dateOf(began + kept + 1) : null,
       ...[money(later.exposure), later.state],
     ]
   })
 }
 
-const signedMoney = (cents: bigint) => (cents < 0n ? `-${money(-cents)}` : money(cents))
-
-/** The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding. */
-function fundingDates(steps: readonly Step[], asOf: number, {given}: Told): Cell[][] {
+/**
+ * The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding; null when it was
+ * funded before anybody saw it. With it the day by which it was.
+ */
+function fundingDates(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const {given} = told
   return positionsOn(steps, asOf)
     .filter(isFunded)
     .map(({deal}) => {
       const own = steps.filter(({after}) => after.deal === deal)
       let began = 0
+      let isSeen = false
       let endedBefore = -Infinity
       for (const {day, before, after} of own) {
         const was = before !== undefined && classOf(before.status) === 'funded'
         const is = classOf(after.status) === 'funded'
         if (is && !was) began = day
+        if (is && !was) isSeen = before !== undefined
         if (was && !is) endedBefore = day
       }
       const date = given.get(deal)
       const isItsOwn = date !== undefined && date <= began && date > endedBefore && date <= asOf
-      return [`deal_${deal}`, dateOf(isItsOwn ? date : began)]
+      const by = dateOf(isItsOwn ? date : began)
+      return [
+        `deal_${deal}`,
+        isItsOwn || isSeen ? by : null,
+        by,
+        dateOrNull(originationOf(deal, steps, told)),
+      ]
     })
+}
+
+const dateOrNull = (day: number | undefined) => (day === undefined ? null : dateOf(day))
+
+/** The day a deal was funded for the first time, where that was seen. */
+function originationOf(deal: number, steps: readonly Step[], told: Told): number | undefined {
+  return movementsOf(steps, told).find((made) => made.deal === deal && made.term === 'originated')?.day
 }
 
 /** The tables that are recomputed whole, column by column. */
@@ -496,11 +731,13 @@ export const tableOracles: Record<string, TableOracle> = {
   'mart.concentration': concentration,
   'mart.pipeline_funnel': funnel,
   'mart.pull_through': pullThrough,
-  'mart.vintage_curve': vintages,
+  'mart.funding_curve': fundingCurve,
+  'mart.vintage': vintages,
   'mart.stage_duration': stageDurations,
   'mart.pipeline_aging': aging,
   'mart.status_transition': transitions,
   '(select * exclude sort_order from mart.portfolio_monthly)': months,
   'mart.limit_status': limitStatus,
-  '(select deal_id, funded_on from accounting.loan_register)': fundingDates,
+  '(select deal_id, funded_on, funded_before, first_funded_on from core.deal where funded_before is not null)':
+    fundingDates,
 }

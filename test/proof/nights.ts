@@ -23,7 +23,6 @@ import {createDealSet} from '../../src/release/deal-set.ts'
 import {readLastBuild} from '../../src/release/last-build.ts'
 import {readRelease, requireRelease} from '../../src/release/manifest.ts'
 import {readReleaseModels} from '../../src/release/models-file.ts'
-import {openRelease} from '../../src/release/open-release.ts'
 import type {Random} from '../../src/service/random.ts'
 import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
@@ -153,7 +152,17 @@ async function proveDealSet(root: string, config: Config, random: Random): Promi
   const folder = dataFolderAt(config.dataDir)
   const release = requireRelease(folder)
   const models = readReleaseModels(release.dir) ?? []
-  await using db = await openRelease(release, {withWork: true, filesDir: root})
+  // A release that is opened for readers reaches no other file.
+  await using db = await openDatabase({
+    attach: [
+      {path: release.database, alias: 'release', readOnly: true},
+      {path: release.work, alias: 'kept', readOnly: true},
+    ],
+  })
+  const {as_of, time_zone} = release.manifest
+  await db.run(
+    `set variable as_of = date ${quoteLiteral(as_of)}; set variable time_zone = ${quoteLiteral(time_zone)}`,
+  )
   const half = {catalog: 'half', condition: `hash(deal_id) % 2 = ${random.integer(0, 1)}`}
   const set = await createDealSet(db, models, half)
   const ofDeals = models.filter(({is_published, reads}) => is_published && !reads.includes('raw.walk'))
@@ -218,7 +227,7 @@ function drawNight(growing: Growing, night: number): Night {
   const stored = {recorded_at: recordedAt, walk_id: `walk ${night}`}
   const changed = night === 0 ? DEALS : random.pick([0, 1, 2, 3, 4, 6])
   const tables: Night = {
-    settle: [{seq: night + 1, kind: 'walk', recorded_at: recordedAt, history_id: `h${night}`}],
+    settle: [{seq: night + 1, kind: 'walk', recorded_at: recordedAt, history_id: `h${night}`, tape_head: ''}],
     deal_version: [],
     quarantine: [],
     deal_confirmation: [],

@@ -1,18 +1,10 @@
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {type ImportedLine, PROFILE_NAMES, readBatchFile} from '../../support/importer.ts'
 import {Finding} from './finding.ts'
-import {listLives} from './life.ts'
+import {ENDINGS, listLives} from './life.ts'
 import {dollars, isFirstOfDay, sum} from './tables.ts'
 import type {Truth, Walk} from './truth.ts'
-
-/** A line as an importer reads it. */
-interface Line {
-  number: string
-  deal: string
-  account: string
-  /** Debits positive. */
-  cents: bigint
-}
 
 /** Numbers of accounts that are no receivable. */
 const CLEARING = '1090'
@@ -26,35 +18,9 @@ export function writeMapping(receivable: Record<string, string>, booksEnded: boo
     receivable: Object.fromEntries(Object.entries(receivable).map(([name, code]) => [name, account(code)])),
     clearing: account(CLEARING),
     opening: account(OPENING),
-    ...(booksEnded && {ended: account(ENDED)}),
+    ended: booksEnded ? account(ENDED) : 'elsewhere',
   })
 }
-
-/** The columns of each profile: the entry's number, the account, what it says of the deal, and the amounts. */
-const PROFILES: Record<
-  string,
-  {number: string; account: string; memo: string; debit: string; credit?: string}
-> = {
-  quickbooks: {
-    number: 'Journal No.',
-    account: 'Account Name',
-    memo: 'Description',
-    debit: 'Debits',
-    credit: 'Credits',
-  },
-  xero: {number: '*Narration', account: '*AccountCode', memo: '*Narration', debit: '*Amount'},
-  netsuite: {
-    number: 'External ID',
-    account: 'Journal Entry - Line: Account',
-    memo: 'Memo',
-    debit: 'Journal Entry - Line: Debit',
-    credit: 'Journal Entry - Line: Credit',
-  },
-  intacct: {number: 'REFERENCE_NO', account: 'ACCT_NO', memo: 'MEMO', debit: 'DEBIT', credit: 'CREDIT'},
-}
-
-/** The names of the profiles that journals are handed out in. */
-export const PROFILE_NAMES: string[] = Object.keys(PROFILES)
 
 /** The books into which every batch ever handed out was imported, once. */
 export interface StateDb {
@@ -77,7 +43,7 @@ export interface StateDb {
 
 /** Opens empty books. */
 export function openStateDb(): StateDb {
-  const batches = new Map<string, {text: string; lines: Line[]; ofMonth: number; last: number}>()
+  const batches = new Map<string, {text: string; lines: ImportedLine[]; ofMonth: number; last: number}>()
   /** Last walks before a month was closed. */
   const closings = new Set<number>()
   return {
@@ -96,7 +62,7 @@ export function openStateDb(): StateDb {
             throw new Finding(`batch ${key}: has other bytes than when handed out`)
           if (known) continue
           const lines = files.flatMap((file) =>
-            readLines(profile, readFileSync(join(dir, name, file), 'utf8')),
+            readBatchFile(profile, readFileSync(join(dir, name, file), 'utf8')),
           )
           requireBalanced(key, lines)
           const ofMonth = walks.findLast(
@@ -144,47 +110,23 @@ export function openStateDb(): StateDb {
 
 /** What the receivable accounts must hold of each deal, its opening left out. */
 function listBalances(truth: Truth, booksEnded: boolean): Map<string, bigint> {
-  const signs: Record<string, bigint> = {originated: 1n, restored: 1n, increased: 1n, decreased: -1n}
-  for (const term of ['reversed', 'vanished', ...(booksEnded ? ['ended'] : [])]) signs[term] = -1n
+  const signs: Record<string, bigint> = {
+    originated: 1n,
+    refunded: 1n,
+    restored: 1n,
+    increased: 1n,
+    decreased: -1n,
+  }
+  for (const term of ['reversed', 'vanished', ...(booksEnded ? ENDINGS : [])]) signs[term] = -1n
   const balances = new Map<string, bigint>()
   for (const {id, movements} of listLives(truth, '9999-12-31'))
     balances.set(id, sum(movements.map(({term, amount}) => (signs[term] ?? 0n) * amount)))
   return balances
 }
 
-function requireBalanced(batch: string, lines: readonly Line[]): void {
+function requireBalanced(batch: string, lines: readonly ImportedLine[]): void {
   for (const [number, entry] of Map.groupBy(lines, (line) => line.number)) {
     const rest = sum(entry.map(({cents}) => cents))
     if (rest !== 0n) throw new Finding(`batch ${batch}: entry ${number} is out by ${dollars(rest)}`)
   }
-}
-
-function readLines(profile: string, text: string): Line[] {
-  const columns = PROFILES[profile]!
-  const [header = [], ...rows] = readCsv(text)
-  let number = ''
-  return rows.map((row) => {
-    const cell = (name: string) => row[header.indexOf(name)] ?? ''
-    number = cell(columns.number).split(' ')[0] || number
-    const account = /\d+$/.exec(cell(columns.account))?.[0] ?? ''
-    const deal = /\bdeal_\d+/.exec(cell(columns.memo))?.[0] ?? '?'
-    const credit = columns.credit === undefined ? 0n : centsOf(cell(columns.credit))
-    return {number, deal, account, cents: centsOf(cell(columns.debit)) - credit}
-  })
-}
-
-function centsOf(text: string): bigint {
-  if (text === '') return 0n
-  if (!/^-?\d+\.\d\d$/.test(text)) throw new Finding(`batch: '${text}' is no amount`)
-  return BigInt(text.replace('.', ''))
-}
-
-/** Rows of RFC 4180. */
-function readCsv(text: string): string[][] {
-  const rows: string[][] = [[]]
-  for (const [, quoted, plain, end] of text.matchAll(/(?:"((?:[^"]|"")*)"|([^",\r\n]*))(,|\r?\n|$)/g)) {
-    rows.at(-1)!.push(quoted !== undefined ? quoted.replaceAll('""', '"') : (plain ?? ''))
-    if (end !== ',') rows.push([])
-  }
-  return rows.filter((row) => row.length > 1)
 }

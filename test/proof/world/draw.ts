@@ -1,6 +1,7 @@
 import {RUN_STEPS, type RunStep} from '../../../src/run-steps.ts'
 import type {Random} from '../../../src/service/random.ts'
-import {PROFILE_NAMES} from './books.ts'
+import {PROFILE_NAMES} from '../../support/importer.ts'
+import type {Reference} from './reference.ts'
 import {
   type Change,
   type Deal,
@@ -159,7 +160,9 @@ function drawSeeding(random: Random, ids: readonly string[], date: string): Even
   const classes = ['pipeline', 'ended_unfunded'] as const
   const statuses: Seeding['statuses'] = {}
   if (random.chance(0.5)) statuses.in_review = [random.pick(classes), 55]
-  if (random.chance(0.5)) statuses.servicing = [random.pick(['funded', 'ended_funded'] as const), 100]
+  const funded: Reference['statuses'][string] = ['funded', 100]
+  const ended: typeof funded = ['ended_funded', 100, random.pick(['sold', 'short_sale'])]
+  if (random.chance(0.5)) statuses.servicing = random.pick([funded, ended])
   return {do: 'seed', statuses}
 }
 

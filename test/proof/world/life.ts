@@ -28,6 +28,10 @@ export interface Spell {
   after: string | null
 }
 
+/** How a funded deal comes to its end. */
+export const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'] as const
+export type Ending = (typeof ENDINGS)[number]
+
 /** What moved the funded book. */
 export interface Movement {
   deal: string
@@ -37,12 +41,13 @@ export interface Movement {
     | 'opening'
     | 'found'
     | 'originated'
+    | 'refunded'
     | 'restored'
     | 'increased'
     | 'decreased'
     | 'reversed'
     | 'vanished'
-    | 'ended'
+    | Ending
   amount: bigint
   program: string | null
 }
@@ -152,6 +157,7 @@ function knownBefore(
 function listMovements(id: string, versions: readonly Version[], truth: Truth): Movement[] {
   const movements: Movement[] = []
   let before: Version | undefined
+  let wasEverFunded = false
   const firstOn = truth.walks[0]?.on ?? ''
   const wasThere = truth.quarantine.some(
     (record) => record.id === id && record.walk === 1 && !record.isOfRefused,
@@ -166,13 +172,16 @@ function listMovements(id: string, versions: readonly Version[], truth: Truth): 
       if (!before && on === firstOn && truth.deals.get(id)?.[0]?.walk === 1) add('opening', amount)
       else if (!before && wasThere) add('found', amount)
       else if (before?.change === 'vanished' && before.statusClass === 'funded') add('restored', amount)
-      else add('originated', amount)
+      else add(wasEverFunded ? 'refunded' : 'originated', amount)
     } else if (wasFunded && !isFunded) {
-      const isEnded = version.statusClass === 'ended_funded'
-      add(version.change === 'vanished' ? 'vanished' : isEnded ? 'ended' : 'reversed', before!.amount)
+      const named = truth.reference.statuses[version.status]?.[2]
+      const ending = ENDINGS.find((one) => one === named) ?? 'ended_other'
+      const left = version.statusClass === 'ended_funded' ? ending : 'reversed'
+      add(version.change === 'vanished' ? 'vanished' : left, before!.amount)
     } else if (wasFunded && amount > before!.amount) add('increased', amount - before!.amount)
     else if (wasFunded && amount < before!.amount) add('decreased', before!.amount - amount)
     before = version
+    wasEverFunded ||= ['funded', 'ended_funded'].includes(version.statusClass)
   }
   return movements
 }

@@ -1,5 +1,18 @@
-import {isInBook, type Life} from './life.ts'
-import {billionths, dollars, isOpen, listMonths, pooled, type Row, ratio, sum, weighted} from './tables.ts'
+import {ENDINGS, isInBook, type Life, type Version} from './life.ts'
+import {agingRows, stageRows} from './stays.ts'
+import {laterDate} from './story.ts'
+import {
+  billionths,
+  dollars,
+  isOpen,
+  listMonths,
+  pooled,
+  type Row,
+  ratio,
+  sum,
+  versionOn,
+  weighted,
+} from './tables.ts'
 import type {Truth} from './truth.ts'
 
 export const amountOf = (lives: readonly Life[]): bigint => sum(lives.map(({last}) => last.amount))
@@ -20,8 +33,11 @@ export function listMarts(lives: readonly Life[], truth: Truth, asOf: string): R
     "mart.top_exposure where dimension = 'deal'": exposureRows(present),
     'mart.pipeline_funnel': funnelRows(lives, truth),
     'mart.pull_through': pullThroughRows(lives, truth, asOf),
-    'mart.stage_duration': durationRows(lives, present),
-    'mart.vintage_curve': vintageRows(lives, truth, asOf),
+    'mart.stage_duration': stageRows(lives, truth, asOf),
+    'mart.status_transition': transitionRows(lives, truth, asOf),
+    'mart.pipeline_aging': agingRows(present, lives, truth, asOf),
+    'mart.funding_curve': curveRows(lives, truth, asOf),
+    'mart.vintage': vintageRows(lives, truth, asOf),
   }
 }
 
@@ -82,8 +98,10 @@ function breakdownRows(present: readonly Life[]): Row[] {
         funded_deals: String(funded.length),
         funded_amount: dollars(amountOf(funded)),
         funded_share_pct: percent(amountOf(funded), fundedAmount),
-        wa_ltv: weighted(lives),
-        pooled_ltv: pooled(lives),
+        open_wa_ltv: weighted(open),
+        open_pooled_ltv: pooled(open),
+        funded_wa_ltv: weighted(funded),
+        funded_pooled_ltv: pooled(funded),
       }
     }),
   )
@@ -99,13 +117,13 @@ function concentrationRows(present: readonly Life[]): Row[] {
     return {top, hhi: ratio(squares * 10_000n, whole * whole)}
   }
   return Object.entries(dimensions).map(([dimension, bucketOf]) => {
-    const [all, funded] = [shares(present, bucketOf), shares(fundedOf(present), bucketOf)]
+    const [open, funded] = [shares(present.filter(isOpen), bucketOf), shares(fundedOf(present), bucketOf)]
     return {
       dimension,
-      top_1_pct: all.top(1),
-      top_5_pct: all.top(5),
-      top_10_pct: all.top(10),
-      hhi: all.hhi,
+      open_top_1_pct: open.top(1),
+      open_top_5_pct: open.top(5),
+      open_top_10_pct: open.top(10),
+      open_hhi: open.hhi,
       funded_top_1_pct: funded.top(1),
       funded_top_5_pct: funded.top(5),
       funded_top_10_pct: funded.top(10),
@@ -162,55 +180,141 @@ function firstFundedOn({spells}: Life): string | undefined {
   return spells.find(({statusClass}) => statusClass === 'funded' || statusClass === 'ended_funded')?.on
 }
 
+/** Since when a deal that was never funded is out, and what it stood at before; undefined when it is in, or was out from the first. */
+function falloutOf(life: Life): {on: string; amount: bigint} | undefined {
+  const isIn = ({change, statusClass}: Version) =>
+    change !== 'vanished' && (statusClass === 'pipeline' || statusClass === 'unclassified')
+  const lastIn = life.versions.findLastIndex(isIn)
+  const fell = life.versions[lastIn + 1]
+  if (!fell || firstFundedOn(life) || (lastIn < 0 && life.spells[0]!.after === null)) return undefined
+  return {on: fell.on, amount: (life.versions[lastIn] ?? fell).amount}
+}
+
 function pullThroughRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
-  return listMonths(truth, asOf).map((month) => {
-    const cohort = lives.filter(({createdOn}) => createdOn.startsWith(month))
-    const isFunded = ({movements}: Life) =>
-      movements.some(({term, month: of}) => term === 'originated' && of === month)
-    const [funded, later] = [lives.filter(isFunded).length, cohort.filter(firstFundedOn).length]
-    return {
-      month,
-      entered: String(cohort.length),
-      funded: String(funded),
-      pull_through_pct: percentOf(funded, cohort.length),
-      cohort_funded: String(later),
-      cohort_pull_through_pct: percentOf(later, cohort.length),
-    }
+  const programOf = ({last}: Life) => last.program ?? 'unknown'
+  return listMonths(truth, asOf).flatMap((month) =>
+    ['(all)', ...new Set(lives.map(programOf))].map((loan_program) => {
+      const own = lives.filter((life) => loan_program === '(all)' || programOf(life) === loan_program)
+      const cohort = own.filter(({createdOn}) => createdOn.startsWith(month))
+      const entered = sum(cohort.map(({versions}) => versions[0]!.amount))
+      const funded = own
+        .flatMap(({movements}) => movements)
+        .filter(({term, month: of}) => term === 'originated' && of === month)
+      const fallen = own.flatMap((life) => falloutOf(life) ?? []).filter(({on}) => on.startsWith(month))
+      const [fundedAmount, fallenAmount] = [funded, fallen].map((parts) =>
+        sum(parts.map((one) => one.amount)),
+      )
+      const later = cohort.filter(firstFundedOn).length
+      // Of a month that began before the first walk nobody knows the whole.
+      const known = <T>(share: T) => (`${month}-01` < truth.walks[0]!.on ? null : share)
+      return {
+        month,
+        loan_program,
+        entered: String(cohort.length),
+        entered_amount: dollars(entered),
+        funded: String(funded.length),
+        funded_amount: dollars(fundedAmount!),
+        fallout: String(fallen.length),
+        fallout_amount: dollars(fallenAmount!),
+        pull_through_pct: known(percentOf(funded.length, cohort.length)),
+        pull_through_amount_pct: known(percent(fundedAmount!, entered)),
+        fallout_pct: known(percentOf(fallen.length, cohort.length)),
+        fallout_amount_pct: known(percent(fallenAmount!, entered)),
+        cohort_funded: String(later),
+        cohort_pull_through_pct: known(percentOf(later, cohort.length)),
+      }
+    }),
+  )
+}
+
+const OUTCOMES = ['funded', ...ENDINGS, 'reversed', 'vanished']
+
+/** What became of the loans first funded in a month, by the end of that month and of each later one that has ended. */
+function vintageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+  const loans = lives.flatMap((life) => {
+    const origination = life.movements.find(({term}) => term === 'originated')
+    return origination ? [{life, month: origination.month, amount: origination.amount}] : []
+  })
+  return [...Map.groupBy(loans, ({month}) => month)].flatMap(([cohort_month, cohort]) => {
+    if (`${cohort_month}-01` < truth.walks[0]!.on) return []
+    const whole = sum(cohort.map(({amount}) => amount))
+    const ages = listMonths(truth, asOf).filter(
+      (month) =>
+        month >= cohort_month && laterDate(`${month}-28`, 4).slice(0, 7) <= laterDate(asOf, 1).slice(0, 7),
+    )
+    return ages.flatMap((month, age) => {
+      const standing = cohort.map(({life}) => {
+        const version = life.versions.findLast(({on}) => on.slice(0, 7) <= month)!
+        if (isInBook(version)) return {outcome: 'funded', amount: version.amount}
+        const left = life.movements.findLast((one) => one.month <= month && OUTCOMES.includes(one.term))!
+        return {outcome: left.term, amount: left.amount}
+      })
+      return OUTCOMES.map((outcome) => {
+        const same = standing.filter((one) => one.outcome === outcome)
+        const amount = sum(same.map((one) => one.amount))
+        return {
+          cohort_month,
+          months_on_book: String(age),
+          outcome,
+          deals: String(same.length),
+          amount: dollars(amount),
+          share_pct: percent(amount, whole),
+          cohort_deals: String(cohort.length),
+          cohort_amount: dollars(whole),
+        }
+      })
+    })
   })
 }
 
-/** Calendar days that each change of status ended; of spells that were seen to begin only. */
-function listDurations({spells}: Life): {status: string; days: number}[] {
-  return spells.slice(1).flatMap((spell, index) => {
-    const before = spells[index]!
-    if (index === 0 && before.after === null) return []
-    const days = Math.round((Date.parse(spell.on) - Date.parse(before.on)) / 86_400_000)
-    return [{status: before.status, days}]
-  })
-}
-
-function durationRows(lives: readonly Life[], present: readonly Life[]): Row[] {
-  const statuses = new Set(lives.flatMap(({versions}) => versions.map(({status}) => status)))
-  const durations = lives.flatMap(listDurations)
-  return [...statuses].map((status) => {
-    const days = durations
-      .filter((one) => one.status === status)
-      .map((one) => one.days)
-      .sort((a, b) => a - b)
-    const count = days.length
-    return {
-      status,
-      completed: String(count),
-      median_days: count === 0 ? null : (days[(count - 1) >> 1]! + days[count >> 1]!) / 2,
-      p90_days: count === 0 ? null : String(days[Math.ceil(count * 0.9) - 1]),
-      still_open: String(present.filter(({last}) => last.status === status).length),
-    }
+/** What became of the deals of each status from month to month, told by where each stood at the end of every day. */
+function transitionRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+  const first = truth.walks[0]!.on
+  return listMonths(truth, asOf).flatMap((month) => {
+    const isFirst = month === first.slice(0, 7)
+    const start = isFirst ? first : laterDate(`${month}-01`, -1)
+    const days = [start]
+    for (
+      let day = isFirst ? first : `${month}-01`;
+      day <= asOf && day.startsWith(month);
+      day = laterDate(day, 1)
+    )
+      days.push(day)
+    const ways = lives.flatMap((life) => {
+      const stood = days.map((day) => {
+        const version = versionOn(life, day)
+        return version?.change === 'vanished' ? undefined : version
+      })
+      const last = stood.findLast((version) => version !== undefined)
+      const [from, to] = [stood[0], stood.at(-1)]
+      return last
+        ? [{from: from?.status, to: to?.status, before: from?.amount ?? 0n, amount: last.amount}]
+        : []
+    })
+    const isPartial = isFirst || laterDate(asOf, 1).startsWith(month)
+    return [...Map.groupBy(ways, ({from, to}) => JSON.stringify([from ?? null, to ?? null])).values()].map(
+      (same) => {
+        const {from, to} = same[0]!
+        const began = ways.filter((way) => way.from === from)
+        const before = (some: typeof ways) => sum(some.map((way) => way.before))
+        return {
+          month,
+          from_status: from ?? '(new)',
+          to_status: to ?? '(gone)',
+          deals: String(same.length),
+          amount: dollars(sum(same.map(({amount}) => amount))),
+          roll_rate_pct: from === undefined ? null : percentOf(same.length, began.length),
+          roll_rate_amount_pct: from === undefined ? null : percent(before(same), before(began)),
+          is_partial: isPartial,
+        }
+      },
+    )
   })
 }
 
 const monthNumber = (date: string) => Number(date.slice(0, 4)) * 12 + Number(date.slice(5, 7))
 
-function vintageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+function curveRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
   const first = truth.walks[0]!.on
   const isMonthEnd = new Date(Date.parse(asOf) + 86_400_000).getUTCDate() === 1
   const complete = monthNumber(asOf) - (isMonthEnd ? 0 : 1)

@@ -143,8 +143,8 @@ async function sync(stage: Stage, event: Sync): Promise<void> {
 }
 
 /** The current release holds what the oracle says. */
-async function requireRelease({truth, data, listener}: Stage): Promise<void> {
-  await requireTables(currentDatabase(data), listTables(truth, truth.lastDay()))
+async function requireRelease({truth, data, story, listener}: Stage): Promise<void> {
+  await requireTables(currentDatabase(data), listTables(truth, truth.lastDay(), story.booksEnded))
   listener.note('releases compared')
 }
 
@@ -170,7 +170,7 @@ async function lookBack(stage: Stage, {days, at}: Extract<Event, {do: 'look back
   const out = join(root, 'past.duckdb')
   const {code, stderr} = await command(stage, ['build', '--as-of', day, '--out', out], at)
   if (code !== 0) throw new Finding(`build: expected success, seen ${stderr}`)
-  await requireTables(out, listTables(truth, day))
+  await requireTables(out, listTables(truth, day, stage.story.booksEnded))
   rmSync(out)
   listener.note('past days compared')
 }
@@ -243,8 +243,19 @@ function writeSeed({root, truth}: Stage, {fundedOn, statuses}: Extract<Event, {d
     write('funded_on', ['deal_id,funded_on:date', ...Object.entries(fundedOn).map((row) => row.join(','))])
   }
   if (statuses) {
-    truth.reference.statuses = {...SHIPPED_STATUSES, ...statuses}
-    const rows = Object.entries(truth.reference.statuses).map(([status, row]) => [status, ...row].join(','))
-    write('status', ['status,class,sort_order:bigint', ...rows])
+    const rows = Object.entries({...SHIPPED_STATUSES, ...statuses})
+    // A lender who says nothing of endings leaves the column out.
+    const width = Object.values(statuses).some((row) => row.length === 3) ? 3 : 2
+    truth.reference.statuses = Object.fromEntries(
+      rows.map(([status, [statusClass, order, ending]]) => [
+        status,
+        width === 3 && ending !== undefined ? [statusClass, order, ending] : [statusClass, order],
+      ]),
+    )
+    const columns = ['status', 'class', 'sort_order:bigint', 'ending'].slice(0, width + 1)
+    write('status', [
+      columns.join(','),
+      ...rows.map(([status, row]) => [status, ...row, ''].slice(0, width + 1).join(',')),
+    ])
   }
 }

@@ -1,5 +1,6 @@
 import {isInBook, type Life} from './life.ts'
 import {amountOf, fundedOf, percent, percentOf, reachedOrder, stateOf} from './marts.ts'
+import {listStays} from './stays.ts'
 import {billionths, isFirstOfDay, type Row} from './tables.ts'
 import type {Truth} from './truth.ts'
 
@@ -15,9 +16,7 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
   })
   const count = (of: readonly Life[], is: (life: Life) => boolean) => of.filter(is).length
   const valued = present.filter(({last}) => last.value !== null && last.value > 0n)
-  const changes = lives.flatMap(({spells}) =>
-    spells.slice(1).map((_, index) => index === 0 && spells[0]!.after === null),
-  )
+  const stays = lives.flatMap((life) => listStays(life, truth, asOf))
   const walk = truth.walks.findLast(({on}) => on <= asOf)!
   const rows = [
     {
@@ -30,7 +29,12 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
       count(valued, (life) => billionths(life) === null),
       present.length,
     ),
-    row('censored_stage_began_unseen', changes.filter((isUnseen) => isUnseen).length, changes.length),
+    row(
+      'ltv_above_1_5 property_value',
+      count(valued, (life) => (billionths(life) ?? 0n) > 1_500_000_000n),
+      present.length,
+    ),
+    row('censored_stage_began_unseen', stays.filter(({days}) => days === null).length, stays.length),
     ...(isFirstOfDay(walk, truth.walks) ? [row('quarantined', walk.quarantined, walk.records)] : []),
     row(
       'coverage loan_program',
@@ -63,7 +67,6 @@ export function listQualities(lives: readonly Life[], truth: Truth, asOf: string
       count(lives, ({createdOn}) => createdOn < first),
       lives.length,
     ),
-    row('censored_stage_vanished', lives.length - present.length, lives.length),
     row(
       'no_funnel_stage',
       count(lives, (life) => reachedOrder(life, truth) < 0),

@@ -3,7 +3,8 @@ export type Class = 'pipeline' | 'funded' | 'ended_funded' | 'ended_unfunded' | 
 
 /** Classes and orders of statuses, and true funding dates. */
 export interface Reference {
-  statuses: Record<string, [Class, number]>
+  /** By status: its class, its order, and how it ends a loan. */
+  statuses: Record<string, [Class, number, string?]>
   fundedOn: Record<string, string>
 }
 
@@ -14,6 +15,6 @@ export const SHIPPED_STATUSES: Reference['statuses'] = {
   approved: ['pipeline', 60],
   funded: ['funded', 90],
   servicing: ['funded', 100],
-  paid_off: ['ended_funded', 110],
+  paid_off: ['ended_funded', 110, 'paid_off'],
   withdrawn: ['ended_unfunded', 160],
 }

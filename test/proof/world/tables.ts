@@ -1,14 +1,19 @@
-import {isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
+import {ENDINGS, isInBook, type Life, listLives, type Movement, type Version} from './life.ts'
 import {listMarts} from './marts.ts'
 import {listQualities} from './quality.ts'
+import {listStays} from './stays.ts'
 import {laterDate} from './story.ts'
 import type {Truth, Walk} from './truth.ts'
 
 /** A row as it must stand in a table: the columns that are looked at, exact values as text, shares as numbers. */
 export type Row = Record<string, string | number | boolean | null>
 
-/** What every table of a release must hold. */
-export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
+/**
+ * What every table of a release must hold.
+ *
+ * @param booksEnded whether the mapping has an account for what ended; else another system books it
+ */
+export function listTables(truth: Truth, asOf: string, booksEnded: boolean): Record<string, Row[]> {
   const lives = listLives(truth, asOf)
   const present = lives.filter(({last}) => last.change !== 'vanished')
   return {
@@ -24,6 +29,7 @@ export function listTables(truth: Truth, asOf: string): Record<string, Row[]> {
     'mart.funded_rollforward': rollforwardRows(lives, truth, asOf),
     'mart.funded_rollforward_deal': lives.flatMap(({movements}) => movements.map(movementRow)),
     'mart.origination_monthly': originationRows(lives),
+    'accounting.tie_out': tiedRows(lives, booksEnded),
     'accounting.loan_register': present
       .filter(isFunded)
       .map(({id, last}) => ({deal_id: id, loan_amount: dollars(last.amount), loan_program: last.program})),
@@ -55,7 +61,7 @@ export function billionths({last: {amount, value}}: Life): bigint | null {
 
 function dealRow(life: Life, truth: Truth, asOf: string): Row {
   const {id, last, spells, createdOn} = life
-  const spell = spells.at(-1)!
+  const stay = listStays(life, truth, asOf).at(-1)!
   const ltv = billionths(life)
   const fundedFrom = spells.findLastIndex(({statusClass}) => statusClass !== 'funded') + 1
   const funding = last.statusClass === 'funded' ? spells[fundedFrom] : undefined
@@ -79,12 +85,18 @@ function dealRow(life: Life, truth: Truth, asOf: string): Row {
     created_on: createdOn,
     first_seen_at: instant(spells[0]!.at),
     last_changed_at: instant(last.from),
-    status_since: last.status === 'draft' && spells.length === 1 ? createdOn : spell.on,
-    funded_on: funding ? (given ?? funding.on) : null,
+    status_since: stay.since,
+    status_since_is_exact: stay.isExact,
+    status_since_at_earliest: stay.earliest,
+    status_since_at_latest: stay.latest,
+    funded_on: given ?? (fundedFrom > 0 ? funding?.on : null) ?? null,
     funded_after: funding?.after ?? null,
+    funded_before: given ?? funding?.on ?? null,
     funded_on_is_exact: funding
-      ? given !== undefined || (funding.after !== null && laterDate(funding.after, 1) >= funding.on)
+      ? given !== undefined ||
+        (fundedFrom > 0 && funding.after !== null && laterDate(funding.after, 1) >= funding.on)
       : null,
+    first_funded_on: life.movements.find(({term}) => term === 'originated')?.on ?? null,
     is_missing: life.isMissing,
   }
 }
@@ -175,34 +187,39 @@ function runRow(walk: Walk): Row {
 const half = (part: bigint, whole: bigint) => (2n * part + whole) / (2n * whole)
 
 function summaryRow(present: readonly Life[], asOf: string): Row {
-  const amounts = present.map(({last}) => last.amount).sort((a, b) => (a < b ? -1 : 1))
   const of = (chosen: readonly Life[]) => dollars(sum(chosen.map(({last}) => last.amount)))
   const funded = present.filter(isFunded)
   const pipeline = present.filter(({last}) => last.statusClass === 'pipeline')
   const open = present.filter(isOpen)
-  const middle = (amounts[(amounts.length - 1) >> 1] ?? 0n) + (amounts[amounts.length >> 1] ?? 0n)
-  const isEmpty = amounts.length === 0
   return {
     as_of: asOf,
     deals: String(present.length),
     amount: of(present),
     open_deals: String(open.length),
     open_amount: of(open),
-    open_wa_ltv: weighted(open),
-    open_pooled_ltv: pooled(open),
+    ...averages('open', open),
     ended_deals: String(present.length - open.length),
     ended_amount: of(present.filter((life) => !isOpen(life))),
     pipeline_deals: String(pipeline.length),
     pipeline_amount: of(pipeline),
     funded_deals: String(funded.length),
     funded_amount: of(funded),
-    funded_wa_ltv: weighted(funded),
-    funded_pooled_ltv: pooled(funded),
-    wa_ltv: weighted(present),
-    pooled_ltv: pooled(present),
-    average_amount: isEmpty ? null : dollars(half(sum(amounts), BigInt(amounts.length))),
-    median_amount: isEmpty ? null : dollars(half(middle, 2n)),
-    largest_amount: isEmpty ? null : dollars(amounts.at(-1)!),
+    ...averages('funded', funded),
+  }
+}
+
+function averages(part: string, lives: readonly Life[]): Row {
+  const amounts = lives.map(({last}) => last.amount).sort((a, b) => (a < b ? -1 : 1))
+  const middle = (amounts[(amounts.length - 1) >> 1] ?? 0n) + (amounts[amounts.length >> 1] ?? 0n)
+  const isEmpty = amounts.length === 0
+  const covered = ratio(sum(listValued(lives).map(({last}) => last.amount)) * 100n, sum(amounts))
+  return {
+    [`${part}_wa_ltv`]: weighted(lives),
+    [`${part}_pooled_ltv`]: pooled(lives),
+    [`${part}_ltv_coverage_pct`]: covered,
+    [`${part}_average_amount`]: isEmpty ? null : dollars(half(sum(amounts), BigInt(amounts.length))),
+    [`${part}_median_amount`]: isEmpty ? null : dollars(half(middle, 2n)),
+    [`${part}_largest_amount`]: isEmpty ? null : dollars(amounts.at(-1)!),
   }
 }
 
@@ -216,7 +233,9 @@ export function isOpen({last}: Life): boolean {
   return !last.statusClass.startsWith('ended')
 }
 
-const listValued = (lives: readonly Life[]) => lives.filter((life) => billionths(life) !== null)
+/** Above 1.5 a loan-to-value is left out of averages. */
+const listValued = (lives: readonly Life[]) =>
+  lives.filter((life) => (billionths(life) ?? 2n ** 64n) <= 1_500_000_000n)
 
 /** Loan-to-value weighted by amount, over the deals that have one. */
 export function weighted(lives: readonly Life[]): number | null {
@@ -232,7 +251,7 @@ export function pooled(lives: readonly Life[]): number | null {
 }
 
 /** The version a deal stood in at the end of a day. */
-function versionOn({versions}: Life, day: string): Version | undefined {
+export function versionOn({versions}: Life, day: string): Version | undefined {
   return versions.findLast(({on}) => on <= day)
 }
 
@@ -267,12 +286,13 @@ export function listMonths(truth: Truth, asOf: string): string[] {
 const TERMS = [
   'found',
   'originated',
+  'refunded',
   'restored',
   'increased',
   'decreased',
   'reversed',
   'vanished',
-  'ended',
+  ...ENDINGS,
 ] as const
 
 function rollforwardRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
@@ -295,6 +315,29 @@ function movementRow({deal, month, on, term, amount}: Movement): Row {
   return {month, deal_id: deal, term, amount: dollars(amount), business_date: on}
 }
 
+/** How each term that moved anything is booked: opening balances are not, endings where there is an account. */
+function tiedRows(lives: readonly Life[], booksEnded: boolean): Row[] {
+  const movements = lives.flatMap((life) => life.movements.filter(({amount}) => amount > 0n))
+  return [...Map.groupBy(movements, ({month, term}) => `${month} ${term}`).values()].map((those) => {
+    const {month, term} = those[0]!
+    const amount = dollars(sum(those.map((one) => one.amount)))
+    const isEnding = (ENDINGS as readonly string[]).includes(term)
+    const place = ['opening', 'found'].includes(term)
+      ? 'opening_balance'
+      : isEnding && !booksEnded
+        ? 'elsewhere'
+        : 'booked'
+    const zeros = {
+      booked: '0.00',
+      opening_balance: '0.00',
+      elsewhere: '0.00',
+      no_account: '0.00',
+      difference: '0.00',
+    }
+    return {month, term, amount, ...zeros, [place]: amount}
+  })
+}
+
 function originationRows(lives: readonly Life[]): Row[] {
   const groups = Map.groupBy(
     lives.flatMap(({movements}) => movements.filter(({term}) => term === 'originated')),
@@ -302,7 +345,11 @@ function originationRows(lives: readonly Life[]): Row[] {
   )
   return [...groups].map(([key, movements]) => {
     const [month, loan_program] = JSON.parse(key) as [string, string]
-    const deals = String(new Set(movements.map(({deal}) => deal)).size)
-    return {month, loan_program, deals, amount: dollars(sum(movements.map(({amount}) => amount)))}
+    return {
+      month,
+      loan_program,
+      deals: String(movements.length),
+      amount: dollars(sum(movements.map(({amount}) => amount))),
+    }
   })
 }

@@ -135,7 +135,7 @@ function carry(fields: Shown, before: Shown | undefined): Shown {
 }
 
 function isSameShown(one: Shown, other: Shown): boolean {
-  const names = ['address', 'amount', 'value', 'program', 'statusText', 'createdAt'] as const
+  const names = ['address', 'amount', 'value', 'program', 'status', 'createdAt'] as const
   return names.every((name) => one[name] === other[name])
 }
 

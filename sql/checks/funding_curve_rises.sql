@@ -1,4 +1,4 @@
--- In mart.vintage_curve no cohort loses deals or funded deals with age, and every age up to the last has its row.
+-- In mart.funding_curve no cohort loses deals or funded deals with age, and every age up to the last has its row.
 -- severity: error
 with
 steps as (
@@ -10,7 +10,7 @@ steps as (
     lag(deals) over ageing as deals_before,
     lag(funded_pct) over ageing as funded_before,
     row_number() over ageing - 1 as expected_age
-  from mart.vintage_curve
+  from mart.funding_curve
   window ageing as (partition by cohort_month order by age_months)
 )
 

@@ -1,6 +1,7 @@
--- The share of each month's deals that was funded by the end of that month and of each later one. A cohort whose month
--- began before the first walk is left out, because deals gone by then were never seen: `censored vintage` of
--- mart.data_quality counts its deals. Vanished deals count.
+-- The funding curve of applications: the share of the deals created in a month that was funded by the end of that month and
+-- of each later one. A cohort whose month began before the first walk is left out, as deals gone by then were never seen:
+-- `censored_funding_curve` of mart.data_quality counts its deals. Vanished deals count. What becomes of funded loans is in
+-- mart.vintage.
 -- grain: cohort_month, age_months
 -- adds_up: deals
 -- check: unique(cohort_month, age_months)
@@ -25,10 +26,10 @@ cohorts as (
 fundings as (
   select
     created_month as cohort_month,
-    greatest(date_diff('month', created_on, first_funded_on), 0) as age_months,
+    greatest(date_diff('month', created_on, reached_funded_on), 0) as age_months,
     count(*) as deals
   from work.deal_life
-  where first_funded_on is not null and date_trunc('month', created_on) >= first_walk_on
+  where reached_funded_on is not null and date_trunc('month', created_on) >= first_walk_on
   group by all
 ),
 

@@ -1,0 +1,127 @@
+import type {Life} from './life.ts'
+import {laterDate} from './story.ts'
+import type {Row} from './tables.ts'
+import type {Truth} from './truth.ts'
+
+/** A deal's time in one status, as durations count it; days are dates. */
+interface Stay {
+  status: string
+  since: string
+  isExact: boolean
+  earliest: string | null
+  latest: string
+  /** Null where nobody knows how long it had lasted when first seen. */
+  days: number | null
+  /** The age at which an end would first have been seen. */
+  watchedFrom: number
+  exit: 'advance' | 'fallout' | 'vanish' | 'other' | null
+}
+
+const daysFrom = (from: string, to: string) => Math.round((Date.parse(to) - Date.parse(from)) / 86_400_000)
+const earlier = (one: string, other: string) => (one < other ? one : other)
+
+/** Every stay of a deal in a status. */
+export function listStays({spells, createdOn, last}: Life, {reference}: Truth, asOf: string): Stay[] {
+  const orderOf = (status: string) => reference.statuses[status]?.[1]
+  const goneOn = last.change === 'vanished' ? last.on : undefined
+  return spells.map(({status, on, after}, index) => {
+    const next = spells[index + 1]
+    const isFromCreation = index === 0 && status === 'draft'
+    const wasYoung = createdOn <= on && daysFrom(createdOn, on) <= 1
+    const since = isFromCreation ? earlier(createdOn, on) : on
+    const isExact = after !== null && daysFrom(after, on) <= 1 && (index > 0 || (isFromCreation && wasYoung))
+    const bound = index > 0 ? earlier(laterDate(after!, 1), on) : createdOn <= on ? createdOn : null
+    const isKnown = index > 0 || isFromCreation || (after !== null && wasYoung)
+    const end = next?.on ?? goneOn
+    const late = daysFrom(since, on)
+    const exitTo = (to: string, toClass: string) => {
+      if (toClass === 'ended_unfunded') return 'fallout'
+      return (orderOf(to) ?? -1) > (orderOf(status) ?? Infinity) ? 'advance' : 'other'
+    }
+    return {
+      status,
+      since,
+      isExact,
+      earliest: isExact ? since : bound,
+      latest: isExact ? since : on,
+      days: isKnown ? Math.max(0, daysFrom(since, end ?? asOf)) : null,
+      watchedFrom: late > 1 ? late + 1 : 0,
+      exit: next ? exitTo(next.status, next.statusClass) : goneOn === undefined ? null : 'vanish',
+    }
+  })
+}
+
+/** How long deals stay in each status, by exit: quantiles from the exact fractions of the product-limit curve. */
+export function stageRows(lives: readonly Life[], truth: Truth, asOf: string): Row[] {
+  const all = lives.flatMap((life) => listStays(life, truth, asOf))
+  return [...Map.groupBy(all, ({status}) => status)].flatMap(([status, stays]) => {
+    const known = stays.filter(({days}) => days !== null)
+    return (['advance', 'fallout', 'vanish', 'any'] as const).map((exit) => {
+      const isExit = (stay: Stay) => stay.exit !== null && (exit === 'any' || stay.exit === exit)
+      const within = (part: bigint) => {
+        let [left, whole] = [1n, 1n]
+        for (let age = 0; age <= Math.max(-1, ...known.map(({days}) => days!)); age += 1) {
+          const isWatched = ({days, watchedFrom, exit}: Stay) =>
+            days! >= age && (watchedFrom <= age || (exit !== null && days === age))
+          const watched = known.filter(isWatched)
+          const ended = watched.filter((stay) => stay.days === age && isExit(stay)).length
+          if (ended === 0) continue
+          left *= BigInt(watched.length - ended)
+          whole *= BigInt(watched.length)
+          if (left * part <= whole) return String(age)
+        }
+        return null
+      }
+      return {
+        status,
+        exit,
+        spells: String(known.length),
+        completed: String(known.filter(isExit).length),
+        at_risk: String(known.filter((stay) => stay.exit === null).length),
+        median_days: within(2n),
+        p90_days: within(10n),
+      }
+    })
+  })
+}
+
+const BANDS = [
+  ['≤7', 0, 7],
+  ['8–14', 8, 14],
+  ['15–30', 15, 30],
+  ['31–60', 31, 60],
+  ['61–90', 61, 90],
+  ['>90', 91, Infinity],
+] as const
+
+/** How long each deal of the pipeline has been in its status at least and at most. */
+export function agingRows(
+  present: readonly Life[],
+  lives: readonly Life[],
+  truth: Truth,
+  asOf: string,
+): Row[] {
+  const usual = stageRows(lives, truth, asOf).filter(
+    ({exit, completed}) => exit === 'any' && Number(completed) >= 20,
+  )
+  return present
+    .filter(({last}) => last.statusClass === 'pipeline')
+    .map((life) => {
+      const {since, isExact, earliest, latest, status} = listStays(life, truth, asOf).at(-1)!
+      const least = daysFrom(latest, asOf)
+      const most = earliest === null ? null : daysFrom(earliest, asOf)
+      const [band, from, to] = BANDS.find(([, , upTo]) => least <= upTo)!
+      const days = usual.find((row) => row.status === status)?.p90_days ?? null
+      return {
+        deal_id: life.id,
+        status,
+        status_since: since,
+        status_since_is_exact: isExact,
+        days_in_status: String(least),
+        days_in_status_at_most: most === null ? null : String(most),
+        age_band: (most ?? Infinity) <= to ? band : `unknown (≥ ${from})`,
+        usual_days: days,
+        is_stuck: days === null ? null : least > Number(days),
+      }
+    })
+}
