@@ -1,7 +1,16 @@
 import type {Seed} from '../types.ts'
-import type {AccountMapping, MappingVersion} from './mapping.ts'
+import {type Account, type AccountMapping, listEndings, type MappingVersion} from './mapping.ts'
 
-const COLUMNS = ['account', 'since', 'role', 'loan_program', 'account_code', 'account_name', 'moves_balances']
+const COLUMNS = [
+  'account',
+  'since',
+  'role',
+  'loan_program',
+  'term',
+  'account_code',
+  'account_name',
+  'moves_balances',
+]
 
 /**
  * `seed.account`: the accounts of every mapping, by the period from which it holds. It takes the place of
@@ -9,9 +18,18 @@ const COLUMNS = ['account', 'since', 'role', 'loan_program', 'account_code', 'ac
  */
 export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
   const rows = versions.flatMap(({since, mapping, movesBalances}) =>
-    listRoles(mapping).map(({role, program, account: {code, name}}) => {
-      const key = `${since} ${role} ${program ?? ''}`.trim()
-      return [key, since, role, program, code, name, `${movesBalances}`]
+    listRoles(mapping).map(({role, program = null, term = null, account}) => {
+      const key = `${since} ${role} ${program ?? term ?? ''}`.trim()
+      return [
+        key,
+        since,
+        role,
+        program,
+        term,
+        account?.code ?? null,
+        account?.name ?? null,
+        `${movesBalances}`,
+      ]
     }),
   )
   return {
@@ -25,11 +43,25 @@ export function createAccountSeed(versions: readonly MappingVersion[]): Seed {
   }
 }
 
-function listRoles({receivable, clearing, ended, opening = clearing}: AccountMapping) {
+/** The part that an account plays: of one program, or of one term of the roll-forward, where it is not of all. */
+interface Role {
+  role: string
+  program?: string
+  term?: string
+  /** Null where another system books it. */
+  account: Account | null
+}
+
+function listRoles(mapping: AccountMapping): Role[] {
+  const {receivable, clearing, opening = clearing} = mapping
   return [
     ...Object.entries(receivable).map(([program, account]) => ({role: 'receivable', program, account})),
-    {role: 'clearing', program: null, account: clearing},
-    {role: 'opening', program: null, account: opening},
-    ...(ended ? [{role: 'ended', program: null, account: ended}] : []),
+    {role: 'clearing', account: clearing},
+    {role: 'opening', account: opening},
+    ...listEndings(mapping).map(({ending, account}) => ({
+      role: account ? 'ended' : 'elsewhere',
+      term: ending === 'other' ? 'ended_other' : ending,
+      account,
+    })),
   ]
 }

@@ -6,7 +6,7 @@ const HELP =
 const FIELDS =
   'Blackbaud, "Intacct Export", blackbaud.com/files/support/helpfiles/etapestry/etapestry/content/etap_intacct_export_def.html: field lengths'
 
-const DESCRIPTION = 80
+const DESCRIPTION = 30
 const MEMO = 500
 
 /** What names an entry: on its first line, and on no other. */
@@ -35,10 +35,8 @@ export const intacct: JournalProfile = {
   limits: {
     cells: {
       JOURNAL: {max: 4, source: FIELDS},
-      DESCRIPTION: {
-        max: DESCRIPTION,
-        source: 'Sage, journal entry template of the Company Setup Checklist: DESCRIPTION',
-      },
+      // Its template allows 80; what is within the smaller limit imports by both.
+      DESCRIPTION: {max: DESCRIPTION, source: HELP},
       MEMO: {max: MEMO, source: FIELDS},
     },
     characters: {pattern: PLAIN_TEXT, source: `${HELP}: plain CSV, no byte order mark`},

@@ -21,8 +21,8 @@ const batchRow = z.object({
   period: z.string(),
   /** What was known when it was made: ISO 8601 with microseconds. */
   known_at: z.string(),
-  /** The history it stands on; null in batches of earlier versions. */
-  history_id: z.string().nullable(),
+  /** The history it stands on. */
+  history_id: z.string(),
 })
 
 /** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */

@@ -4,7 +4,7 @@ import {type BatchFile, formatManifest} from '../export/batch-manifest.ts'
 import {addAmounts} from '../money.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
+import type {TiedTerm, World} from '../types.ts'
 import {
   type BatchContent,
   type IssuedBatch,
@@ -21,6 +21,7 @@ import {type DateOf, findMovedDeals, planIssue, sortLines, splitOpening} from '.
 import {proveJournalFiles} from './journal-proof.ts'
 import {type AccountMapping, findSharedNames} from './mapping.ts'
 import {createDating, listClosedPeriods} from './periods.ts'
+import {bookOpenings} from './tie-out.ts'
 
 /** The journal of a period that everything issued must add up to. */
 export interface JournalTarget {
@@ -34,6 +35,8 @@ export interface JournalTarget {
   batchIds: ReadonlySet<string>
   /** Opening balances among them. */
   lines: readonly JournalLine[]
+  /** The terms of the month's roll-forward, opening balances not booked. */
+  terms: readonly TiedTerm[]
   /** Whether opening balances are asked for. */
   withOpening: boolean
   mapping: AccountMapping
@@ -103,7 +106,8 @@ function prepareBatch(
   const lines = sortLines([...own, ...other.lines])
   if (lines.length === 0) return undefined
   const supersedes = listSuperseded(lines, [...before, ...other.before])
-  const bridge = bridgeJournal(wanted, leftOut, own, other.lines)
+  const terms = leftOut.length === 0 ? bookOpenings(target.terms) : target.terms
+  const bridge = bridgeJournal(wanted, leftOut, own, {elsewhere: other.lines, terms})
   return writeBatch({profile, target, lines, handedOut: lines, supersedes, bridge})
 }
 

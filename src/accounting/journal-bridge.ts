@@ -1,4 +1,5 @@
 import {addAmounts} from '../money.ts'
+import type {TiedTerm} from '../types.ts'
 import type {IssuedLine, JournalLine} from './journal-line.ts'
 
 /** Entries and the sum of their debits. */
@@ -7,7 +8,10 @@ export interface EntryTotals {
   amount: string
 }
 
-/** How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`. */
+/**
+ * How a batch ties out to the journal of its month: `journal` = `issued_before` + `booked` + `left_out`; and the journal to the
+ * month's roll-forward.
+ */
 export interface JournalBridge {
   /** The journal of the month as it is now, opening balances among it. */
   journal: EntryTotals
@@ -21,6 +25,8 @@ export interface JournalBridge {
   reversed: EntryTotals
   /** What this batch books and takes back of other months, where what was issued of the same deals no longer holds. */
   other_months: {booked: EntryTotals; reversed: EntryTotals}
+  /** The terms of the month's roll-forward: what of each the journal books, and by name what it does not; none in a true-up. */
+  terms: readonly TiedTerm[]
 }
 
 /** Ties what a batch issues out to the journal. */
@@ -28,7 +34,7 @@ export function bridgeJournal(
   journal: readonly JournalLine[],
   leftOut: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  elsewhere: readonly IssuedLine[],
+  {elsewhere = [], terms = []}: {elsewhere?: readonly IssuedLine[]; terms?: readonly TiedTerm[]} = {},
 ): JournalBridge {
   const booked = issued.filter((line) => !isReversal(line))
   const now = new Set(booked.map(({entry_id}) => entry_id))
@@ -42,6 +48,7 @@ export function bridgeJournal(
       booked: totalOf(elsewhere.filter((line) => !isReversal(line))),
       reversed: totalOf(elsewhere.filter(isReversal)),
     },
+    terms,
   }
 }
 

@@ -46,13 +46,12 @@ export type Standing =
   | 'another'
 
 /**
- * Whether the history is the one that everything issued and closed was made from, or goes on from it. Batches of earlier
- * versions do not say what they were made from: of them the latest is held against when the history begins and ends.
+ * Whether the history is the one that everything issued and closed was made from, or goes on from it.
  */
 export async function readStanding(
   stateDb: StateDb,
   folder: DataFolder,
-): Promise<{standing: Standing; lost: string[]; isCertain: boolean}> {
+): Promise<{standing: Standing; lost: string[]}> {
   const batches = listAllBatches(stateDb, {withoutFiles: true})
   const nameOf = ({profile, batch_id}: IssuedBatch) => `batch '${batch_id}' of ${profile}`
   const stands = [
@@ -62,29 +61,21 @@ export async function readStanding(
       history_id,
     })),
   ]
-  const isCertain = stands.every(({history_id}) => history_id !== null)
-  if (stands.length === 0) return {standing: 'whole', lost: [], isCertain}
+  if (stands.length === 0) return {standing: 'whole', lost: []}
   await using db = await openHistory(folder)
-  const {begun_at, ended_at} = await db.one(
-    z.object({begun_at: z.string().nullable(), ended_at: z.string().nullable()}),
-    `select
-       strftime(min(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as begun_at,
-       strftime(max(recorded_at), '%Y-%m-%dT%H:%M:%S.%fZ') as ended_at
-     from history.raw.settle`,
+  const rows = await db.all(
+    z.object({history_id: z.string(), recorded_at: z.string()}),
+    `select history_id, strftime(recorded_at, '%Y-%m-%dT%H:%M:%S.%fZ') as recorded_at
+     from history.raw.settle order by seq`,
   )
-  const rows = await db.all(z.object({history_id: z.string()}), 'select history_id from history.raw.settle')
   const held = new Set(rows.map(({history_id}) => history_id))
-  const latest = batches.at(-1)
-  const lost = stands
-    .filter(({history_id}) => history_id !== null && !held.has(history_id))
-    .map(({what}) => what)
-  const {known_at = null, history_id = null} = latest ?? {}
-  const isOld = latest !== undefined && history_id === null && known_at !== null
-  if (isOld && ended_at !== null && known_at > ended_at) lost.push(nameOf(latest))
-  const isAnother =
-    known_at !== null && begun_at !== null && known_at < begun_at && (isOld || lost.length > 0)
-  if (latest && isAnother) return {standing: 'another', lost: [nameOf(latest)], isCertain}
-  return {standing: lost.length > 0 ? 'recovered' : 'whole', lost, isCertain}
+  const lost = stands.filter(({history_id}) => !held.has(history_id)).map(({what}) => what)
+  if (lost.length === 0) return {standing: 'whole', lost}
+  const [begun, latest] = [rows.at(0), batches.at(-1)]
+  if (begun && latest && latest.known_at < begun.recorded_at) {
+    return {standing: 'another', lost: [nameOf(latest)]}
+  }
+  return {standing: 'recovered', lost}
 }
 
 /**

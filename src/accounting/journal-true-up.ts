@@ -1,10 +1,13 @@
 import {hash} from 'node:crypto'
 import {formatCents, parseCents} from '../money.ts'
 import type {IssuedLine, JournalLine} from './journal-line.ts'
-import {findStanding, planIssue, splitOpening} from './journal-plan.ts'
+import {findStanding, planIssue, sortLines, splitOpening} from './journal-plan.ts'
 
-/** By how much books and history differ for a deal in an account; one of debit and credit is null. */
-export type Difference = Pick<IssuedLine, 'deal_id' | 'account_code' | 'account_name' | 'debit' | 'credit'>
+/** By how much books and history differ for a deal in an account, from a day on; one of debit and credit is null. */
+export type Difference = Pick<
+  IssuedLine,
+  'deal_id' | 'entry_date' | 'account_code' | 'account_name' | 'debit' | 'credit'
+>
 
 /** What brings a profile's books to a journal. */
 export interface TrueUpPlan {
@@ -22,45 +25,56 @@ export interface TrueUpPlan {
 /**
  * What has to be handed out so that everything issued of a deal, over all months, comes to what the journal of all months
  * says; of the deals of which something stands that no longer holds. Deals nothing was issued of are left to exports.
+ * A deal's entry is dated on `firstOpenDay`, or on the day of the earliest entry it takes back where that is later: before
+ * that day the books are as they should be.
  *
  * @param journal of all months, opening balances among it
  * @param issued everything issued to the profile, in the order of issue
- * @param date of every entry, `YYYY-MM-DD`
+ * @param firstOpenDay of the first open month, `YYYY-MM-DD`
  */
 export function planTrueUp(
   journal: readonly JournalLine[],
   issued: readonly IssuedLine[],
-  {profile, date}: {profile: string; date: string},
+  {profile, firstOpenDay}: {profile: string; firstOpenDay: string},
 ): TrueUpPlan {
   const {wanted} = splitOpening(journal, issued, false)
   const held = new Set(wanted.map(({entry_id}) => entry_id))
-  const gone = [...findStanding(issued)].filter(([id, {isBooked}]) => isBooked && !held.has(id))
-  const deals = new Set(gone.flatMap(([, {lines}]) => lines.map(({deal_id}) => deal_id)))
-  const isOfThose = ({deal_id}: JournalLine) => deals.has(deal_id)
-  const mine = wanted.filter(isOfThose)
-  const lines = planIssue(mine, issued.filter(isOfThose), {dateOf: () => date})
-  const net = netLines(lines, {profile, date})
+  const gone = [...findStanding(issued)]
+    .filter(([id, {isBooked}]) => isBooked && !held.has(id))
+    .flatMap(([, {lines}]) => lines)
+  const dates = new Map<string, string>()
+  for (const {deal_id, entry_date} of sortLines(gone)) {
+    if (!dates.has(deal_id)) dates.set(deal_id, entry_date > firstOpenDay ? entry_date : firstOpenDay)
+  }
+  const wantedOf = Map.groupBy(wanted, ({deal_id}) => deal_id)
+  const issuedOf = Map.groupBy(issued, ({deal_id}) => deal_id)
+  const deals = [...dates.keys()].sort()
+  const mine = deals.flatMap((deal) => wantedOf.get(deal) ?? [])
+  const lines = deals.flatMap((deal) => {
+    const date = dates.get(deal) ?? firstOpenDay
+    return planIssue(wantedOf.get(deal) ?? [], issuedOf.get(deal) ?? [], {dateOf: () => date})
+  })
+  const net = sortLines(netLines(lines, profile))
   return {
-    lines,
+    lines: sortLines(lines),
     net,
-    differences: net.map(({deal_id, account_code, account_name, debit, credit}) => ({
+    differences: net.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => ({
       deal_id,
+      entry_date,
       account_code,
       account_name,
       debit,
       credit,
     })),
-    deals: [...deals].sort(),
+    deals,
     journal: mine,
   }
 }
 
 /** Lines by deal and account, debits first; accounts and deals that come to nothing are left out. */
-function netLines(
-  lines: readonly IssuedLine[],
-  {profile, date}: {profile: string; date: string},
-): IssuedLine[] {
+function netLines(lines: readonly IssuedLine[], profile: string): IssuedLine[] {
   return [...Map.groupBy(lines, ({deal_id}) => deal_id)].flatMap(([dealId, own]) => {
+    const date = own[0]?.entry_date ?? ''
     const numbers = [...new Set(own.map(({journal_no}) => journal_no))].sort()
     const digest = hash('sha256', ['true-up', profile, dealId, ...numbers].join('\n')).slice(0, 12)
     const number = `LT${date.slice(2, 4)}${date.slice(5, 7)}-${digest}`

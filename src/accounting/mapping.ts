@@ -1,6 +1,6 @@
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {describeIssues} from '../json.ts'
+import {describeIssues, isObject} from '../json.ts'
 
 /** Before every month there is. */
 export const FIRST_PERIOD = '0000-00'
@@ -41,6 +41,42 @@ const account = z.strictObject({
   }),
 })
 
+/** What ends a funded deal, as `seed.status.ending` says; all others are `other`. */
+const ENDINGS = ['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'other'] as const
+
+type Ending = (typeof ENDINGS)[number]
+
+/** Stands for an account where another system books an ending, such as the servicing system. */
+const ELSEWHERE = 'elsewhere'
+
+/** Where an ending is booked. */
+const booking = z
+  .unknown()
+  .transform((value, context) => (value === ELSEWHERE ? value : parseAs(account, value, context)))
+
+const byEnding = z.partialRecord(z.enum(ENDINGS), booking)
+
+/** One booking stands for every ending. */
+const endings = z.unknown().transform((value, context) => {
+  const isOne =
+    value === ELSEWHERE || (isObject(value) && (Object.hasOwn(value, 'code') || Object.hasOwn(value, 'name')))
+  if (!isOne) return parseAs(byEnding, value, context)
+  const one = parseAs(booking, value, context)
+  return Object.fromEntries(ENDINGS.map((ending) => [ending, one])) as Record<
+    (typeof ENDINGS)[number],
+    typeof one
+  >
+})
+
+/** What a schema makes of a value; what it finds wrong is found at its place. */
+function parseAs<T>(schema: z.ZodType<T>, value: unknown, context: z.RefinementCtx): T {
+  const parsed = schema.safeParse(value)
+  if (parsed.success) return parsed.data
+  for (const {path, message} of parsed.error.issues)
+    context.addIssue({code: 'custom', path: [...path], message})
+  return z.NEVER
+}
+
 /** Which accounts and dimensions journals are booked to: `accounting.json`. */
 export type AccountMapping = z.output<typeof mappingShape>
 const mappingShape = z.strictObject({
@@ -49,9 +85,9 @@ const mappingShape = z.strictObject({
       '`code` and `name` of the loans receivable account of each loan program; `*` is for all others and for deals without one.',
   }),
   clearing: account.meta({description: 'The other side of fundings, reversals and changes of amount.'}),
-  ended: account.optional().meta({
+  ended: endings.prefault({}).meta({
     description:
-      'Debited when a funded deal ends (paid off, sold, …). Without it such deals are not booked: the servicing system does.',
+      'Debited when a funded deal ends: one account for all endings, or one for each of `paid_off`, `sold`, `refinanced`, `foreclosed`, `charged_off` and `other`. `"elsewhere"` in the place of an account says that another system books it.',
   }),
   opening: account.optional().meta({
     description: 'The other side of opening balances (`--with-opening`); `clearing` where it is not given.',
@@ -85,11 +121,39 @@ export function listMappingFields(): {field: string; about: string}[] {
   }))
 }
 
-/** What holds where there is no file: one receivable account for every program. */
+/** What holds where there is no file: one receivable account for every program, and an account for every ending. */
 export const DEFAULT_MAPPING = mappingShape.parse({
   receivable: {[ANY_PROGRAM]: {code: '1200', name: 'Loans receivable'}},
   clearing: {code: '1090', name: 'Funding clearing'},
+  ended: {
+    paid_off: {code: '1000', name: 'Cash'},
+    sold: {code: '1000', name: 'Cash'},
+    refinanced: {code: '1000', name: 'Cash'},
+    foreclosed: {code: '1500', name: 'Real estate owned'},
+    charged_off: {code: '1290', name: 'Allowance for credit losses'},
+    other: {code: '1099', name: 'Suspense'},
+  },
 })
+
+/** A code or name of an account that nobody has chosen yet: what it may be, in angle brackets. */
+const PLACEHOLDER = /^<.*>$/
+
+/** A mapping to edit: the accounts of {@link DEFAULT_MAPPING}, one for each program, all of them placeholders. */
+export function draftMapping(programs: readonly string[]): AccountMapping {
+  const {receivable, ...others} = DEFAULT_MAPPING
+  const named = Object.fromEntries(programs.map((program) => [program, receivable[ANY_PROGRAM]]))
+  const marked = JSON.stringify({receivable: {...named, ...receivable}, ...others}, (key, value) =>
+    key === 'code' || key === 'name' ? `<${value}>` : value,
+  )
+  return JSON.parse(marked)
+}
+
+/** The fields of a mapping that hold placeholders. */
+export function findPlaceholders(mapping: AccountMapping): string[] {
+  return listAccounts(mapping).flatMap(({field, account: {code, name}}) =>
+    PLACEHOLDER.test(code) || PLACEHOLDER.test(name) ? [field] : [],
+  )
+}
 
 /**
  * Reads an account mapping.
@@ -108,30 +172,50 @@ export function parseMapping(json: string, file: string): AccountMapping {
   if (!parsed.success) {
     throw mappingError(file, describeIssues(parsed.error))
   }
-  const clashes = findClashingNames(parsed.data)
+  const clashes = findClashes(parsed.data)
   if (clashes.length > 0) throw mappingError(file, clashes)
   return parsed.data
 }
 
-/** Account codes that stand under two names. */
-function findClashingNames(mapping: AccountMapping): string[] {
+/** Account codes that stand under two names, or on both sides of an entry, which would book nothing. */
+function findClashes(mapping: AccountMapping): string[] {
   const names = new Map<string, string>()
+  const receivables = new Set(Object.values(mapping.receivable).map(({code}) => code))
   return listAccounts(mapping).flatMap(({field, account: {code, name}}) => {
     const known = names.get(code) ?? name
     names.set(code, known)
-    return known === name ? [] : [`${field}.name: '${name}', but account ${code} is '${known}' above`]
+    if (known !== name) return `${field}.name: '${name}', but account ${code} is '${known}' above`
+    if (!receivables.has(code) || field.startsWith('receivable.')) return []
+    return `${field}.code: ${code} is a receivable account, expected another for the other side of its entries`
   })
 }
 
 /** Every account of a mapping with the field it stands in. */
 function listAccounts(mapping: AccountMapping): {field: string; account: Account}[] {
-  const {receivable, clearing, ended, opening} = mapping
+  const {receivable, clearing, opening} = mapping
   return [
     ...Object.entries(receivable).map(([program, account]) => ({field: `receivable.${program}`, account})),
     {field: 'clearing', account: clearing},
-    ...(ended ? [{field: 'ended', account: ended}] : []),
+    ...listEndings(mapping).flatMap(({ending, account}) =>
+      account ? [{field: `ended.${ending}`, account}] : [],
+    ),
     ...(opening ? [{field: 'opening', account: opening}] : []),
   ]
+}
+
+/** Where each ending is booked that the mapping names; null where that is elsewhere. */
+export function listEndings({
+  ended,
+}: Pick<AccountMapping, 'ended'>): {ending: Ending; account: Account | null}[] {
+  return ENDINGS.flatMap((ending) => {
+    const account = ended[ending]
+    return account === undefined ? [] : [{ending, account: account === ELSEWHERE ? null : account}]
+  })
+}
+
+/** What a mapping calls the ending that a term of the roll-forward stands for. */
+export function nameEnding(term: string): string {
+  return term === 'ended_other' ? 'other' : term
 }
 
 /** Whether two mappings book every program to the same receivable account. */

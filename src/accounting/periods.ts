@@ -4,6 +4,7 @@ import {releaseManifestSchema} from '../release-manifest.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {journalLineSchema} from './journal-line.ts'
 import {type AccountMapping, FIRST_PERIOD, type MappingVersion, parseMapping} from './mapping.ts'
+import {tiedTermSchema} from './tie-out.ts'
 
 /** A funded loan as the register of a closed period has it; amounts are decimal text. */
 export type RegisteredLoan = z.output<typeof registeredLoanSchema>
@@ -12,7 +13,8 @@ export const registeredLoanSchema = z.object({
   property_address: z.string().nullable(),
   loan_program: z.string().nullable(),
   loan_amount: z.string(),
-  funded_on: z.string(),
+  funded_on: z.string().nullable(),
+  funded_before: z.string(),
   funded_on_is_exact: z.boolean(),
 })
 
@@ -26,9 +28,11 @@ const closedRow = z
     release: z.string().transform((json) => releaseManifestSchema.parse(JSON.parse(json))),
     mapping: z.string(),
     lines: packed(z.array(journalLineSchema)),
+    /** Its roll-forward, as the mapping books it. */
+    terms: z.string().transform((json) => z.array(tiedTermSchema).parse(JSON.parse(json))),
     register: packed(z.array(registeredLoanSchema)),
-    /** The history it stands on; null in months that an earlier version closed. */
-    history_id: z.string().nullable(),
+    /** The history it stands on. */
+    history_id: z.string(),
   })
   .transform((row) => ({...row, mapping: readMapping(row)}))
 
@@ -57,15 +61,16 @@ export function storeClosedPeriod(stateDb: StateDb, closed: Omit<ClosedPeriod, '
     release: JSON.stringify(closed.release),
     mapping: JSON.stringify(closed.mapping),
     lines: pack(closed.lines),
+    terms: JSON.stringify(closed.terms),
     register: pack(closed.register),
     history_id: closed.release.history_id,
   })
 }
 
 /** The history each closed period stands on. */
-export function listClosedStands(stateDb: StateDb): {period: string; history_id: string | null}[] {
+export function listClosedStands(stateDb: StateDb): {period: string; history_id: string}[] {
   return stateDb.all(
-    z.object({period: z.string(), history_id: z.string().nullable()}),
+    z.object({period: z.string(), history_id: z.string()}),
     'select period, history_id from closed_period order by period',
   )
 }

@@ -14,7 +14,7 @@ export default function addAccounting(command: CliCommand): void {
       ({file, programs}) => {
         const named =
           programs.length === 0 ? "'*' for every program" : `${programs.join(', ')} and '*' for all others`
-        return `Wrote ${file}: ${named}. Set the codes and names of your chart of accounts before anything is exported.`
+        return `Wrote ${file}: ${named}. What stands in angle brackets is a placeholder: nothing is exported or closed until it is a code or name of your chart of accounts.`
       },
     )
 }

@@ -1,11 +1,11 @@
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import type {NotIssued} from '../pipeline/not-issued.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../pipeline/period.ts'
 import {listPeriods, type PeriodState} from '../pipeline/period-list.ts'
 import {type TrueUpResult, trueUp} from '../pipeline/true-up.ts'
 import {listExportedProfiles, readJobs} from '../schedule/job.ts'
 import type {Call, CliCommand} from './command.ts'
-import {joinLines, renderTable} from './table.ts'
+import {joinLines, renderTable, renderTerms} from './table.ts'
 
 /** `loantape period`. */
 export default function addPeriod(command: CliCommand): void {
@@ -64,7 +64,7 @@ function renderPeriods(periods: readonly PeriodState[]): string {
 
 /** `xero 3 entries, 1,234.56` */
 export function renderNotIssued({profile, entries, amount}: Omit<NotIssued, 'period'>): string {
-  return `${profile} ${entries} ${entries === 1 ? 'entry' : 'entries'}, ${groupThousands(amount)}`
+  return `${profile} ${quantity(entries, 'entry')}, ${groupThousands(amount)}`
 }
 
 function addClose(period: CliCommand): void {
@@ -79,8 +79,8 @@ function addClose(period: CliCommand): void {
     .does(
       ({config, options: {why}, world}: Call<{why?: string}>, month: string) =>
         closePeriod(config, {period: month, why: why ?? null}, world),
-      ({period: month, entries, loans, amount, release_id}) =>
-        `Closed ${month}: ${entries} entries, ${loans} funded loans, ${groupThousands(amount)} (release ${release_id}).`,
+      ({period: month, entries, loans, amount, release_id, terms}) =>
+        `Closed ${month}: ${quantity(entries, 'entry')}, ${quantity(loans, 'funded loan')}, ${groupThousands(amount)} (release ${release_id}).${renderTerms(terms)}`,
     )
 }
 
@@ -121,7 +121,7 @@ function addTrueUp(period: CliCommand): void {
     .description('after a recovery: by how much books and history differ, per deal and account')
     .option(
       '--issue',
-      'hand the difference out, dated in the first open month; from then on the books stand on this history',
+      'hand the difference out, dated in open months; from then on the books stand on this history',
     )
     .option('--why <text>', 'a reason, kept in the state database with your name and the time')
     .does(
@@ -131,25 +131,26 @@ function addTrueUp(period: CliCommand): void {
     )
 }
 
-function renderTrueUp({outcome, period, lost, profiles}: TrueUpResult): string {
+function renderTrueUp({outcome, lost, profiles}: TrueUpResult): string {
   if (outcome === 'unchanged')
     return 'Books and history stand together: there is nothing to bring up to date.'
   const differences = profiles.flatMap(({profile, differences: own}) =>
-    own.map(({deal_id, account_code, account_name, debit, credit}) => [
+    own.map(({deal_id, entry_date, account_code, account_name, debit, credit}) => [
       profile,
       deal_id,
+      entry_date,
       `${account_code} ${account_name}`,
       debit === null ? '' : groupThousands(debit),
       credit === null ? '' : groupThousands(credit),
     ]),
   )
-  const columns = ['profile', 'deal', 'account', {number: 'debit'}, {number: 'credit'}]
+  const columns = ['profile', 'deal', 'date', 'account', {number: 'debit'}, {number: 'credit'}]
   return joinLines([
     `The history lacks what these were made from: ${lost.length === 0 ? 'nothing that says so' : lost.join(', ')}.`,
     differences.length > 0 && `\n${renderTable(columns, differences)}\n`,
     ...profiles.map(({profile, deals, amount, batch}) => {
-      const found = `${profile}: ${deals} deals booked from what the history lacks`
-      const moved = `${groupThousands(amount)} to book on ${period}-01`
+      const found = `${profile}: ${quantity(deals, 'deal')} booked from what the history lacks`
+      const moved = `${groupThousands(amount)} to book`
       return batch
         ? `${found}; ${moved}: ${batch.dir}`
         : `${found}; ${amount === '0.00' ? 'their balances agree' : moved}.`

@@ -3,7 +3,9 @@ import {join} from 'node:path'
 import {
   type AccountMapping,
   DEFAULT_MAPPING,
+  draftMapping,
   FIRST_PERIOD,
+  findPlaceholders,
   type MappingVersion,
   parseMapping,
 } from '../accounting/mapping.ts'
@@ -11,7 +13,7 @@ import {listMappingVersions} from '../accounting/periods.ts'
 import type {Config} from '../config.ts'
 import {codeOf, newError} from '../errors.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {openStateDb} from '../state/state-db.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readPrograms} from './journal-read.ts'
 
@@ -21,9 +23,18 @@ import {readPrograms} from './journal-read.ts'
  *
  * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
  */
-export function readAccountMapping({accountingFile, dataDir}: Config): AccountMapping {
-  const file = mappingFileOf({accountingFile, dataDir})
-  if (accountingFile === undefined && !existsSync(file)) return DEFAULT_MAPPING
+export function readAccountMapping(config: Config): AccountMapping {
+  return findOwnMapping(config) ?? DEFAULT_MAPPING
+}
+
+/**
+ * The mapping of a folder that has one of its own; undefined where there is no file.
+ *
+ * @throws ConfigError `ACCOUNTING_MAPPING` naming file and field
+ */
+export function findOwnMapping(config: Config): AccountMapping | undefined {
+  const file = mappingFileOf(config)
+  if (config.accountingFile === undefined && !existsSync(file)) return undefined
   let text: string
   try {
     text = readFileSync(file, 'utf8')
@@ -39,21 +50,29 @@ function mappingFileOf({accountingFile, dataDir}: Pick<Config, 'accountingFile' 
 }
 
 /**
- * The mapping of a folder that has one of its own: nothing is issued or closed under accounts that nobody chose.
+ * The mapping of a folder whose accounts somebody has set: nothing is issued or closed under accounts that nobody chose.
  *
- * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`
+ * @throws ConfigError `ACCOUNTING_NONE`, `ACCOUNTING_MAPPING`, `ACCOUNTING_PLACEHOLDER` naming the fields
  */
 export function requireOwnMapping(config: Config): AccountMapping {
+  const mapping = findOwnMapping(config)
   const file = mappingFileOf(config)
-  if (config.accountingFile !== undefined || existsSync(file)) return readAccountMapping(config)
+  if (!mapping) {
+    throw newError(
+      'ACCOUNTING_NONE',
+      `Account mapping '${file}' is not there: expected the accounts of your books.`,
+    )
+  }
+  const placeholders = findPlaceholders(mapping)
+  if (placeholders.length === 0) return mapping
   throw newError(
-    'ACCOUNTING_NONE',
-    `Account mapping '${file}' is not there: expected the accounts of your books.`,
+    'ACCOUNTING_PLACEHOLDER',
+    `Account mapping '${file}': ${placeholders.join(', ')} still in angle brackets: expected the code and name of an account of your books.`,
   )
 }
 
 /**
- * Writes a mapping to edit: an account for each program of the book, all of them the default's.
+ * Writes a mapping to edit: an account for each program of the book, all of them placeholders.
  *
  * @throws ConfigError `ACCOUNTING_EXISTS`
  */
@@ -64,12 +83,8 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
   const release = findCurrentRelease(folder)
   const found = release ? await readPrograms(release) : []
   const programs = found.filter((program) => program !== null)
-  const {receivable, ...others} = DEFAULT_MAPPING
-  const any = receivable['*']
-  const named = Object.fromEntries(programs.map((program) => [program, any]))
-  const text = `${JSON.stringify({receivable: {...named, ...receivable}, ...others}, null, 2)}\n`
   try {
-    writeFileSync(file, text, {flag: 'wx'})
+    writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw cause
     throw newError('ACCOUNTING_EXISTS', `Account mapping '${file}' is there already.`, {cause})
@@ -85,7 +100,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = readAccountMapping(config)
   const folder = dataFolderAt(config.dataDir)
-  if (!hasStateDb(folder.stateDb)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
+  if (!existsSync(folder.stateDb)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
   using stateDb = openStateDb(folder.stateDb)
   return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }

@@ -14,6 +14,7 @@ import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../
 import {handOver, requireHandedOver} from '../accounting/journal-handover.ts'
 import {requireKnownBatches, requireSameHistory} from '../accounting/journal-origin.ts'
 import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../accounting/periods.ts'
+import {bookOpenings} from '../accounting/tie-out.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
@@ -23,7 +24,7 @@ import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
 import {requireBuilt} from './build.ts'
-import {readJournal} from './journal-read.ts'
+import {readJournal, readTieOut} from './journal-read.ts'
 import {readPeriodSpan} from './period-span.ts'
 
 /** Which journal to export. */
@@ -41,7 +42,7 @@ export interface JournalRequest {
  * What an earlier run issued and could not hand over is handed over first.
  *
  * @returns the batches handed over, and the last one of the period where none of them is
- * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_…`
+ * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
   config: Config,
@@ -106,6 +107,7 @@ export async function issueMonth(
       ...month,
       isComplete: true,
       lines: closed.lines,
+      terms: closed.terms,
       mapping: closed.mapping,
       // What it stands on since: after a true-up the history that came back.
       source: {...closed.release, history_id: closed.history_id},
@@ -114,16 +116,21 @@ export async function issueMonth(
     // After a recovery the month may have been closed on more than what is known now: this batch is no later one.
     for (const {batch_id} of batches) month.batchIds.add(batch_id)
   }
+  const terms = await readTieOut(release, period)
   await issue({
     ...month,
     isComplete: span.isComplete,
+    terms,
     lines: await readJournal(release, period, {isClosed: month.isClosed}),
     mapping: closed?.mapping ?? own,
     source: release.manifest,
     dateOf: createDating(month.closedPeriods),
   })
-  if (batches.some((batch) => batch.period === period)) return batches
-  return [...batches, describeStanding(stateDb, {profile, period}, findHandedOut)]
+  if (!batches.some((batch) => batch.period === period))
+    batches.push(describeStanding(stateDb, {profile, period}, findHandedOut))
+  const issued = listIssuedLines(stateDb, profile.name, {period})
+  const tied = issued.some(({event}) => event === 'opening') ? bookOpenings(terms) : terms
+  return batches.map((batch) => (batch.period === period ? {...batch, terms: tied} : batch))
 }
 
 /** What a month is to add up to, before other months are looked at. */

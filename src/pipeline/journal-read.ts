@@ -1,13 +1,16 @@
 import {z} from 'zod'
 import {type JournalLine, journalLineSchema} from '../accounting/journal-line.ts'
-import {quotePrograms} from '../accounting/mapping.ts'
+import {nameEnding, quotePrograms} from '../accounting/mapping.ts'
 import {type RegisteredLoan, registeredLoanSchema} from '../accounting/periods.ts'
+import {tiedTermSchema} from '../accounting/tie-out.ts'
 import {newError} from '../errors.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
+import type {TiedTerm} from '../types.ts'
 
 const lineRow = journalLineSchema.extend({
   line_no: z.coerce.number(),
+  term: z.string().nullable(),
   account_code: z.string().nullable(),
   account_name: z.string().nullable(),
 })
@@ -18,7 +21,7 @@ const lineRow = journalLineSchema.extend({
  * @param period `YYYY-MM`, or several of them
  * @param isClosed whether the period keeps the accounts it was closed with
  * @param deals only these
- * @throws ConfigError `ACCOUNT_UNMAPPED` naming the programs without an account
+ * @throws ConfigError `ACCOUNTING_UNMAPPED` naming the programs and endings without an account
  */
 export async function readJournal(
   release: Release,
@@ -38,23 +41,57 @@ export async function readJournal(
      order by entry_date, deal_id, entry_id, line_no`,
     [JSON.stringify(periods), ids],
   )
-  const unmapped = new Set<string | null>()
+  const programs = new Set<string | null>()
+  const endings = new Set<string>()
   const lines: JournalLine[] = []
-  for (const {account_code, account_name, ...line} of rows) {
-    if (account_code === null || account_name === null) unmapped.add(line.loan_program)
-    else lines.push({...line, account_code, account_name})
+  for (const {account_code, account_name, term, ...line} of rows) {
+    if (account_code !== null && account_name !== null) lines.push({...line, account_code, account_name})
+    else if (line.event === 'ended' && line.line_no === 1) endings.add(nameEnding(term ?? ''))
+    else programs.add(line.loan_program)
   }
-  if (unmapped.size === 0) return lines
+  if (programs.size + endings.size === 0) return lines
   const months = periods.join(', ')
-  const problem = `Programs without an account in the journal of ${months}: ${quotePrograms([...unmapped].sort())}.`
-  if (!isClosed) throw newError('ACCOUNT_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
+  const unmapped = [
+    ...(programs.size > 0 ? [`programs ${quotePrograms([...programs].sort())}`] : []),
+    ...(endings.size > 0 ? [`endings ${[...endings].sort().join(', ')}`] : []),
+  ].join('; ')
+  const problem = `Without an account in the journal of ${months}: ${unmapped}.`
+  if (!isClosed) throw newError('ACCOUNTING_UNMAPPED', problem, {kept: 'Nothing was issued or closed.'})
   throw newError(
-    'ACCOUNT_UNMAPPED',
+    'ACCOUNTING_UNMAPPED',
     `${problem} They became known after it was closed, and it keeps the accounts it was closed with.`,
     {
-      next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name a receivable account for each in accounting.json, or one for '*', and export again.`,
+      next: `Reopen it with \`loantape period reopen ${months} --why …\` (the months closed after it first), name an account for each in accounting.json, and export again.`,
     },
   )
+}
+
+/** The terms of a month's roll-forward, what of each is booked, and by name what is not. */
+export async function readTieOut(release: Release, period: string): Promise<TiedTerm[]> {
+  await using db = await openRelease(release)
+  return await db.all(
+    tiedTermSchema,
+    `select
+       term,
+       amount,
+       booked,
+       cast(opening_balance + elsewhere as decimal(38, 2)) as unbooked,
+       case when opening_balance > 0 then 'opening balance' when elsewhere > 0 then 'booked elsewhere' end as because,
+       difference
+     from accounting.tie_out where month = $1 order by term`,
+    [period],
+  )
+}
+
+/** The endings of a release's journal that have no account, as the mapping calls them. */
+export async function readUnmappedEndings(release: Release): Promise<string[]> {
+  await using db = await openRelease(release)
+  const rows = await db.all(
+    z.object({term: z.string()}),
+    `select distinct term from accounting.journal_line
+     where event = 'ended' and line_no = 1 and account_code is null`,
+  )
+  return rows.map(({term}) => nameEnding(term)).sort()
 }
 
 /** The funded loans of a release. */

@@ -11,7 +11,8 @@ import type {Config} from '../config.ts'
 import {addAmounts} from '../money.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import type {Database} from '../warehouse/database.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {listNotIssued, type NotIssued} from './not-issued.ts'
 import {lastDayOf, readPeriodRange} from './period-span.ts'
@@ -53,13 +54,14 @@ export async function listPeriods(
   const batches = listAllBatches(stateDb)
   const notIssued = await listNotIssued(folder, exported)
   const periods: PeriodState[] = []
+  await using db = await openHistory(folder)
   for (let period = first; period <= last; period = nextPeriod(period)) {
     const closed = findClosedPeriod(stateDb, period)
     const closing = events.findLast((event) => event.period === period && event.action === 'close')
     periods.push({
       period,
       state: closed ? 'closed' : 'open',
-      closed: closed && closing ? await describeClosing(folder, closed, closing) : null,
+      closed: closed && closing ? await describeClosing(db, closed, closing) : null,
       batches: batches
         .filter((batch) => batch.period === period)
         .map(({profile, batch_id}) => ({profile, batch_id})),
@@ -72,7 +74,7 @@ export async function listPeriods(
 }
 
 async function describeClosing(
-  folder: DataFolder,
+  db: Database,
   {period, release, register}: ClosedPeriod,
   {at, who}: PeriodEvent,
 ): Promise<PeriodState['closed']> {
@@ -83,12 +85,11 @@ async function describeClosing(
     known_at: release.known_at,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-    late: await countLate(folder, period, release.known_at),
+    late: await countLate(db, period, release.known_at),
   }
 }
 
-async function countLate(folder: DataFolder, period: string, knownAt: string): Promise<number> {
-  await using db = await openHistory(folder)
+async function countLate(db: Database, period: string, knownAt: string): Promise<number> {
   const {late} = await db.one(
     z.object({late: z.coerce.number()}),
     `select count(*) as late from history.raw.deal_version

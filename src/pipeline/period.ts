@@ -1,8 +1,5 @@
 import {userInfo} from 'node:os'
-import {listAllBatches, listIssuedLines} from '../accounting/issued.ts'
-import type {JournalLine} from '../accounting/journal-line.ts'
 import {requireSameHistory} from '../accounting/journal-origin.ts'
-import {findMovedDeals, splitOpening} from '../accounting/journal-plan.ts'
 import {hasSameReceivables} from '../accounting/mapping.ts'
 import {
   dropClosedPeriod,
@@ -18,11 +15,11 @@ import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {addAmounts} from '../money.ts'
 import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
+import type {TiedTerm, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
+import {requireOwnMapping} from './account-mapping.ts'
 import {requireBuilt} from './build.ts'
-import {readJournal, readRegister} from './journal-read.ts'
+import {readJournal, readRegister, readTieOut} from './journal-read.ts'
 import {lastDayOf, readPeriodSpan, requirePeriodName} from './period-span.ts'
 
 /** What closing, reopening or remapping came to. */
@@ -31,17 +28,28 @@ export interface PeriodResult {
   period: string
 }
 
+/** What a closed month holds. */
+interface Closing {
+  release_id: string
+  entries: number
+  loans: number
+  /** What its register comes to. */
+  amount: string
+  terms: TiedTerm[]
+}
+
 /**
  * Closes a month: from now on its journal and register are what they are, whatever becomes known later. Periods are
  * closed one after the other.
  *
- * @throws ConfigError `PERIOD_…`, `ACCOUNT_UNMAPPED`: nothing was closed
+ * @returns what it holds, and the terms of its roll-forward: what of each is booked, and by name what is not
+ * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`: nothing was closed
  */
 export async function closePeriod(
   config: Config,
   {period, why = null}: {period: string; why?: string | null},
   world: World,
-): Promise<PeriodResult & {release_id: string; entries: number; loans: number; amount: string}> {
+): Promise<PeriodResult & Closing> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
   const span = await readPeriodSpan(config, period, world)
@@ -57,7 +65,7 @@ export async function closePeriod(
   const mapping = requireOwnMapping(config)
   const release = await requireBuilt(config, {asOf: span.asOf}, world)
   const lines = await readJournal(release, period)
-  requireHeld(stateDb, period, lines)
+  const terms = await readTieOut(release, period)
   const register = await readRegister(release)
   inStateTransaction(stateDb, () => {
     requireNext(stateDb, period, span.first)
@@ -66,6 +74,7 @@ export async function closePeriod(
       release: release.manifest,
       mapping,
       lines,
+      terms,
       register,
     })
     recordPeriodEvent(stateDb, {period, action: 'close', ...signedBy(world), why})
@@ -77,26 +86,7 @@ export async function closePeriod(
     entries: new Set(lines.filter(({event}) => event !== 'opening').map(({entry_id}) => entry_id)).size,
     loans: register.length,
     amount: addAmounts(register.map(({loan_amount}) => loan_amount)),
-  }
-}
-
-/**
- * A month is not closed over what batches of an earlier version book and its journal no longer holds: they do not say from
- * which history they are.
- */
-function requireHeld(stateDb: StateDb, period: string, journal: readonly JournalLine[]): void {
-  const old = listAllBatches(stateDb).filter(({history_id}) => history_id === null)
-  for (const profile of new Set(old.map((batch) => batch.profile))) {
-    const issued = listIssuedLines(stateDb, profile, {period})
-    const moved = findMovedDeals(splitOpening(journal, issued, false).wanted, issued)
-    if (moved.size === 0) continue
-    throw newError(
-      'PERIOD_ISSUED',
-      `Batches of ${period} for ${profile} book ${moved.size} deals otherwise than its journal does now: ${[...moved].slice(0, 5).join(', ')}${moved.size > 5 ? ', …' : ''}.`,
-      {
-        next: `Run \`loantape export ${profile} --period ${period}\`, which hands out the difference, then close it.`,
-      },
-    )
+    terms,
   }
 }
 
@@ -151,12 +141,12 @@ export function reopenPeriod(
  * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
  * that holds now.
  *
- * @throws ConfigError `REMAP_NOTHING` when no period is closed, or all was booked to those accounts
+ * @throws ConfigError `ACCOUNTING_…`; `REMAP_NOTHING` when no period is closed, or all was booked to those accounts
  */
 export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const mapping = readAccountMapping(config)
+  const mapping = requireOwnMapping(config)
   using stateDb = openStateDb(folder.stateDb)
   return inStateTransaction(stateDb, () => {
     const last = listClosedPeriods(stateDb).at(-1)

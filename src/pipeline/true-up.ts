@@ -41,7 +41,7 @@ export interface ProfileTrueUp {
 export interface TrueUpResult {
   /** `unchanged`: books and history stand together. */
   outcome: 'dry_run' | 'issued' | 'unchanged'
-  /** `YYYY-MM`, the first open month: what is handed out is dated on its first day. */
+  /** `YYYY-MM`, the first open month: nothing that is handed out is dated before it. */
   period: string
   /** What was issued or closed from a history that this one lacks. */
   lost: string[]
@@ -50,9 +50,9 @@ export interface TrueUpResult {
 
 /**
  * Brings books and history together after a recovery: hands out, per profile, what the journal of all months says of a deal
- * less everything ever issued of it, dated in the first open month. From then on the books stand on this history.
+ * less everything ever issued of it, dated in open months. From then on the books stand on this history.
  *
- * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `JOURNAL_UNKNOWN`, `ACCOUNT_UNMAPPED`
+ * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `JOURNAL_UNKNOWN`, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
   config: Config,
@@ -68,42 +68,38 @@ export async function trueUp(
     requireKnownBatches(stateDb, folder, {profile})
     if (isIssued) requireExports(folder, profile)
   }
-  const {standing, lost, isCertain} = await readStanding(stateDb, folder)
+  const {standing, lost} = await readStanding(stateDb, folder)
   if (standing === 'another') throw describeLost(folder, {standing, lost})
   const state = readIssueState(stateDb)
   const range = await readPeriodRange(config, world)
   const period = findFirstOpen(stateDb) ?? range.first
-  if (standing === 'whole' && isCertain) return {outcome: 'unchanged', period, lost, profiles: []}
+  if (standing === 'whole') return {outcome: 'unchanged', period, lost, profiles: []}
   const release = await requireBuilt(config, {asOf: range.observedUntil}, world)
   const months = listMonths(range)
-  const target = {
-    period,
-    isComplete: months.includes(period) && spanOf(range, period).isComplete,
-    mapping: readAccountMapping(config),
-    source: release.manifest,
-  }
+  const target = {mapping: readAccountMapping(config), source: release.manifest}
   const issued = profiles.map((profile) => ({profile, lines: listIssuedLines(stateDb, profile)}))
   const deals = new Set(issued.flatMap(({lines}) => lines.map(({deal_id}) => deal_id)))
   const journal = await readJournal(release, months, {deals})
   const plans = issued.map(({profile, lines}) => ({
     profile,
-    plan: planTrueUp(journal, lines, {profile, date: `${period}-01`}),
+    plan: planTrueUp(journal, lines, {profile, firstOpenDay: `${period}-01`}),
   }))
   if (!isIssued) {
     return {outcome: 'dry_run', period, lost, profiles: plans.map((plan) => describePlan(plan, null))}
   }
   const waiting = profiles.flatMap((profile) => listUndelivered(stateDb, profile))
   for (const batch of waiting) deliver(stateDb, folder, batch, world)
-  const prepared = plans.map(({profile, plan}) => ({
-    profile,
-    plan,
-    batch: prepare(stateDb, target, profile, plan),
-  }))
+  const prepared = plans.map(({profile, plan}) => {
+    // A batch is of the month in which it begins.
+    const month = (plan.net[0] ?? plan.lines[0])?.entry_date.slice(0, 7) ?? period
+    const isComplete = months.includes(month) && spanOf(range, month).isComplete
+    return {profile, plan, batch: prepare(stateDb, {...target, period: month, isComplete}, profile, plan)}
+  })
   inStateTransaction(stateDb, () => {
     if (readIssueState(stateDb) !== state) throw describeStale(period)
     const {at, who} = signedBy(world)
     for (const {batch} of prepared) if (batch) storeBatch(stateDb, {...batch, issued_at: at})
-    moveStands(stateDb, release.manifest.history_id ?? '')
+    moveStands(stateDb, release.manifest.history_id)
     recordPeriodEvent(stateDb, {period, action: 'true-up', at, who, why})
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
@@ -134,7 +130,7 @@ function prepare(
     lines,
     handedOut: net,
     supersedes: listSuperseded(lines, listIssuedLines(stateDb, name)),
-    bridge: bridgeJournal(journal, [], lines, []),
+    bridge: bridgeJournal(journal, [], lines),
   })
 }
 

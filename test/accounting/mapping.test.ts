@@ -52,6 +52,13 @@ const refused: [string, unknown, string][] = [
     'ended.name: expected at most 100 characters',
   ],
   [
+    'has a name that is too long for one ending',
+    {...smallest, ended: {sold: {code: '3', name: 'x'.repeat(101)}}},
+    'ended.sold.name: expected at most 100 characters',
+  ],
+  ['has an ending nobody knows', {...smallest, ended: {payoff: {code: '3', name: 'C'}}}, 'payoff'],
+  ['has no account for an ending', {...smallest, ended: {sold: 'nowhere'}}, 'ended.sold: '],
+  [
     'has three tracking categories',
     {...smallest, tracking: Array(3).fill({name: 'a', option: 'b'})},
     'tracking: expected at most two',
@@ -60,6 +67,16 @@ const refused: [string, unknown, string][] = [
     'names one account twice',
     {...smallest, clearing: {code: '1', name: 'Cash'}},
     "clearing.name: 'Cash', but account 1 is 'Loans' above",
+  ],
+  [
+    'books an ending to what it takes it from',
+    {...smallest, ended: {paid_off: smallest.receivable['*']}},
+    'ended.paid_off.code: 1 is a receivable account',
+  ],
+  [
+    'books fundings to what it takes them from',
+    {...smallest, clearing: smallest.receivable['*']},
+    'clearing.code: 1 is a receivable account',
   ],
 ]
 
@@ -76,6 +93,20 @@ test('a program without an account of its own has that of `*`, if there is one',
   )
   expect(findUnmapped(named, ['bridge', 'dscr', null])).toEqual(['dscr', null])
   expect(findUnmapped(DEFAULT_MAPPING, ['dscr', null])).toEqual([])
+})
+
+test('one account or `elsewhere` stands for every ending, and a mapping that was read is read again', () => {
+  const ended = {code: '3', name: 'Ended'}
+  const read = (mapping: unknown) => parseMapping(JSON.stringify(mapping), 'f')
+  const one = read({...smallest, ended})
+  expect(Object.values(one.ended)).toEqual(Array(6).fill(ended))
+  expect(read(one)).toEqual(one)
+  const elsewhere = read({...smallest, ended: 'elsewhere'})
+  expect(new Set(Object.values(elsewhere.ended))).toEqual(new Set(['elsewhere']))
+  expect(read({...smallest, ended: {sold: ended, other: 'elsewhere'}}).ended).toEqual({
+    sold: ended,
+    other: 'elsewhere',
+  })
 })
 
 test('programs are told apart in a message, whatever is in their names', () => {

@@ -7,6 +7,7 @@ import {z} from 'zod'
 import {JOURNAL_NAMES, PROFILE_NAMES} from '../../src/accounting/journal-profiles.ts'
 import {verifyBatches} from '../../src/export/kept-batches.ts'
 import {openDatabase, quoteLiteral} from '../../src/warehouse/database.ts'
+import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readFailure, readJson} from './outcome.ts'
 
@@ -23,12 +24,14 @@ let lab: Lab
 let batches: Batches
 let refused: Ended[]
 let begun: Ended
+let untouched: Ended[]
+let doctors: Ended[]
 
 /** Ten deals and one whose address is a formula; all are funded within the month, and the month is over. */
 beforeAll(async () => {
   lab = await createLab({
     tables:
-      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.funded_rollforward +mart.portfolio_summary',
+      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out +mart.funded_rollforward +mart.portfolio_summary',
   })
   const {store} = lab.service
   store.insert([...someDeals(10), aDeal(11, {propertyAddress: FORMULA, loanAmountCents: 100_01n})])
@@ -36,8 +39,13 @@ beforeAll(async () => {
   for (const {id} of someDeals(11)) store.update(id, {status: 'funded'})
   await lab.walk('2026-02-20T23:30:00-05:00', {accept: ['change']})
   await lab.sync('2026-03-01T23:30:00-05:00')
+  doctors = [await runThere('doctor')]
   refused = [await runThere('export xero --period 2026-02'), await runThere('period close 2026-02')]
   begun = await runThere('accounting init')
+  untouched = [await runThere('export xero --period 2026-02'), await runThere('period close 2026-02')]
+  doctors.push(await runThere('doctor'))
+  setAccounts(lab.folder)
+  doctors.push(await runThere('doctor'))
   batches = await exportAll()
 })
 
@@ -62,6 +70,25 @@ test('nothing is issued or closed under accounts that nobody chose; accounting i
   expect(readFileSync(file, 'utf8')).toBe(before)
 })
 
+test('accounts that accounting init made up are refused until somebody has set them, and doctor tells what is there', () => {
+  for (const ended of untouched) {
+    const failure = readFailure(ended)
+    expect(failure).toMatchObject({code: 'ACCOUNTING_PLACEHOLDER', exitCode: 2})
+    expect(failure.message).toContain("accounting.json': receivable.bridge_30yr, receivable.*, clearing")
+  }
+  const [none, placeholders, set] = doctors.map((ended) =>
+    readDoctor(ended).find(({check}) => check === 'accounts'),
+  )
+  expect(none).toMatchObject({ok: true, words: expect.stringMatching(/^none: .*`loantape accounting init`/)})
+  expect(placeholders).toMatchObject({ok: false, words: expect.stringContaining('angle brackets')})
+  expect(set).toMatchObject({ok: true, words: 'every program and every ending has one'})
+})
+
+const readDoctor = (ended: Ended) =>
+  z
+    .object({findings: z.array(z.object({check: z.string(), ok: z.boolean(), words: z.string()}))})
+    .parse(readJson(ended)).findings
+
 async function exportAll(): Promise<Batches> {
   const args = ['export', ...PROFILE_NAMES, '--period', '2026-02', '--json']
   return batchesSchema.parse(readJson(await lab.run(args, {LOANTAPE_NOW: NOW}))).batches
@@ -76,6 +103,18 @@ const dirOf = (profile: string) => batches.find((batch) => batch.profile === pro
 
 const manifestOf = (profile: string) =>
   JSON.parse(readFileSync(join(dirOf(profile), 'manifest.json'), 'utf8'))
+
+test('Intacct descriptions have at most 30 characters, and MEMO holds the whole text', () => {
+  const [file] = readdirSync(dirOf('intacct')).filter((name) => name.endsWith('.csv'))
+  const rows: Record<string, string>[] = parse(readFileSync(join(dirOf('intacct'), file!)), {columns: true})
+  const described = rows.filter(({REFERENCE_NO}) => REFERENCE_NO !== '')
+  expect(described).toHaveLength(11)
+  for (const {DESCRIPTION = '', MEMO = ''} of described) {
+    expect(DESCRIPTION.length).toBeLessThanOrEqual(30)
+    expect(MEMO).toMatch(/^Funding deal_\d{6}, .*\(bridge_30yr\)$/)
+    expect(MEMO.startsWith(DESCRIPTION.replace(/\.\.\.$/, ''))).toBe(true)
+  }
+})
 
 test('every profile writes a batch of the month, and each manifest holds', async () => {
   expect(batches.map(({profile, outcome}) => [profile, outcome])).toEqual(

@@ -125,8 +125,8 @@ test('programs without an account stop an export and are reported by doctor', as
   copy.map({...DEFAULT_MAPPING, receivable: {...others, dscr: any!}})
   const env = {LOANTAPE_DATA_DIR: copy.folder.root}
   const failure = readFailure(await run(['export', 'xero', '--period', '2026-02'], env))
-  expect(failure).toMatchObject({code: 'ACCOUNT_UNMAPPED', exitCode: 2})
-  expect(failure.message).toContain('journal of 2026-02: "bridge".')
+  expect(failure).toMatchObject({code: 'ACCOUNTING_UNMAPPED', exitCode: 2})
+  expect(failure.message).toContain('journal of 2026-02: programs "bridge".')
   await run(['build'], env)
   const doctor = await run(['doctor'], env)
   expect(doctor.stdout).toContain('Programs without a receivable account: \\"bridge\\".')

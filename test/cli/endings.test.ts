@@ -1,0 +1,254 @@
+import {existsSync, mkdirSync, readFileSync, rmSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
+import {z} from 'zod'
+import {BOOK_TABLES, type Books, openBooks, setAccounts} from '../support/books.ts'
+import {runCommand} from '../support/command.ts'
+import {balancesOf, importBatches, PROFILE_NAMES} from '../support/importer.ts'
+import type {Ended} from '../support/lab.ts'
+import {readFailure, readJson} from './outcome.ts'
+
+/** How six loans end in February, each with its amount; what `matured` means nobody says. */
+const ENDED: [status: string, amount: number][] = [
+  ['paid_off', 2_121_063.75],
+  ['sold', 100_000.01],
+  ['refinanced', 20_000.02],
+  ['foreclosed', 3000.03],
+  ['charged_off', 400.04],
+  ['matured', 50.05],
+]
+
+const STATUSES = `status:canonical,class,sort_order:bigint,ending:canonical?
+draft,pipeline,10,
+funded,funded,90,
+paid_off,ended_funded,110,paid_off
+sold,ended_funded,120,sold
+refinanced,ended_funded,130,refinanced
+foreclosed,ended_funded,140,foreclosed
+charged_off,ended_funded,150,charged_off
+matured,ended_funded,160,
+`
+
+/** `deal_1` to `deal_6` are those above, `deal_7` stays funded; `deal_8` was funded at the first walk. */
+const deals = (statusOf: (index: number) => string) =>
+  Object.fromEntries([
+    ...[...ENDED, ['', 7.77] as const].map(([, amount], index) => [
+      `deal_${index + 1}`,
+      {loan_amount: amount, status: statusOf(index)},
+    ]),
+    ['deal_8', {loan_amount: 0.88, status: 'funded'}],
+  ])
+const endedAt = (index: number) => ENDED[index]?.[0] ?? 'funded'
+
+let begun: Books
+let books: Books
+
+beforeAll(async () => {
+  begun = openBooks()
+  const seeds = join(begun.folder.root, 'sql/seeds')
+  mkdirSync(seeds, {recursive: true})
+  writeFileSync(join(seeds, 'status.csv'), STATUSES)
+  await begun.walk(
+    '2026-01-05',
+    deals(() => 'draft'),
+  )
+  await begun.walk(
+    '2026-01-20',
+    deals(() => 'funded'),
+  )
+  await begun.walk('2026-02-10', deals(endedAt))
+  await begun.walk('2026-03-02', deals(endedAt))
+})
+
+beforeEach(() => {
+  books = openBooks(begun)
+})
+
+afterEach(() => books[Symbol.dispose]())
+
+afterAll(() => begun[Symbol.dispose]())
+
+/** An account whose name ends with its number, so that every importer finds it. */
+const account = (code: string, name: string) => ({code, name: `${name} ${code}`})
+
+/** Writes accounting.json as an accountant does, with these lines for `ended`. */
+function map(ended?: unknown): void {
+  const receivable = {'*': account('1200', 'Loans receivable')}
+  const mapping = {receivable, clearing: account('1090', 'Funding clearing'), ended}
+  writeFileSync(join(books.folder.root, 'accounting.json'), JSON.stringify(mapping))
+}
+
+const run = (args: string, form: string[] = ['--json']): Promise<Ended> =>
+  runCommand(
+    [...args.split(' '), ...form],
+    {
+      LOANTAPE_DATA_DIR: books.folder.root,
+      LOANTAPE_NOW: '2026-03-03T17:00:00Z',
+      LOANTAPE_SQL_DIR: join(books.folder.root, 'sql'),
+    },
+    {select: BOOK_TABLES},
+  )
+
+const term = z.object({
+  term: z.string(),
+  amount: z.string(),
+  booked: z.string(),
+  unbooked: z.string(),
+  because: z.string().nullable(),
+  difference: z.string(),
+})
+const withTerms = z.object({terms: z.array(term)})
+const exported = z.object({
+  batches: z.array(z.object({outcome: z.string(), dir: z.string()}).extend(withTerms.shape)),
+})
+
+/** The terms of a month as closing and each export say them: the same, and each adds up. */
+async function closeAndExport(month: string): Promise<z.output<typeof term>[]> {
+  const {terms} = withTerms.parse(readJson(await run(`period close ${month}`)))
+  for (const profile of PROFILE_NAMES) {
+    const [batch] = exported.parse(readJson(await run(`export ${profile} --period ${month}`))).batches
+    expect(batch?.terms, profile).toEqual(terms)
+    if (batch?.outcome !== 'written') continue
+    const manifest = JSON.parse(readFileSync(join(batch.dir, 'manifest.json'), 'utf8'))
+    expect(manifest.bridge.terms).toEqual(terms)
+  }
+  for (const {amount, booked, unbooked, difference} of terms) {
+    expect(difference).toBe('0.00')
+    expect(centsOf(booked) + centsOf(unbooked)).toBe(centsOf(amount))
+  }
+  return terms
+}
+
+const centsOf = (amount: string) => BigInt(amount.replace('.', ''))
+
+/** Cents by account that each importer's books hold, without what was funded in January. */
+function expectBooked(balances: Record<string, bigint>): void {
+  const funded = 224_452_167n
+  for (const profile of PROFILE_NAMES) {
+    const held = balancesOf(importBatches(books.folder.exports, profile))
+    const ended = Object.values(balances).reduce((sum, cents) => sum + cents, 0n)
+    expect(held, profile).toEqual({...balances, 1090: -funded, 1200: funded - ended})
+  }
+}
+
+test('each ending is booked to its account, to the cent, in the books of every importer', async () => {
+  const cash = account('1000', 'Cash')
+  map({
+    paid_off: cash,
+    sold: cash,
+    refinanced: account('1080', 'Payoff clearing'),
+    foreclosed: account('1500', 'Real estate owned'),
+    charged_off: account('1290', 'Allowance'),
+    other: account('1099', 'Suspense'),
+  })
+  expect(await closeAndExport('2026-01')).toEqual([
+    {
+      term: 'opening',
+      amount: '0.88',
+      booked: '0.00',
+      unbooked: '0.88',
+      because: 'opening balance',
+      difference: '0.00',
+    },
+    {
+      term: 'originated',
+      amount: '2244521.67',
+      booked: '2244521.67',
+      unbooked: '0.00',
+      because: null,
+      difference: '0.00',
+    },
+  ])
+  const terms = await closeAndExport('2026-02')
+  expect(terms.map(({term, booked}) => [term, booked])).toEqual([
+    ['charged_off', '400.04'],
+    ['ended_other', '50.05'],
+    ['foreclosed', '3000.03'],
+    ['paid_off', '2121063.75'],
+    ['refinanced', '20000.02'],
+    ['sold', '100000.01'],
+  ])
+  expectBooked({1000: 222_106_376n, 1080: 2_000_002n, 1500: 300_003n, 1290: 40_004n, 1099: 5_005n})
+  expect((await run('export xero --period 2026-01 --with-opening')).code).toBe(0)
+  const [opened] = exported.parse(readJson(await run('export xero --period 2026-01'))).batches
+  expect(opened?.terms[0]).toMatchObject({term: 'opening', booked: '0.88', unbooked: '0.00', because: null})
+})
+
+test('one account can stand for every ending', async () => {
+  map(account('1900', 'Ended loans'))
+  for (const month of ['2026-01', '2026-02']) await closeAndExport(month)
+  expectBooked({1900: 224_451_390n})
+})
+
+test('an ending without an account stops export and closing by its name, and nothing is written', async () => {
+  map({paid_off: account('1000', 'Cash'), sold: 'elsewhere'})
+  expect((await run('period close 2026-01')).code).toBe(0)
+  for (const args of ['period close 2026-02', 'export xero --period 2026-02']) {
+    const failure = readFailure(await run(args))
+    expect(failure).toMatchObject({code: 'ACCOUNTING_UNMAPPED', exitCode: 2})
+    expect(failure.message).toContain('endings charged_off, foreclosed, other, refinanced.')
+  }
+  expect(existsSync(join(books.folder.exports, 'xero'))).toBe(false)
+  await run('build')
+  expect((await run('doctor')).stdout).toContain(
+    'Endings without an account: charged_off, foreclosed, other, refinanced.',
+  )
+  map()
+  expect(readFailure(await run('period close 2026-02')).message).toContain('paid_off, refinanced, sold.')
+})
+
+test('what another system books is named with its amount, and nothing of it is in a batch', async () => {
+  map('elsewhere')
+  await closeAndExport('2026-01')
+  const terms = await closeAndExport('2026-02')
+  expect(terms).toContainEqual({
+    term: 'paid_off',
+    amount: '2121063.75',
+    booked: '0.00',
+    unbooked: '2121063.75',
+    because: 'booked elsewhere',
+    difference: '0.00',
+  })
+  expect(terms).toHaveLength(6)
+  expectBooked({})
+  const {stdout} = await run('export xero --period 2026-02', [])
+  expect(stdout).toContain('xero: nothing to book in 2026-02')
+  expect(stdout).toMatch(/^Not booked: .*foreclosed 3,000\.03 \(booked elsewhere\), paid_off 2,121,063\.75/m)
+  await run('period reopen 2026-02 --why once-more')
+  expect((await run('period close 2026-02', [])).stdout).toMatch(
+    /^paid_off +2,121,063\.75 +0\.00 +2,121,063\.75 +booked elsewhere +0\.00$/m,
+  )
+})
+
+test('an ending that the accountant takes over later is booked then, and a closed month keeps what it was', async () => {
+  map('elsewhere')
+  for (const month of ['2026-01', '2026-02']) await closeAndExport(month)
+  map(account('1900', 'Ended loans'))
+  const [batch] = exported.parse(readJson(await run('export xero --period 2026-02'))).batches
+  expect(batch).toMatchObject({
+    outcome: 'empty',
+    terms: expect.arrayContaining([expect.objectContaining({term: 'sold', unbooked: '100000.01'})]),
+  })
+  await run('period reopen 2026-02 --why servicing-moved')
+  await closeAndExport('2026-02')
+  expectBooked({1900: 224_451_390n})
+})
+
+test('accounting init writes a line for every ending, which closes nothing before it is set', async () => {
+  const file = join(books.folder.root, 'accounting.json')
+  rmSync(file)
+  expect((await run('accounting init')).code).toBe(0)
+  const written = JSON.parse(readFileSync(file, 'utf8'))
+  expect(Object.keys(written.ended)).toEqual([...ENDED.slice(0, 5).map(([status]) => status), 'other'])
+  expect(written.ended.foreclosed).toEqual({code: '<1500>', name: '<Real estate owned>'})
+  const failure = readFailure(await run('period close 2026-01'))
+  expect(failure).toMatchObject({code: 'ACCOUNTING_PLACEHOLDER'})
+  expect(failure.message).toContain('receivable.*, clearing, ended.paid_off, ')
+  setAccounts(books.folder)
+  for (const month of ['2026-01', '2026-02']) {
+    const {terms} = withTerms.parse(readJson(await run(`period close ${month}`)))
+    expect(terms.filter(({because}) => because !== 'opening balance').map(({unbooked}) => unbooked)).toEqual(
+      terms.slice(month === '2026-01' ? 1 : 0).map(() => '0.00'),
+    )
+  }
+})
