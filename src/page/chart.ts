@@ -1,10 +1,10 @@
 import {BarChart, LineChart} from 'echarts/charts'
-import {AriaComponent, GridComponent, LegendComponent, TooltipComponent} from 'echarts/components'
+import {AriaComponent, GridComponent, TooltipComponent} from 'echarts/components'
 import {init, use} from 'echarts/core'
 import {SVGRenderer} from 'echarts/renderers'
-import {type Html, html, markup} from './html.ts'
+import {type Html, html, markup, showControls} from './html.ts'
 
-use([LineChart, BarChart, GridComponent, LegendComponent, TooltipComponent, AriaComponent, SVGRenderer])
+use([LineChart, BarChart, GridComponent, TooltipComponent, AriaComponent, SVGRenderer])
 
 /** A series of a chart: a value for each place on its axis. */
 export interface Series {
@@ -30,21 +30,42 @@ const COLOURS = Array.from({length: 7}, (_, index) => `var(--series-${index + 1}
 
 /** How values are written beside the axis. */
 const UNITS = {
-  usd: new Intl.NumberFormat('en-US', {
-    style: 'currency',
-    currency: 'USD',
-    notation: 'compact',
-    maximumSignificantDigits: 4,
-  }),
-  ratio: new Intl.NumberFormat('en-US', {style: 'percent', maximumFractionDigits: 1}),
-  number: new Intl.NumberFormat('en-US', {notation: 'compact'}),
+  usd: {style: 'currency', currency: 'USD', notation: 'compact'},
+  ratio: {style: 'percent'},
+  number: {notation: 'compact'},
+} as const
+
+/** Digits that tell the labels of an axis from each other: the closer its ends are beside what they are, the more. */
+function countDigits(least: number, most: number): number {
+  const size = Math.max(Math.abs(least), Math.abs(most))
+  const step = (most - least) / 10
+  if (step <= 0 || size === 0) return 4
+  return Math.min(15, Math.max(3, Math.ceil(Math.log10(size / step)) + 1))
+}
+
+/** The ends of an axis: what it is about, and 0 where it begins there. */
+function endsOf({shape, series}: Pick<Chart, 'shape' | 'series'>): [number, number] {
+  if (shape === 'waterfall') {
+    const tops = levelsOf(series[0]?.values ?? []).map(([, to]) => to)
+    return [findFloor(series[0]?.values ?? []), Math.max(...tops)]
+  }
+  const places = series[0]?.values.length ?? 0
+  const sums = Array.from({length: places}, (_, place) =>
+    series.reduce((sum, {values}) => sum + (values[place] ?? 0), 0),
+  )
+  const values =
+    shape === 'area' ? sums : series.flatMap(({values}) => values.filter((value) => value !== null))
+  const [least, most] = [Math.min(...values), Math.max(...values)]
+  return shape === 'line' ? [least, most] : [Math.min(0, least), most]
 }
 
 /**
  * A chart as SVG; where scripts run, `workbench.js` draws it again from its options, with exact values for the pointer.
  */
 export function renderChart(chart: Chart): Html {
-  const {title, shape, unit, places, series} = chart
+  const {title, shape, unit} = chart
+  const places = chart.places.map(nameOf)
+  const series = chart.series.map(({name, values}) => ({name: nameOf(name), values}))
   const isStacked = shape === 'area'
   const isBar = shape === 'bar' || shape === 'waterfall'
   const seriesOf = ({name, values}: Series) => ({
@@ -61,18 +82,7 @@ export function renderChart(chart: Chart): Html {
     color: COLOURS,
     textStyle: {fontFamily: FONT, color: 'var(--muted)'},
     aria: {enabled: true, label: {description: title}},
-    grid: {left: 70, right: 34, top: 36, bottom: 26},
-    legend: {
-      show: shape !== 'waterfall',
-      type: 'plain',
-      top: 0,
-      left: 0,
-      textStyle: {color: 'var(--ink)'},
-      icon: 'roundRect',
-      itemGap: 18,
-      itemWidth: 10,
-      itemHeight: 10,
-    },
+    grid: {left: 70, right: 34, top: 10, bottom: 26},
     tooltip: {trigger: 'axis', confine: true},
     xAxis: {
       type: 'category',
@@ -91,15 +101,22 @@ export function renderChart(chart: Chart): Html {
     },
     series: shape === 'waterfall' ? series.flatMap(fallOf) : series.map(seriesOf),
   }
+  const digits = countDigits(...endsOf({shape, series}))
   const drawn = init(null, null, {renderer: 'svg', ssr: true, width: WIDTH, height: HEIGHT})
   try {
-    const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => UNITS[unit].format(value)}
+    const format = new Intl.NumberFormat('en-US', {...UNITS[unit], maximumSignificantDigits: digits})
+    const axisLabel = {...option.yAxis.axisLabel, formatter: (value: number) => format.format(value)}
     drawn.setOption({...option, yAxis: {...option.yAxis, axisLabel}})
-    return html`<figure class="chart" role="img" aria-label="${title}" data-unit="${unit}" data-option="${JSON.stringify(option)}">${markup(drawn.renderToSVGString())}</figure>`
+    const legend = html`<figcaption class="key">${series.map(({name}, index) => html`<span><svg viewBox="0 0 10 10" aria-hidden="true"><rect width="10" height="10" rx="2" fill="${COLOURS[index % COLOURS.length] ?? ''}"/></svg>${name}</span> `)}</figcaption>`
+    return html`<figure class="chart" aria-label="${title}" data-unit="${unit}" data-digits="${digits}" data-option="${JSON.stringify(option)}">${shape !== 'waterfall' && legend}<div role="img" aria-label="${title}">${markup(drawn.renderToSVGString())}</div></figure>`
   } finally {
     drawn.dispose()
   }
 }
+
+/** A name beside the marks: not so long that it hides them. */
+const nameOf = (name: string) =>
+  showControls(name === '' ? '(blank)' : name.length > 40 ? `${name.slice(0, 39)}…` : name)
 
 /** Where each movement begins and ends. */
 function levelsOf(values: Series['values']): [from: number, to: number][] {

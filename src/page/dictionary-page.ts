@@ -147,7 +147,7 @@ ${
   tags.length + others.length > 0 &&
   html`<p class="small muted">Checks: ${[...tags, ...others].map(
     (check, index) =>
-      html`${index > 0 && ', '}<span class="${check.result}" title="${check.result}"><code>${check.name.startsWith(prefix) ? check.name.slice(prefix.length) : check.name}</code></span>`,
+      html`${index > 0 && ', '}<span class="${check.result}" title="${check.result}"><code>${check.name.startsWith(prefix) ? check.name.slice(prefix.length) : check.name}</code>${check.result !== 'passed' && ` ${check.result}`}</span>`,
   )}</p>`
 }
 </section>

@@ -1,3 +1,4 @@
+import {wallTimeOf} from '../clock.ts'
 import {centsOf, groupThousands} from '../money.ts'
 import {type Html, html} from './html.ts'
 
@@ -31,9 +32,26 @@ export function count(value: number | string | null): string {
   return value === null ? '–' : groupThousands(value)
 }
 
-/** A name of the data as words; a dash where there is none. */
+/** A count of things: `1 deal`, `44 deals`. */
+export function countOf(value: number, thing: string, things = `${thing}s`): string {
+  return `${count(value)} ${value === 1 ? thing : things}`
+}
+
+/** A name of the data as words, no longer than a name is; a dash where there is none. */
 export function words(text: string | null | undefined): string {
-  return (text ?? '–').replaceAll('_', ' ')
+  if (text === '') return '(blank)'
+  const shown = (text ?? '–').replaceAll('_', ' ')
+  return shown.length > 80 ? `${shown.slice(0, 79)}…` : shown
+}
+
+/** The ways to the pages before and after one of a list; false where there is one page alone. */
+export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
+  if (all === 1 && page === 1) return false
+  return html`<nav class="pages" aria-label="Pages">
+${page > 1 && html`<a rel="prev" href="${addressOf(page - 1)}">← before</a>`}
+<span class="muted">page ${count(page)} of ${count(all)}</span>
+${page < all && html`<a rel="next" href="${addressOf(page + 1)}">next →</a>`}
+</nav>`
 }
 
 /** A percentage that is one already: `61.4 %`. */
@@ -42,13 +60,29 @@ export function percent(value: number | null, places = 1): string {
 }
 
 /** A ratio as percentage: 0.614 is `61.4 %`. */
-export function ratio(value: number | null): string {
-  return percent(value === null ? null : value * 100)
+export function ratio(value: number | string | null): string {
+  return percent(value === null ? null : Number(value) * 100)
 }
 
-/** An instant to the second, from ISO 8601 or ms since the epoch. */
-export function instant(at: string | number): string {
-  return `${new Date(at).toISOString().slice(0, 19).replace('T', ' ')} UTC`
+/** An instant to the second, from ISO 8601, a TIMESTAMP as text, or ms since the epoch; {@link inTimeZone} writes it in that of a page. */
+export function instant(at: string | number): Html {
+  const date = new Date(
+    typeof at === 'string' && /^[\d-]+ [\d:.]+$/.test(at) ? `${at.replace(' ', 'T')}Z` : at,
+  )
+  if (Number.isNaN(date.getTime())) return html`${at}`
+  return html`<time datetime="${date.toISOString()}">${secondOf(date)} UTC</time>`
+}
+
+const secondOf = (date: Date) => date.toISOString().slice(0, 19).replace('T', ' ')
+
+/** Markup with every instant in the wall time of a zone, which is named: `2026-03-03 23:30:00 EST`. */
+export function inTimeZone(markup: string, timeZone: string): string {
+  const zoneName = new Intl.DateTimeFormat('en-US', {timeZone, timeZoneName: 'short'})
+  return markup.replaceAll(/<time datetime="([^"]+)">[^<]+/g, (_, iso: string) => {
+    const at = Date.parse(iso)
+    const zone = zoneName.formatToParts(at).find(({type}) => type === 'timeZoneName')?.value
+    return `<time datetime="${iso}" title="${timeZone}">${secondOf(new Date(wallTimeOf(at, timeZone)))} ${zone}`
+  })
 }
 
 /** A length of time as people say it, the two largest units. */

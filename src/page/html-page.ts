@@ -1,5 +1,6 @@
 import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
+import {inTimeZone} from './figures.ts'
 import {type Html, html, markup} from './html.ts'
 
 const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname, name), 'utf8'))
@@ -9,9 +10,16 @@ const readAsset = (name: string) => markup(readFileSync(join(import.meta.dirname
  *
  * @param styles file beside this one with further styles
  * @param script file beside this one whose text runs at the end of the page
+ * @param timeZone of its instants; UTC by default
  */
-export function renderPage(page: {title: string; body: Html; styles?: string; script?: string}): string {
-  const {title, body, styles, script} = page
+export function renderPage(page: {
+  title: string
+  body: Html
+  styles?: string
+  script?: string
+  timeZone?: string | undefined
+}): string {
+  const {title, body, styles, script, timeZone} = page
   const document = html`<!doctype html>
 <html lang="en">
 <head>
@@ -28,5 +36,5 @@ ${body}
 ${script !== undefined && html`<script>\n${readAsset(script)}</script>\n`}</body>
 </html>
 `
-  return document.html
+  return timeZone === undefined ? document.html : inTimeZone(document.html, timeZone)
 }

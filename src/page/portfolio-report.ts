@@ -4,6 +4,7 @@ import {renderChart, type Series} from './chart.ts'
 import {
   type Column,
   count,
+  countOf,
   dollars,
   dollarsAtAGlance,
   figures,
@@ -23,13 +24,11 @@ export interface PortfolioReport extends Portfolio, ReleaseManifest {
   days: readonly string[]
   /** Amount by day of each status that is open. */
   positions: readonly Series[]
-  quality: readonly {measure: string; value: number | null; deals: number}[]
+  quality: readonly {measure: string | null; value: number | null; deals: number}[]
   /** Rows of `mart.funded_rollforward`, `mart.concentration` and `mart.top_exposure`; null where the release has none. */
   rollforward: readonly Cells[] | null
   concentration: readonly Cells[] | null
   exposures: readonly Cells[] | null
-  /** The page of a deal. */
-  dealLink?: ((dealId: string) => string) | undefined
 }
 
 /** Figures, breakdowns, positions, roll-forward and concentration of some deals. */
@@ -48,45 +47,45 @@ ${renderBreakdown(report, 'ltv_band', 'Loan-to-value, %')}
 ${renderBreakdown(report, 'size_band', 'Loan amount, $')}
 <h2>Open deals by state</h2>
 ${renderBreakdown(report, 'state', 'State')}
-${renderRollforward(report.rollforward)}
+${renderRollforward(report)}
 ${renderConcentration(report)}`
 }
 
-function renderFigures({summary, linkOf}: PortfolioReport): Html {
+function renderFigures({summary, links}: PortfolioReport): Html {
   return figures([
     {
       name: 'Open',
       value: dollarsAtAGlance(summary.open_amount),
       note: exactly(summary.open_deals, summary.open_amount),
-      href: linkOf?.('part', 'open'),
+      href: links?.deals('open'),
     },
     {
       name: 'Funded',
       value: dollarsAtAGlance(summary.funded_amount),
       note: exactly(summary.funded_deals, summary.funded_amount),
-      href: linkOf?.('part', 'funded'),
+      href: links?.deals('funded'),
     },
     {
       name: 'Pipeline',
       value: dollarsAtAGlance(summary.pipeline_amount),
       note: exactly(summary.pipeline_deals, summary.pipeline_amount),
-      href: linkOf?.('part', 'pipeline'),
+      href: links?.deals('pipeline'),
     },
     {
       name: 'Weighted loan-to-value',
       value: ratio(summary.open_wa_ltv),
-      note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Known for ${percent(summary.ltv_coverage_pct)} of all amounts`,
+      note: `of what is open; funded ${ratio(summary.funded_wa_ltv)}. Taken of ${percent(summary.open_ltv_coverage_pct)} of the open amount`,
     },
     {
       name: 'Ended',
       value: dollarsAtAGlance(summary.ended_amount),
       note: `${exactly(summary.ended_deals, summary.ended_amount)}: with the open ones all that the source lists`,
-      href: linkOf?.('part', 'ended'),
+      href: links?.deals('ended'),
     },
   ])
 }
 
-const exactly = (deals: number, amount: string) => `${count(deals)} deals, ${dollars(amount)}`
+const exactly = (deals: number, amount: string) => `${countOf(deals, 'deal')}, ${dollars(amount)}`
 
 function renderPositions({days, positions}: PortfolioReport): Html | false {
   if (days.length < 2) return false
@@ -97,92 +96,116 @@ ${renderChart({title: 'Open amount by day and status', shape: 'area', unit: 'usd
 
 /** A row's value of a column that a release may lack. */
 const cellOf = (column: string) => (row: Cells) => row[column] ?? null
-const money = (title: string, column: string): Column<Cells> => ({
-  title,
-  kind: 'number',
-  cell: (row) => dollars(cellOf(column)(row)),
-})
-const share = (title: string, column: string): Column<Cells> => ({
+/** The page of what a cell is made of. */
+type LinkOf = (row: Cells, column: string) => string | undefined
+const money = (title: string, column: string, linkOf?: LinkOf): Column<Cells> => ({
   title,
   kind: 'number',
   cell: (row) => {
     const value = cellOf(column)(row)
-    return percent(value === null ? null : Number(value))
+    return linked(dollars(value), Number(value) === 0 ? undefined : linkOf?.(row, column))
+  },
+})
+const share = (title: string, column: string, linkOf?: LinkOf): Column<Cells> => ({
+  title,
+  kind: 'number',
+  cell: (row) => {
+    const value = cellOf(column)(row)
+    return linked(percent(value === null ? null : Number(value)), linkOf?.(row, column))
   },
 })
 
 /** The terms of a roll-forward, which stand between opening and closing. */
-const TERMS = ['found', 'originated', 'restored', 'increased', 'decreased', 'reversed', 'vanished', 'ended']
+const ADDED = ['found', 'originated', 'refunded', 'restored', 'increased']
+const TAKEN = [
+  ...['decreased', 'reversed', 'vanished'],
+  ...['paid_off', 'sold', 'refinanced', 'foreclosed', 'charged_off', 'ended_other'],
+]
 
-function renderRollforward(rows: PortfolioReport['rollforward']): Html | false {
+/** In this order they are shown. */
+export const TERMS: readonly string[] = ['opening', ...ADDED, ...TAKEN]
+
+function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | false {
+  const behind: LinkOf = ({month}, term) =>
+    term === 'opening' || term === 'closing'
+      ? links?.behind(term, {month: month ?? ''})
+      : links?.behind('term', {month: month ?? '', term})
   if (rows === null || rows.length === 0) return false
-  const used = TERMS.filter((term) => rows.some((row) => Number(row[term] ?? 0) !== 0))
+  const isUsed = (term: string) => rows.some((row) => Number(row[term] ?? 0) !== 0)
+  const [added, taken] = [ADDED.filter(isUsed), TAKEN.filter(isUsed)]
   const columns: Column<Cells>[] = [
     {title: 'Month', cell: (row) => words(row.month)},
-    money('Opening', 'opening'),
-    ...used.map((term) => money(term.charAt(0).toUpperCase() + term.slice(1), term)),
-    money('Closing', 'closing'),
+    money('Opening', 'opening', behind),
+    ...[...added, ...taken].map((term) =>
+      money(
+        words(term).replace(/^./, (letter) => letter.toUpperCase()),
+        term,
+        behind,
+      ),
+    ),
+    money('Closing', 'closing', behind),
   ]
   return html`<h2>Funded roll-forward</h2>
-<p class="muted small">Closing = opening + found + originated + restored + increased − decreased − reversed − vanished − ended; terms that never occurred are left out.</p>
+<p class="muted small">Closing = ${['opening', ...added].map(words).join(' + ')}${taken.map((term) => ` − ${words(term)}`)}; terms that never occurred are left out.</p>
 <p class="muted small">What moved it in ${rows.at(-1)?.month}; the axis does not begin at zero.</p>
 ${renderFall(rows.at(-1) ?? {})}
 ${table(columns, rows.slice(-12))}`
 }
 
-/** Terms that take away from the book. */
-const TAKEN = new Set(['decreased', 'reversed', 'vanished', 'ended'])
-
 /** How the book came from the opening of a month to its closing. */
 function renderFall(row: Cells): Html {
-  const amountOf = (term: string) => Number(row[term] ?? 0) * (TAKEN.has(term) ? -1 : 1)
-  const moved = TERMS.filter((term) => amountOf(term) !== 0)
+  const amountOf = (term: string) => Number(row[term] ?? 0) * (TAKEN.includes(term) ? -1 : 1)
+  const moved = [...ADDED, ...TAKEN].filter((term) => amountOf(term) !== 0)
   return renderChart({
     title: `What moved the funded book in ${row.month}`,
     shape: 'waterfall',
     unit: 'usd',
-    places: ['opening', ...moved.map((term) => `${TAKEN.has(term) ? '−' : '+'} ${term}`), 'closing'],
+    places: [
+      'opening',
+      ...moved.map((term) => `${TAKEN.includes(term) ? '−' : '+'} ${words(term)}`),
+      'closing',
+    ],
     series: [{name: 'Amount', values: ['opening', ...moved, 'closing'].map(amountOf)}],
   })
 }
 
-function renderConcentration({concentration: rows, exposures, dealLink}: PortfolioReport): Html | false {
+function renderConcentration({concentration: rows, exposures, links}: PortfolioReport): Html | false {
   if (rows === null) return false
   const deals = (exposures ?? []).filter(({dimension}) => dimension !== 'borrower')
+  const largest =
+    (top: string): LinkOf =>
+    ({dimension}) =>
+      links?.behind(`largest_${dimension}`, {top})
   const columns: Column<Cells>[] = [
     {title: 'Dimension', cell: (row) => words(row.dimension)},
-    share('Largest', 'funded_top_1_pct'),
-    share('Largest 5', 'funded_top_5_pct'),
-    share('Largest 10', 'funded_top_10_pct'),
+    share('Largest', 'funded_top_1_pct', largest('1')),
+    share('Largest 5', 'funded_top_5_pct', largest('5')),
+    share('Largest 10', 'funded_top_10_pct', largest('10')),
     {title: 'HHI', kind: 'number', cell: (row) => hhi(row.funded_hhi)},
   ]
   return html`<h2>Concentration</h2>
 <p class="muted small">Share of the funded amount in the largest buckets; the Herfindahl-Hirschman index runs from 0 (spread) to 10,000 (all in one).</p>
 ${table(columns, rows)}
-${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(listExposureColumns(dealLink), deals.slice(0, 10))}`}`
+${deals.length > 0 && html`<h3>Largest funded deals</h3>${table(listExposureColumns(links), deals.slice(0, 10))}`}`
 }
 
 const hhi = (value: string | null | undefined) =>
   value === null || value === undefined ? '–' : count(Math.round(Number(value)))
 
-const listExposureColumns = (dealLink: PortfolioReport['dealLink']): Column<Cells>[] => [
-  {title: '#', kind: 'number', cell: (row) => row.rank ?? ''},
-  {title: 'Deal', cell: (row) => linked(html`<code>${row.deal_id}</code>`, dealLink?.(row.deal_id ?? ''))},
-  {title: 'Property', cell: (row) => row.property_address ?? '–'},
-  {title: 'Program', cell: (row) => words(row.loan_program).replaceAll(' ', '\u00a0')},
+const listExposureColumns = (links: PortfolioReport['links']): Column<Cells>[] => [
+  {title: 'Deal', cell: (row) => linked(html`<code>${row.deal_id}</code>`, links?.deal(row.deal_id ?? ''))},
   money('Amount', 'loan_amount'),
   share('Share', 'share_pct'),
+  {title: 'Property', cell: (row) => row.property_address ?? '–'},
+  {title: 'Program', cell: (row) => words(row.loan_program).replaceAll(' ', '\u00a0')},
 ]
 
 /** How far the figures can be trusted. */
-export function renderQuality({quality, checks}: Pick<PortfolioReport, 'quality' | 'checks'>): Html {
+export function renderQuality(quality: PortfolioReport['quality'], findings: readonly Html[]): Html {
   return html`<h2>Data quality</h2>
 ${
-  checks.results.length > 0 &&
-  html`<div class="notice">${checks.results.map(
-    ({name, failures, samples}) =>
-      html`<p><b>${words(name)}</b>: ${count(failures)} ${failures === 1 ? 'row' : 'rows'}, such as ${samples.slice(0, 2).join('; ')}.</p>`,
-  )}</div>`
+  findings.length > 0 &&
+  html`<div class="notice">${findings.map((finding) => html`<p>${finding}.</p>`)}</div>`
 }
 <div class="narrow">${table(
     [

@@ -3,7 +3,7 @@ import {autocompletion, closeBrackets, closeBracketsKeymap, completionKeymap} fr
 import {defaultKeymap, history, historyKeymap} from '@codemirror/commands'
 import {PostgreSQL, sql} from '@codemirror/lang-sql'
 import {bracketMatching, syntaxHighlighting} from '@codemirror/language'
-import {drawSelection, EditorView, keymap, lineNumbers} from '@codemirror/view'
+import {Decoration, drawSelection, EditorView, keymap, lineNumbers} from '@codemirror/view'
 import {classHighlighter} from '@lezer/highlight'
 
 const field = document.querySelector('#q')
@@ -31,6 +31,15 @@ const run = () => {
   field.form.requestSubmit()
   return true
 }
+// The line of an error, until the text is changed.
+const failedLine = Number(field.dataset.failedLine)
+const markFailed = ({state}) => {
+  const isThere =
+    state.doc.toString() === field.defaultValue && failedLine > 0 && failedLine <= state.doc.lines
+  return isThere
+    ? Decoration.set(Decoration.line({class: 'failed-line'}).range(state.doc.line(failedLine).from))
+    : Decoration.none
+}
 const editor = new EditorView({
   doc: field.value,
   extensions: [
@@ -55,6 +64,7 @@ const editor = new EditorView({
     syntaxHighlighting(classHighlighter),
     EditorView.lineWrapping,
     EditorView.darkTheme.of(matchMedia('(prefers-color-scheme: dark)').matches),
+    EditorView.decorations.of(markFailed),
     EditorView.contentAttributes.of({'aria-label': label.textContent, 'aria-keyshortcuts': 'Control+Enter'}),
     EditorView.updateListener.of(({docChanged, state}) => {
       if (docChanged) field.value = state.doc.toString()

@@ -14,12 +14,14 @@ export interface Frame {
   alarms: number
   /** The run under way, in words; a page without it loads no script. */
   live?: {running: boolean; words: string}
+  /** Of its instants; UTC by default. */
+  timeZone?: string
   body: Html
 }
 
 /** A page of the workbench: the way to the others, what it is about, and its own part. */
 export function renderWorkbench(page: Frame): string {
-  const {title, path, places, facts, chips, alarms, live, body} = page
+  const {title, path, places, facts, chips, alarms, live, body, timeZone} = page
   const isHere = (href: string) =>
     href.split('?')[0] === '/' ? path === '/' : path.startsWith(href.split('?')[0] ?? '')
   const frame = html`<a class="skip" href="#main">To the page</a>
@@ -37,5 +39,6 @@ ${live && html`<script src="/assets/workbench.js" type="module"></script>`}`
     title: `${title} · loantape${alarms > 0 ? ` (${alarms})` : ''}`,
     body: frame,
     styles: 'workbench.css',
+    timeZone,
   })
 }

@@ -15,28 +15,29 @@ addEventListener('pagehide', () => source.close())
 const formats = {
   usd: [
     {style: 'currency', currency: 'USD'},
-    {style: 'currency', currency: 'USD', notation: 'compact', maximumSignificantDigits: 4},
+    {style: 'currency', currency: 'USD', notation: 'compact'},
   ],
-  ratio: [
-    {style: 'percent', maximumFractionDigits: 2},
-    {style: 'percent', maximumFractionDigits: 1},
-  ],
+  ratio: [{style: 'percent', maximumFractionDigits: 2}, {style: 'percent'}],
   number: [{maximumFractionDigits: 9}, {notation: 'compact'}],
 }
 const figures = [...document.querySelectorAll('figure.chart')]
 if (figures.length > 0) {
   const {init} = await import('/assets/echarts.js')
   for (const figure of figures) {
-    const [exact, short] = formats[figure.dataset.unit].map(
-      (format) => new Intl.NumberFormat('en-US', format),
-    )
+    const [precise, compact] = formats[figure.dataset.unit]
+    const exact = new Intl.NumberFormat('en-US', precise)
+    const short = new Intl.NumberFormat('en-US', {
+      ...compact,
+      maximumSignificantDigits: Number(figure.dataset.digits),
+    })
     const option = JSON.parse(figure.dataset.option)
     option.tooltip.valueFormatter = (value) => (value === null ? '–' : exact.format(value))
     option.yAxis.axisLabel.formatter = (value) => short.format(value)
-    figure.replaceChildren()
-    figure.style.height = '320px'
-    const chart = init(figure, null, {renderer: 'svg'})
+    const drawing = figure.querySelector('[role=img]')
+    drawing.replaceChildren()
+    drawing.style.height = '300px'
+    const chart = init(drawing, null, {renderer: 'svg'})
     chart.setOption(option)
-    new ResizeObserver(() => chart.resize()).observe(figure)
+    new ResizeObserver(() => chart.resize()).observe(drawing)
   }
 }

@@ -14,6 +14,7 @@ import {isDemoFolder} from '../warehouse/data-folder.ts'
 import {carryOutCommand} from './command.ts'
 import {addFormRoutes} from './form.ts'
 import type {WebTools} from './overview.ts'
+import {refuse} from './refusal.ts'
 
 /** What an operator may have done, as a form says it. */
 const askedSchema = z.discriminatedUnion('do', [
@@ -89,15 +90,16 @@ export function addActions(
   }
   if (!isDemoFolder(folder)) {
     addFormRoutes(server, (scope) => {
-      scope.post('/actions', async ({body, ip}, reply) => {
+      scope.post('/actions', async (request, reply) => {
+        const {body, ip} = request
         const parsed = askedSchema.safeParse(
           body instanceof URLSearchParams ? Object.fromEntries(body) : body,
         )
-        const refuse = (status: number, why: string) =>
-          reply.code(status).type('text/plain').send(`Not done: ${why}.\n`)
-        if (!parsed.success) return await refuse(400, 'expected a form of this server')
+        const notDone = (status: number, why: string) =>
+          refuse(request, reply, status, {title: 'Not done', problem: `Not done: ${why}.`})
+        if (!parsed.success) return await notDone(400, 'expected a form of this server')
         const obstacle = findObstacle(parsed.data)
-        if (obstacle !== undefined) return await refuse(409, obstacle)
+        if (obstacle !== undefined) return await notDone(409, obstacle)
         const words = wordsOf(parsed.data)
         const now = realClock.now()
         const asked = {who: `web ${ip}`, command: ['loantape', ...words].join(' ')}

@@ -1,89 +1,52 @@
-import {z} from 'zod'
-import {listAllBatches, listIssuedProfiles} from '../accounting/issued.ts'
-import {findJournalProfile} from '../accounting/journal-profiles.ts'
 import {explainError} from '../errors.ts'
-import {type Column, count, dollars, instant, table} from '../page/figures.ts'
-import {html} from '../page/html.ts'
+import {type Column, count, countOf, dollars, instant, table, words} from '../page/figures.ts'
+import {type Html, html} from '../page/html.ts'
+import {TERMS} from '../page/portfolio-report.ts'
+import type {NotIssued} from '../pipeline/not-issued.ts'
+import type {listPeriods, PeriodState} from '../pipeline/period-list.ts'
+import {computedRow, type RowOf, rowOf} from '../release-row.ts'
 import {askFirst} from './actions.ts'
-import type {NotIssued} from './needs.ts'
-import type {WebTools} from './overview.ts'
-import {hasTable} from './tables.ts'
+import type {History} from './history.ts'
 import type {Page, View} from './view.ts'
 
-/** What `loantape period list --json` says. */
-export const periodList = z.object({
-  periods: z.array(
-    z.object({
-      period: z.string(),
-      state: z.string(),
-      closed: z
-        .object({at: z.string(), who: z.string(), loans: z.number(), amount: z.string(), late: z.number()})
-        .nullable(),
-      batches: z.array(z.object({profile: z.string(), batch_id: z.string()})),
-      not_issued: z.array(z.object({profile: z.string(), entries: z.number(), amount: z.string()})),
-    }),
-  ),
-  events: z.array(
-    z.object({
-      period: z.string(),
-      action: z.string(),
-      at: z.string(),
-      who: z.string(),
-      why: z.string().nullable(),
-    }),
-  ),
-})
-type PeriodList = z.output<typeof periodList>
-
-const movedRow = z.object({
-  period: z.string(),
-  event: z.string(),
-  entries: z.coerce.number(),
-  amount: z.string(),
-})
-type Moved = z.output<typeof movedRow>
+const movedRow = rowOf('accounting.journal_line', ['period', 'event'], {entries: 'count', amount: 'sum'})
+type Moved = RowOf<typeof movedRow>
 
 /** `/books`: the months, what of them was issued, what the journal holds, and whether it ties out. */
-export async function viewBooks(view: View, {periods, events}: PeriodList, mayAct: boolean): Promise<Page> {
+export async function viewBooks(
+  view: View,
+  {periods, events}: Awaited<ReturnType<typeof listPeriods>>,
+  mayAct: boolean,
+): Promise<Page> {
   const {tables, release} = view
-  const journal = hasTable(view, 'accounting.journal_line')
-    ? await tables.all(
-        movedRow,
-        `select period, event, count(*) as entries, cast(sum(debit) as decimal(38, 2)) as amount
-         from accounting.journal_line where line_no = 1 group by all order by period desc, event`,
-      )
-    : []
+  const journal = await tables.all(
+    movedRow,
+    `select period, event, count(*) as entries, sum(debit) as amount
+     from accounting.journal_line where line_no = 1 group by all order by period desc, event`,
+  )
   const ties = await tables.one(
-    z.object({
-      funded: z.string(),
-      register: z.string(),
-      closing: z.string().nullable(),
-      loans: z.coerce.number(),
-    }),
+    computedRow({funded: 'sum', register: 'sum', closing: 'decimal?', loans: 'count'}),
     `select
        (select funded_amount from mart.portfolio_summary) as funded,
-       (select cast(coalesce(sum(loan_amount), 0) as decimal(38, 2)) from accounting.loan_register) as register,
+       (select sum(loan_amount) from accounting.loan_register) as register,
        (select count(*) from accounting.loan_register) as loans,
        (select arg_max(closing, month) from mart.funded_rollforward) as closing`,
   )
   const isTied = ties.funded === ties.register && (ties.closing === null || ties.closing === ties.funded)
   const months = periods.toReversed()
   const due = periods.find(({state}) => state === 'open')
-  const columns: Column<PeriodList['periods'][number]>[] = [
+  const columns: Column<PeriodState>[] = [
     {title: 'Period', cell: ({period}) => html`<a href="/books/${period}">${period}</a>`},
     {
       title: 'State',
       cell: ({state}) =>
         html`<span class="state ${state === 'closed' ? 'passed' : 'unknown'}">${state}</span>`,
     },
-    {title: 'Loans', kind: 'number', cell: ({closed}) => (closed ? count(closed.loans) : '')},
-    {title: 'Funded', kind: 'number', cell: ({closed}) => (closed ? dollars(closed.amount) : '')},
-    {title: 'Closed', cell: ({closed}) => (closed ? `${instant(closed.at)} by ${closed.who}` : '')},
-    {title: 'Known later', kind: 'number', cell: ({closed}) => (closed ? count(closed.late) : '')},
+    ...(periods.some(({closed}) => closed) ? CLOSING : []),
     {
       title: 'Not yet issued',
       cell: ({period, not_issued}) =>
-        html`${not_issued.map(({profile, entries, amount}) => html`<div><a href="/books/${period}?for=${profile}">${profile}: ${count(entries)} ${entries === 1 ? 'entry' : 'entries'}, ${dollars(amount)}</a></div>`)}`,
+        html`${not_issued.map(({profile, entries, amount}) => html`<div><a href="/books/${period}?for=${profile}">${profile}: ${countOf(entries, 'entry', 'entries')}, ${dollars(amount)}</a></div>`)}`,
     },
     {
       title: 'Issued',
@@ -91,10 +54,11 @@ export async function viewBooks(view: View, {periods, events}: PeriodList, mayAc
         html`${batches.map(({profile, batch_id}) => html`<div>${profile} <code>${batch_id}</code></div>`)}`,
     },
   ]
-  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${count(ties.loans)} loans ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
+  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${countOf(ties.loans, 'loan')} ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
 <h2>Periods</h2>
 ${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
 ${mayAct && due && due.period < release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
+${await renderTieOut(view)}
 <h2>Journal</h2>
 <p class="muted small">Every movement of the funded book is one balanced entry; <a href="/tables/accounting.journal_line">all lines</a>, <a href="/tables/accounting.loan_register">the register</a>, <a href="/tables/mart.funded_rollforward">the roll-forward</a>.</p>
 ${
@@ -117,6 +81,53 @@ ${
   return {title: 'Books', body}
 }
 
+/** What a closed month was fixed at. */
+const CLOSING: Column<PeriodState>[] = [
+  {title: 'Loans', kind: 'number', cell: ({closed}) => (closed ? count(closed.loans) : '')},
+  {title: 'Funded', kind: 'number', cell: ({closed}) => (closed ? dollars(closed.amount) : '')},
+  {title: 'Closed', cell: ({closed}) => (closed ? html`${instant(closed.at)} by ${closed.who}` : '')},
+  {title: 'Known later', kind: 'number', cell: ({closed}) => (closed ? count(closed.late) : '')},
+]
+
+const tiedRow = rowOf('accounting.tie_out', [
+  'month',
+  'term',
+  'amount',
+  'booked',
+  'opening_balance',
+  'elsewhere',
+  'no_account',
+  'difference',
+])
+type Tied = RowOf<typeof tiedRow>
+
+/** Every term of the roll-forward against the journal: what is booked, and by name what is not. */
+async function renderTieOut(view: View): Promise<Html> {
+  const terms = await view.tables.all(
+    tiedRow,
+    `from accounting.tie_out order by month desc, list_position(string_split($1, ' '), term)`,
+    [TERMS.join(' ')],
+  )
+  const amount = (title: string, column: keyof Tied): Column<Tied> => ({
+    title,
+    kind: 'number',
+    cell: (row) => (Number(row[column]) === 0 && column !== 'difference' ? '' : dollars(row[column])),
+  })
+  const columns: Column<Tied>[] = [
+    {title: 'Month', cell: ({month}) => month},
+    {title: 'Term', cell: ({term}) => words(term)},
+    amount('Roll-forward', 'amount'),
+    amount('Booked', 'booked'),
+    amount('Opening balance', 'opening_balance'),
+    amount('Booked elsewhere', 'elsewhere'),
+    amount('No account', 'no_account'),
+    amount('Difference', 'difference'),
+  ]
+  return html`<h2>Roll-forward and journal</h2>
+<p class="muted small">What of each term the journal books, and what it does not: opening balances, unless they are asked for; what <code>accounting.json</code> says another system books; what it names no account for, which stops exports and closing.</p>
+${terms.length === 0 ? html`<p class="empty">Nothing has moved yet.</p>` : table(columns, terms)}`
+}
+
 const askToClose = (period: string) =>
   askFirst(`Close ${period}`, {
     asked: {do: 'close', period},
@@ -125,36 +136,12 @@ const askToClose = (period: string) =>
     inputs: html`<p><label>Remark <input name="why" maxlength="500"></label></p>`,
   })
 
-/**
- * Finds what of ended months is not issued, for whoever exports journals, or why that is not known; asked again where another release or
- * batch is there.
- */
-export function createNotIssued(
-  {stateDb, jobs}: Pick<WebTools, 'stateDb' | 'jobs'>,
-  ask: () => Promise<PeriodList>,
-) {
-  let asked: {key: string; answer: Promise<NotIssued[] | string>} | undefined
-  const exported = jobs.flatMap(({steps}) =>
-    steps.flatMap((step) => (step.do === 'export' ? step.profiles : [])),
-  )
-  return ({release}: View): Promise<readonly NotIssued[] | string> => {
-    const isUsed = listIssuedProfiles(stateDb).length > 0 || exported.some((name) => findJournalProfile(name))
-    if (!isUsed) return Promise.resolve([])
-    const {release_id, as_of} = release.manifest
-    const key = JSON.stringify([release_id, listAllBatches(stateDb).length])
-    if (asked?.key !== key) {
-      const answer = ask().then(
-        ({periods}) =>
-          periods
-            .filter(({period}) => period < as_of.slice(0, 7))
-            .flatMap(({period, not_issued}) => not_issued.map((one) => ({period, ...one}))),
-        (error: unknown) => {
-          asked = undefined
-          return explainError(error).message
-        },
-      )
-      asked = {key, answer}
-    }
-    return asked.answer
+/** What of ended months is not issued, for whoever exports journals, or why that is not known. */
+export async function readNotIssued({release}: View, history: History): Promise<NotIssued[] | string> {
+  try {
+    const found = await history.ask('notIssued')
+    return found.filter(({period}) => period < release.manifest.as_of.slice(0, 7))
+  } catch (error) {
+    return explainError(error).message
   }
 }

@@ -1,7 +1,8 @@
-import {z} from 'zod'
 import {type Column, count, dollars, instant, linked, signed, table} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import type {MovementPart, TotalMovement} from '../release/compare-releases.ts'
 import type {Release} from '../release/manifest.ts'
+import type {History} from './history.ts'
 import {describeMove} from './morning.ts'
 import {offerBuild} from './no-release.ts'
 import {addressOfDeal} from './portfolio.ts'
@@ -9,25 +10,6 @@ import type {Page, View} from './view.ts'
 
 /** Deals that are named under a total; the others are counted. */
 const NAMED = 100
-
-const side = z.object({status: z.string(), loan_amount: z.string()}).nullable()
-const part = z.object({deal_id: z.string(), movement: z.string(), before: side, after: side})
-type Part = z.output<typeof part>
-
-/** What `loantape diff --json` prints, as far as it is shown. */
-export const diffAnswer = z.object({
-  totals: z.array(
-    z.object({
-      total: z.enum(['deals', 'amount', 'funded_deals', 'funded_amount']),
-      status: z.string().nullable(),
-      before: z.string(),
-      after: z.string(),
-      movement: z.string(),
-      parts: z.array(part),
-    }),
-  ),
-})
-type Total = z.output<typeof diffAnswer>['totals'][number]
 
 const TITLES = {
   deals: 'Deals',
@@ -38,13 +20,11 @@ const TITLES = {
 
 /**
  * `/compare`: what was believed of a day when the release was built, against what the newest release of that day says.
- *
- * @param readDiff asks for the difference of two releases
  */
 export async function viewCompare(
   {release}: View,
   newest: Release,
-  readDiff: (before: string, after: string) => Promise<z.output<typeof diffAnswer>>,
+  history: History,
   mayAct: boolean,
 ): Promise<Page> {
   const [then, now] = [release.manifest, newest.manifest]
@@ -54,33 +34,45 @@ export async function viewCompare(
       title,
       body: html`<p class="empty">No release of ${then.as_of} is kept that knows more. <code>loantape build --as-of ${then.as_of}</code> builds one with all that is known today.</p>${mayAct && offerBuild(then.as_of, '')}`,
     }
-  const {totals} = await readDiff(then.release_id, now.release_id)
+  const totals = await history.ask('diff', then.release_id, now.release_id)
   const whole = totals.filter(({status}) => status === null)
-  const columns: Column<Total>[] = [
+  const columns: Column<TotalMovement>[] = [
     {title: 'Total', cell: ({total}) => TITLES[total]},
     {title: 'Then', kind: 'number', cell: ({total, before}) => show(total, before)},
     {title: 'Now', kind: 'number', cell: ({total, after}) => show(total, after)},
     {title: 'Difference', kind: 'number', cell: ({total, movement}) => show(total, movement)},
-    {title: 'Deals behind it', kind: 'number', cell: ({parts}) => count(parts.length)},
+    {
+      title: 'Deals behind it',
+      kind: 'number',
+      cell: ({total, parts}) => linked(count(parts.length), `#${total}`),
+    },
   ]
   return {
     title,
     body: html`<p>Then: known at <b>${instant(then.known_at)}</b>. Now: known at <b>${instant(now.known_at)}</b>, release <a href="/?as_of=${now.as_of}"><code>${now.release_id}</code></a>.</p>
 ${whole.length === 0 ? html`<p class="empty">Every total is the same.</p>` : table(columns, whole)}
-${whole.filter(({total}) => total.endsWith('amount')).map(renderParts)}`,
+${whole.map(renderParts)}`,
   }
 }
 
-const show = (total: Total['total'], value: string) =>
+const signedCount = (movement: string) =>
+  movement.startsWith('-') ? `−${movement.slice(1)}` : `+${movement}`
+
+const show = (total: TotalMovement['total'], value: string) =>
   total.endsWith('amount') ? dollars(value) : count(Number(value))
 
-function renderParts({total, parts, movement}: Total): Html {
-  const all: Part = {deal_id: '', movement, before: null, after: null}
-  const columns: Column<Part>[] = [
+function renderParts({total, parts, movement}: TotalMovement): Html {
+  const all: MovementPart = {deal_id: '', change: 'loan_amount', movement, before: null, after: null}
+  const columns: Column<MovementPart>[] = [
     {
       title: 'Deal',
       cell: (each) =>
         each === all ? 'All' : linked(html`<code>${each.deal_id}</code>`, addressOfDeal(each.deal_id)),
+    },
+    {
+      title: TITLES[total],
+      kind: 'number',
+      cell: (each) => (total.endsWith('amount') ? signed(each.movement) : signedCount(each.movement)),
     },
     {
       title: 'What is known now',
@@ -92,9 +84,8 @@ function renderParts({total, parts, movement}: Total): Html {
           amount_after: after?.loan_amount ?? null,
         }),
     },
-    {title: TITLES[total], kind: 'number', cell: (each) => signed(each.movement)},
   ]
-  return html`<h2>${TITLES[total]}</h2>
+  return html`<h2 id="${total}">${TITLES[total]}</h2>
 ${parts.length > NAMED && html`<p class="muted small">The ${count(NAMED)} largest of ${count(parts.length)}; <code>loantape diff</code> names all.</p>`}
 ${table(columns, parts.slice(0, NAMED), all)}`
 }

@@ -1,9 +1,14 @@
 import {hash} from 'node:crypto'
 import {createReadStream, rmSync, statSync} from 'node:fs'
+import {open} from 'node:fs/promises'
 import {join} from 'node:path'
+import {Readable} from 'node:stream'
+import {setTimeout} from 'node:timers/promises'
 import type {FastifyReply, FastifyRequest} from 'fastify'
 import {explainError} from '../errors.ts'
+import {askerOf} from './access.ts'
 import {addressOf} from './filter.ts'
+import {refuse, refuseBusy} from './refusal.ts'
 import {FORMATS, hasTable, orderOf} from './tables.ts'
 import type {AskingView} from './view.ts'
 
@@ -24,9 +29,18 @@ const COPIES: Record<Exclude<Format, 'xlsx'>, string> = {
 
 let files = 0
 
+/** Written before an answer begins, so that most of what fails can still be told in words. */
+const FIRST_BYTES = 64 * 1024
+
+const CHUNK_BYTES = 256 * 1024
+
+/** How often what is written is looked at. */
+const LOOK_MS = 50
+
 /**
  * `/data/<table>.<format>`: a table of the deals that the filter means, whole and in order; `/data/query.<format>?q=…` the rows of
- * a SELECT. The ETag changes with the release and with what is asked.
+ * a SELECT, sent while they are written. In CSV a text that a spreadsheet would take for a formula gets a `'` in front, unless the
+ * address has `exact`. The ETag changes with the release and with what is asked.
  */
 export async function sendData(
   view: AskingView,
@@ -39,11 +53,16 @@ export async function sendData(
   const known = FORMATS.find((one) => one === format)
   const asked = table === 'query' ? query.get('q') : null
   if (!known || (asked === null && !hasTable(view, table)))
-    return reply
-      .code(404)
-      .type('text/plain')
-      .send(`No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.\n`)
-  const etag = `"${hash('sha256', [release.manifest.release_id, name, asked, addressOf('', filter)].join('\n')).slice(0, 32)}"`
+    return refuse(request, reply, 404, {
+      title: 'No such data',
+      problem: `No such data: expected a table of /tables and one of ${FORMATS.join(', ')}.`,
+    })
+  // Shown there, and run by whoever presses the button.
+  if (asked !== null && askerOf(request) === 'person')
+    return reply.redirect(addressOf('/sql', filter, {q: [asked]}), 303)
+  const isSafe = known === 'csv' && query.get('exact') === null
+  // A workbook of the same rows tells when it was written.
+  const etag = `${known === 'xlsx' ? 'W/' : ''}"${hash('sha256', [release.manifest.release_id, name, asked, isSafe, addressOf('', filter)].join('\n')).slice(0, 32)}"`
   const begin = () =>
     reply
       .header('etag', etag)
@@ -57,22 +76,53 @@ export async function sendData(
   files += 1
   const file = `${files}.${known}`
   const path = join(reader.filesDir, file)
+  let isWritten = false
+  const written = reader.ask({
+    sql: asked ?? `from ${table} ${orderOf(view, table)}`,
+    condition: filter.condition,
+    file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known], isSafe})},
+    signal: untilClosed(reply, path),
+  })
+  const {socket} = request.raw
+  // Until then nothing may come for minutes: the engine sorts first.
+  socket.setTimeout(0)
+  const ended = Promise.allSettled([written]).then(() => {
+    isWritten = true
+    socket.setTimeout(request.server.server.timeout)
+  })
   try {
-    await reader.ask({
-      sql: asked ?? `from ${table} ${orderOf(view, table)}`,
-      condition: filter.condition,
-      file: {name: file, ...(known === 'xlsx' ? {sheet: table} : {format: COPIES[known]})},
-    })
-    const {size} = statSync(path)
-    // The file goes at once; what is read of it stays until it is read.
-    const stream = createReadStream(path)
-    await new Promise((resolve, reject) => stream.once('open', resolve).once('error', reject))
-    return begin().header('content-length', size).send(stream)
+    while (!isWritten && sizeOf(path) < FIRST_BYTES) await Promise.race([ended, setTimeout(LOOK_MS)])
+    // What has failed by now is told in words; what fails later breaks off.
+    if (isWritten) await written
   } catch (error) {
     const {code, message} = explainError(error)
+    if (code === 'WEB_BUSY') return refuseBusy(request, reply, message)
     if (code !== 'QUERY_FAILED' && code !== 'QUERY_STOPPED') throw error
-    return reply.code(400).type('text/plain').send(`${message}\n`)
-  } finally {
-    rmSync(path, {force: true})
+    return refuse(request, reply, 400, {title: 'No data', problem: message})
   }
+  if (isWritten) reply.header('content-length', sizeOf(path))
+  async function* readBytes(): AsyncGenerator<Buffer> {
+    await using opened = await open(path)
+    for (;;) {
+      const wasWritten = isWritten
+      const {buffer, bytesRead} = await opened.read(Buffer.allocUnsafe(CHUNK_BYTES))
+      if (bytesRead > 0) yield buffer.subarray(0, bytesRead)
+      else if (wasWritten) break
+      else await Promise.race([ended, setTimeout(LOOK_MS)])
+    }
+    await written
+  }
+  return begin().send(Readable.from(readBytes()))
 }
+
+/** Removes a file once the answer is sent or the caller has hung up; then its writing is aborted, too. */
+function untilClosed({raw}: FastifyReply, path: string): AbortSignal {
+  const gone = new AbortController()
+  raw.once('close', () => {
+    if (!raw.writableFinished) gone.abort()
+    rmSync(path, {force: true})
+  })
+  return gone.signal
+}
+
+const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0

@@ -1,24 +1,23 @@
-import {z} from 'zod'
-import {type Column, count, dollars, linked, ratio, table, words} from '../page/figures.ts'
+import {type Column, countOf, dollars, linked, ratio, renderPages, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import {computedRow, type RowOf, rowOf} from '../release-row.ts'
 import {addressOf, hiddenFields} from './filter.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
 const PER_PAGE = 50
 
-const dealRow = z.object({
-  deal_id: z.string(),
-  property_address: z.string(),
-  loan_program: z.string().nullable(),
-  status: z.string(),
-  status_since: z.string(),
-  loan_amount: z.string(),
-  ltv: z.coerce.number().nullable(),
-})
-type Deal = z.output<typeof dealRow>
-
-const SORTS = ['deal_id', 'property_address', 'loan_program', 'status', 'status_since', 'loan_amount', 'ltv']
+const SHOWN = [
+  'deal_id',
+  'property_address',
+  'loan_program',
+  'status',
+  'status_since',
+  'loan_amount',
+  'ltv',
+] as const
+const dealRow = rowOf('core.deal', SHOWN)
+type Deal = RowOf<typeof dealRow>
 
 /** `/deals`: the deals that were filtered and searched, in any order, page by page. */
 export async function viewDeals({tables, filter, query}: View): Promise<Page> {
@@ -27,13 +26,13 @@ export async function viewDeals({tables, filter, query}: View): Promise<Page> {
   const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
   const where = `where contains(lower(deal_id), lower($1)) or contains(lower(property_address), lower($1))`
   const total = await tables.one(
-    z.object({deals: z.coerce.number(), amount: z.string()}),
-    `select count(*) as deals, cast(coalesce(sum(loan_amount), 0) as decimal(38, 2)) as amount from core.deal ${where}`,
+    computedRow({deals: 'count', amount: 'sum'}),
+    `select count(*) as deals, sum(loan_amount) as amount from core.deal ${where}`,
     [search],
   )
   const deals = await tables.all(
     dealRow,
-    `select deal_id, property_address, loan_program, status, status_since, loan_amount, ltv
+    `select ${SHOWN.join(', ')}
      from core.deal ${where}
      order by ${sort.column} ${sort.isDescending ? 'desc' : 'asc'} nulls last, deal_id
      limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE}`,
@@ -52,15 +51,15 @@ export async function viewDeals({tables, filter, query}: View): Promise<Page> {
       title: sorted('Deal', 'deal_id'),
       cell: ({deal_id}) => linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
     },
-    {title: sorted('Property', 'property_address'), cell: ({property_address}) => property_address},
+    {title: sorted('Amount', 'loan_amount'), kind: 'number', cell: ({loan_amount}) => dollars(loan_amount)},
+    {title: sorted('LTV', 'ltv'), kind: 'number', cell: ({ltv}) => ratio(ltv)},
+    {title: sorted('Property', 'property_address'), cell: ({property_address}) => property_address ?? '–'},
     {title: sorted('Program', 'loan_program'), cell: ({loan_program}) => words(loan_program)},
     {title: sorted('Status', 'status'), cell: ({status}) => words(status)},
     {
       title: sorted('Since', 'status_since'),
       cell: ({status_since}) => html`<span class="day">${status_since}</span>`,
     },
-    {title: sorted('Amount', 'loan_amount'), kind: 'number', cell: ({loan_amount}) => dollars(loan_amount)},
-    {title: sorted('LTV', 'ltv'), kind: 'number', cell: ({ltv}) => ratio(ltv)},
   ]
   const pages = Math.max(1, Math.ceil(total.deals / PER_PAGE))
   const body = html`<form class="search" action="/deals" role="search">
@@ -68,13 +67,9 @@ ${hiddenFields(filter)}
 <input type="search" name="q" value="${search}" placeholder="Id or address" aria-label="Search deals by id or address">
 <button>Search</button>
 </form>
-<p class="muted">${count(total.deals)} ${total.deals === 1 ? 'deal' : 'deals'}, ${dollars(total.amount)}</p>
+<p class="muted" id="total">${countOf(total.deals, 'deal')}, ${dollars(total.amount)}</p>
 ${deals.length === 0 ? html`<p class="empty">No deal is like that.</p>` : table(columns, deals)}
-<nav class="pages" aria-label="Pages">
-${page > 1 && html`<a rel="prev" href="${address({page: [String(page - 1)]})}">← before</a>`}
-<span class="muted">page ${count(page)} of ${count(pages)}</span>
-${page < pages && html`<a rel="next" href="${address({page: [String(page + 1)]})}">next →</a>`}
-</nav>`
+${renderPages(page, pages, (other) => address({page: [String(other)]}))}`
   return {title: 'Deals', body}
 }
 
@@ -82,7 +77,7 @@ function readSort(text: string | null): {column: string; isDescending: boolean; 
   const asked = text ?? '-loan_amount'
   const isDescending = asked.startsWith('-')
   const column = asked.replace(/^-/, '')
-  return SORTS.includes(column)
+  return SHOWN.some((one) => one === column)
     ? {column, isDescending, text: asked}
     : {column: 'loan_amount', isDescending: true, text: '-loan_amount'}
 }

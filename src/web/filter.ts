@@ -1,3 +1,4 @@
+import {isCalendarDate} from '../clock.ts'
 import {type Html, html} from '../page/html.ts'
 import {quoteLiteral} from '../warehouse/database.ts'
 
@@ -60,6 +61,23 @@ export function parseFilter(query: URLSearchParams): Filter {
   return {values, condition: conditions.length === 0 ? undefined : conditions.join(' and ')}
 }
 
+/** What is wrong with the values of an address, in words; undefined where nothing is. */
+export function findFault({values}: Filter): string | undefined {
+  // The engine reads a statement up to it.
+  const cut = [...values].find(([, entries]) => entries.some((value) => value.includes('\0')))
+  if (cut) return `${titleOf(cut[0])}: a NUL character, expected text.`
+  const asOf = values.get('as_of')?.find((day) => !isCalendarDate(day))
+  if (asOf !== undefined) return `As of '${asOf}': expected a day such as 2026-03-31.`
+  const isMoment = (text: string) =>
+    isCalendarDate(text.slice(0, 10)) &&
+    /^.{10}(T([01]\d|2[0-3])(:[0-5]\d(:[0-5]\d(\.\d+)?)?)?Z?)?$/.test(text)
+  const knownAt = values.get('known_at')?.find((text) => !isMoment(text))
+  if (knownAt !== undefined)
+    return `Known at '${knownAt}': expected a day or an instant in UTC, such as 2026-03-31 or 2026-03-31T12:00.`
+  const part = values.get('part')?.find((name) => !Object.hasOwn(PARTS, name))
+  return part === undefined ? undefined : `Part '${part}': expected one of ${Object.keys(PARTS).join(', ')}.`
+}
+
 /** The address of a page about the same deals, with these values of dimensions and parameters; an empty list leaves one out. */
 export function addressOf(
   path: string,
@@ -70,6 +88,29 @@ export function addressOf(
   const all = new Map([...values, ...Object.entries(changes)])
   for (const [name, entries] of all) for (const entry of entries) query.append(name, entry)
   return query.size === 0 ? path : `${path}?${query}`
+}
+
+/** The address of the deals of a part of what the filter means; undefined where it has none of them. */
+export function addressOfPart(
+  filter: Filter,
+  part: string,
+  changes: Readonly<Record<string, readonly string[]>> = {},
+): string | undefined {
+  const set = filter.values.get('part') ?? [part]
+  const isWithin = (inner: string, outer: string) =>
+    inner === outer || (outer === 'open' && inner !== 'ended')
+  const both = set.flatMap((one) => (isWithin(one, part) ? [one] : isWithin(part, one) ? [part] : []))
+  return both.length === 0 ? undefined : addressOf('/deals', filter, {...changes, part: [...new Set(both)]})
+}
+
+/** The address of the deals behind a number, which `behind.ts` knows by this name. */
+export function addressBehind(
+  number: string,
+  filter: Filter,
+  asked: Readonly<Record<string, string | undefined>> = {},
+): string {
+  const given = Object.entries(asked).map(([name, value]): [string, string[]] => [name, [value ?? '']])
+  return addressOf(`/behind/${number}`, filter, Object.fromEntries(given))
 }
 
 /** Whether deals can be filtered by this. */

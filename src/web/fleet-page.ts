@@ -1,12 +1,14 @@
+import type {Alarm} from '../alarm/conditions.ts'
 import {count, dollars, instant, span, table} from '../page/figures.ts'
 import {type Html, html, prose} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
-import type {Alarm} from '../state/alarms.ts'
 
 /** How one source of a fleet is doing, or why that is not known. */
 export interface SourceRow {
   source: string
   healthy: boolean
+  /** Whether all but few of its deals are in a status that has a class. */
+  is_classified: boolean
   error: {code: string; message: string} | null
   last_success: {ended_at: string; age_hours: number} | null
   release: {as_of: string; known_at: string; deals: number; amount: string} | null
@@ -20,13 +22,21 @@ const CLASSES = {
   broken: 'failed',
   'no success': 'failed',
   'too old': 'failed',
+  unclassified: 'failed',
   alarm: 'warned',
   healthy: 'passed',
 }
 
 /** A source in a word or two. */
-export function stateOf({healthy, error, last_success, alarms}: SourceRow): keyof typeof CLASSES {
+export function stateOf({
+  healthy,
+  is_classified,
+  error,
+  last_success,
+  alarms,
+}: SourceRow): keyof typeof CLASSES {
   if (error) return 'broken'
+  if (!is_classified) return 'unclassified'
   if (!healthy) return last_success ? 'too old' : 'no success'
   return alarms.length > 0 ? 'alarm' : 'healthy'
 }
@@ -95,8 +105,7 @@ function renderWrongs(rows: readonly SourceRow[]): Html {
         ]
       : []),
     ...alarms.map(
-      ({name, state, since}) =>
-        html`<b>${source}</b>: <b class="warned">${name}: ${state}</b> since ${instant(since)}`,
+      ({title, since}) => html`<b>${source}</b>: <b class="warned">${title}</b> since ${instant(since)}`,
     ),
   ])
   return html`${wrongs.length > 0 && html`<ul class="needs">${wrongs.map((wrong) => html`<li>${wrong}</li>`)}</ul>`}`

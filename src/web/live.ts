@@ -4,9 +4,20 @@ import {sleepUntilStopped} from '../clock.ts'
 import {findLockHolder, type LockHolder} from '../state/lock.ts'
 import {listOpenActions, type PageAction} from '../state/page-actions.ts'
 import type {World} from '../types.ts'
+import {createPlaces, hangUpOf} from './callers.ts'
 import type {WebTools} from './overview.ts'
+import {refuseBusy} from './refusal.ts'
 
 const EVERY_MS = 1000
+
+/** Where the run under way is told as it gets on. */
+export const LIVE_PATH = '/runs/live'
+
+/** Streams that are open at once, in all and of one address. */
+const STREAMS = {all: 20, each: 4}
+
+/** After this long a stream ends, and a page that is still there begins another. */
+const LONGEST_MS = 600_000
 
 /** What is under way, in words: a run, or what somebody asked for that has not begun one or ends. */
 export function describeUnderWay(
@@ -20,21 +31,27 @@ export function describeUnderWay(
 /** Adds `/runs/live`: server-sent events of the run under way. */
 export function addLive(server: FastifyInstance, {stateDb}: WebTools, world: World): Disposable {
   const closing = new AbortController()
-  async function* tell(): AsyncGenerator<string> {
+  const enter = createPlaces(STREAMS)
+  async function* tell(gone: AbortSignal): AsyncGenerator<string> {
+    const until = world.realClock.now() + LONGEST_MS
+    const signal = AbortSignal.any([closing.signal, gone])
     let told = ''
-    while (!closing.signal.aborted) {
+    while (!signal.aborted && world.realClock.now() < until) {
       const news = JSON.stringify(
         describeUnderWay(findLockHolder(stateDb, world), listOpenActions(stateDb)[0]),
       )
       // A comment keeps the connection where there is nothing new.
       yield news === told ? ':\n\n' : `data: ${news}\n\n`
       told = news
-      await sleepUntilStopped(world.realClock, EVERY_MS, closing.signal)
+      await sleepUntilStopped(world.realClock, EVERY_MS, signal)
     }
   }
-  server.get('/runs/live', async (_request, reply) =>
-    reply.type('text/event-stream').send(Readable.from(tell())),
-  )
+  server.get(LIVE_PATH, async (request, reply) => {
+    const leave = enter(request.ip)
+    if (!leave) return refuseBusy(request, reply, 'Too many pages watch the run under way.')
+    reply.raw.once('close', leave)
+    return reply.type('text/event-stream').send(Readable.from(tell(hangUpOf(reply))))
+  })
   return {
     [Symbol.dispose]() {
       closing.abort()

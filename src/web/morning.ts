@@ -1,10 +1,9 @@
-import {z} from 'zod'
 import {addDays, isCalendarDate} from '../clock.ts'
 import {centsOf, formatCents} from '../money.ts'
 import {summaryRow} from '../page/breakdown.ts'
 import {
   type Column,
-  count,
+  countOf,
   dollars,
   dollarsAtAGlance,
   figures,
@@ -16,111 +15,77 @@ import {
   words,
 } from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import {addressOf, hiddenFields} from './filter.ts'
-import {type NotIssued, renderNeeds} from './needs.ts'
+import type {NotIssued} from '../pipeline/not-issued.ts'
+import {computedRow} from '../release-row.ts'
+import {addressBehind, addressOf, addressOfPart, hiddenFields} from './filter.ts'
+import {findSeenBefore} from './find-release.ts'
+import {type Moved, type Movements, NAMED, PARTS, readMovedBetween, readMovedSince} from './moved.ts'
+import {renderNeeds} from './needs.ts'
 import type {Overview} from './overview.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'
 
-/** Deals that moved a total and are named; the others are counted. */
-const NAMED = 12
-
-export const PARTS = ['open', 'funded', 'pipeline'] as const
 export const TITLES = {open: 'Open', funded: 'Funded', pipeline: 'Pipeline'}
-
-/** A deal as it stood at the ends of two days; what it adds to a part is its amount, where its status is of it. */
-const MOVED = `
-with side as (
-  select
-    position.deal_id,
-    position.status,
-    position.loan_amount,
-    coalesce(status.class, 'unclassified') as class,
-    position.from_day <= $1 and coalesce(position.to_day > $1, true) as is_before,
-    position.to_day is null as is_after
-  from work.position_span as position
-  left join seed.status as status on status.status = position.status
-  where (position.from_day <= $1 and coalesce(position.to_day > $1, true)) or position.to_day is null
-),
-moved as (
-  select
-    deal_id,
-    any_value(status) filter (where is_before) as status_before,
-    any_value(status) filter (where is_after) as status_after,
-    any_value(loan_amount) filter (where is_before) as amount_before,
-    any_value(loan_amount) filter (where is_after) as amount_after,
-    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where not starts_with(class, 'ended')), 0)
-    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where not starts_with(class, 'ended')), 0) as open,
-    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where class = 'funded'), 0)
-    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where class = 'funded'), 0) as funded,
-    coalesce(sum(case when is_after then loan_amount else 0 end) filter (where class = 'pipeline'), 0)
-    - coalesce(sum(case when is_before then loan_amount else 0 end) filter (where class = 'pipeline'), 0) as pipeline
-  from side
-  group by deal_id
-)`
-
-const movedRow = z.object({
-  deal_id: z.string(),
-  status_before: z.string().nullable(),
-  status_after: z.string().nullable(),
-  amount_before: z.string().nullable(),
-  amount_after: z.string().nullable(),
-  open: z.string(),
-  funded: z.string(),
-  pipeline: z.string(),
-})
-type Moved = z.output<typeof movedRow>
-
-const totalsRow = z.object({
-  deals: z.coerce.number(),
-  open: z.string(),
-  funded: z.string(),
-  pipeline: z.string(),
-})
 
 /** What goes on while the page is asked for. */
 type Now = Pick<Overview, 'alarms' | 'lastSync' | 'next' | 'holder'> & {
   notIssued: readonly NotIssued[] | string
 }
 
-/** What there is, and what moved it since another day, the one before by default; of which the largest movements are named. */
-export async function readMorning({tables, release, query}: View) {
+/** A moment that the figures are compared with: as an address has it, in a word, and in words. */
+interface Moment {
+  against: string
+  name: string
+  words: Html | string
+}
+
+const momentOf = (day: string): Moment => ({against: day, name: day, words: day})
+
+/**
+ * What there is, and what moved it: since the day that the address asks for, or the release; by default since the day before or, where
+ * nothing is known of that, since the release that readers saw before this one. The largest movements are named.
+ */
+export async function readMorning(
+  {tables, release, query, filter}: View,
+  readBetween: typeof readMovedBetween = readMovedBetween,
+) {
   const {as_of: asOf} = release.manifest
   const summary = await tables.one(summaryRow, 'from mart.portfolio_summary')
   const {first} = await tables.one(
-    z.object({first: z.string().nullable()}),
+    computedRow({first: 'text?'}),
     'select min(day) as first from mart.position_daily',
   )
+  const before = findSeenBefore(release)
+  const earlier: Moment | undefined = before && {
+    against: before.manifest.release_id,
+    name: 'the release before',
+    words: html`the release before, as of ${before.manifest.as_of}, known at ${instant(before.manifest.known_at)}`,
+  }
   const wished = query.get('against') ?? ''
-  const asked = isCalendarDate(wished) ? wished : addDays(asOf, -1)
-  if (first === null || asked < first || asked >= asOf) return {summary, first, moved: []}
-  const totals = await tables.one(
-    totalsRow,
-    `${MOVED}
-     select count(*) filter (where open <> 0 or funded <> 0 or pipeline <> 0) as deals,
-       ${PARTS.map((part) => `cast(coalesce(sum(${part}), 0) as decimal(38, 2)) as ${part}`).join(', ')} from moved`,
-    [asked],
-  )
-  const moved = await tables.all(
-    movedRow,
-    `${MOVED}
-     select * from moved where open <> 0 or funded <> 0 or pipeline <> 0
-     order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id limit ${NAMED}`,
-    [asked],
-  )
-  return {summary, first, against: asked, totals, moved}
+  const day = isCalendarDate(wished) ? wished : addDays(asOf, -1)
+  const isKnown = first !== null && day >= first && day < asOf
+  const found = {summary, first, earlier}
+  if (isKnown && wished !== earlier?.against)
+    return {...found, since: momentOf(day), ...(await readMovedSince(tables, day))}
+  return before && !isCalendarDate(wished)
+    ? {...found, since: earlier, ...(await readBetween(before, release, filter.condition))}
+    : {...found, since: undefined, totals: undefined, moved: []}
 }
 
 /** `/`: what there is, what moved it since another day, and what needs a person. */
-export async function viewMorning(view: View, overview: Now): Promise<Page> {
+export async function viewMorning(
+  view: View,
+  overview: Now,
+  readBetween?: typeof readMovedBetween,
+): Promise<Page> {
   const {release, filter} = view
   const {as_of: asOf, checks} = release.manifest
-  const {summary, first, against, totals, moved} = await readMorning(view)
+  const {summary, totals, since, ...moves} = await readMorning(view, readBetween)
   const figureOf = (part: (typeof PARTS)[number], deals: number, amount: string) => ({
     name: TITLES[part],
     value: dollarsAtAGlance(amount),
-    note: html`${count(deals)} deals, ${dollars(amount)}${totals && html`<br>${signed(totals[part])} since ${against}`}`,
-    href: addressOf('/deals', filter, {part: [part]}),
+    note: html`${countOf(deals, 'deal')}, ${dollars(amount)}${totals && html`<br>${centsOf(totals[part]) === 0n ? 'unchanged' : signed(totals[part])} since ${since?.name}`}`,
+    href: addressOfPart(filter, part),
   })
   const body = html`${figures([
     figureOf('open', summary.open_deals, summary.open_amount),
@@ -133,14 +98,14 @@ export async function viewMorning(view: View, overview: Now): Promise<Page> {
       href: addressOf('/portfolio', filter),
     },
   ])}
-${renderMoves({asOf, against, first, moved, totals}, view)}
+${renderMoves({asOf, since, totals, ...moves}, view)}
 <h2>What needs a person</h2>
 ${await renderNeeds(view, overview)}
 <h2>How fresh it is</h2>
 <ul class="facts">
 <li>last walk of <b>${release.manifest.observed_until}</b></li>
 <li>all known at <b>${instant(release.manifest.known_at)}</b></li>
-<li><a href="/tables">${checks.passed} checks passed${checks.warned > 0 && `, ${checks.warned} warned`}</a></li>
+<li><a href="${addressOf('/checks', filter)}">${countOf(checks.passed, 'check')} passed${checks.warned > 0 && `, ${checks.warned} warned`}</a></li>
 ${overview.next[0] && html`<li>next: <b>${overview.next[0].job.name}</b> at ${instant(overview.next[0].slot)}</li>`}
 ${overview.holder && html`<li>running: <b>${overview.holder.command}</b>, ${overview.holder.progress}</li>`}
 </ul>`
@@ -149,29 +114,30 @@ ${overview.holder && html`<li>running: <b>${overview.holder.command}</b>, ${over
 
 interface Moves {
   asOf: string
-  /** The day it is compared with; undefined where nothing is known of it. */
-  against: string | undefined
+  /** What it is compared with; undefined where nothing is known of it. */
+  since: Moment | undefined
+  /** The release before. */
+  earlier: Moment | undefined
   first: string | null
   moved: readonly Moved[]
-  totals: z.output<typeof totalsRow> | undefined
+  totals: Movements['totals'] | undefined
 }
 
-function renderMoves({asOf, against, first, moved, totals}: Moves, {filter}: View): Html {
+function renderMoves({asOf, since, earlier, first, moved, totals}: Moves, {filter}: View): Html {
   const monthEnd = addDays(`${asOf.slice(0, 7)}-01`, -1)
   const days = [addDays(asOf, -1), addDays(asOf, -7), monthEnd].filter(
     (day) => first !== null && day >= first,
   )
-  const choices = html`<p class="choices">Against ${[...new Set(days)]
-    .sort()
-    .toReversed()
-    .map((day) =>
-      linked(
-        html`<span${day === against && html` aria-current="true"`}>${day}</span> `,
-        addressOf('/', filter, {against: [day]}),
-      ),
-    )}</p><form class="against" action="/">${hiddenFields(filter)}<label>or <input type="date" name="against" value="${against}" max="${addDays(asOf, -1)}"${first !== null && html` min="${first}"`}></label> <button>Compare</button></form>`
+  const moments = [...[...new Set(days)].sort().toReversed().map(momentOf), ...(earlier ? [earlier] : [])]
+  const isDay = since !== undefined && isCalendarDate(since.against)
+  const choices = html`<p class="choices">Against ${moments.map(({against, words}) =>
+    linked(
+      html`<span${against === since?.against && html` aria-current="true"`}>${words}</span> `,
+      addressOf('/', filter, {against: [against]}),
+    ),
+  )}</p>${first !== null && first < asOf && html`<form class="against" action="/">${hiddenFields(filter)}<label>or <input type="date" name="against" value="${isDay && since.against}" max="${addDays(asOf, -1)}" min="${first}"></label> <button>Compare</button></form>`}`
   if (totals === undefined)
-    return html`<h2>What moved it</h2><p class="muted">There is no earlier day to compare ${asOf} with.</p>`
+    return html`<h2>What moved it</h2>${moments.length > 0 && choices}<p class="muted">There is no earlier day or release to compare ${asOf} with.</p>`
   const rest = totals.deals - moved.length
   const restOf = (part: (typeof PARTS)[number]) =>
     formatCents(centsOf(totals[part]) - moved.reduce((sum, deal) => sum + centsOf(deal[part]), 0n))
@@ -186,22 +152,24 @@ function renderMoves({asOf, against, first, moved, totals}: Moves, {filter}: Vie
     pipeline: restOf('pipeline'),
   }
   const total: Moved = {...others, deal_id: 'all', ...totals}
+  const behind = (changes: Record<string, string>) =>
+    isDay ? addressBehind('moved', filter, {against: since.against, ...changes}) : undefined
   const columns: Column<Moved>[] = [
     {
       title: 'Deal',
       cell: ({deal_id}) =>
         deal_id === 'all'
-          ? 'All'
+          ? linked('All', behind({}))
           : deal_id === ''
-            ? `${count(rest)} others`
+            ? linked(countOf(rest, 'other'), behind({beyond: String(NAMED)}))
             : linked(html`<code>${deal_id}</code>`, addressOfDeal(deal_id)),
     },
-    {title: 'What happened', cell: describeMove},
     ...PARTS.map(
       (part): Column<Moved> => ({title: TITLES[part], kind: 'number', cell: (deal) => signed(deal[part])}),
     ),
+    {title: 'What happened', cell: describeMove},
   ]
-  return html`<h2>What moved it since ${against}</h2>
+  return html`<h2>What moved it since ${since?.words}</h2>
 ${choices}
 ${totals.deals === 0 ? html`<p class="muted">Nothing: no deal has come, gone or changed its amount or class.</p>` : table(columns, rest > 0 ? [...moved, others] : moved, total)}`
 }

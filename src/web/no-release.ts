@@ -1,6 +1,5 @@
 import {isCalendarDate, parseInstant} from '../clock.ts'
 import {type Html, html} from '../page/html.ts'
-import type {Release} from '../release/manifest.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {askFirst} from './actions.ts'
 import type {Filter} from './filter.ts'
@@ -41,9 +40,3 @@ export function offerBuild(asOf: string, knownAt: string): Html | false {
     button: 'Build it',
   })
 }
-
-/** What to do about a release that lacks a table which pages read. */
-export const describeEarlier = ({manifest}: Release, lacking: string): Page => ({
-  title: 'Built by an earlier version',
-  body: html`<p>Release <code>${manifest.release_id}</code> has no table <code>${lacking}</code>, which pages read. The next <code>loantape sync</code> builds one that has them, and so does <code>loantape build --as-of ${manifest.as_of}</code>; what was released stays as it is.</p>`,
-})

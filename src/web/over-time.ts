@@ -1,8 +1,8 @@
-import {z} from 'zod'
 import {centsOf, formatCents} from '../money.ts'
 import {renderChart} from '../page/chart.ts'
 import {type Column, dollars, linked, ratio, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import {type RowOf, rowOf} from '../release-row.ts'
 import {addressOf, titleOf} from './filter.ts'
 import type {View} from './view.ts'
 
@@ -17,12 +17,12 @@ const MEASURES = {
 /** Buckets that colours tell apart, those of most at the end; the others are one, where they can be added. */
 const SHOWN = 6
 
-const pointRow = z.object({
-  month_end: z.string(),
-  bucket: z.string().nullable(),
-  value: z.union([z.string(), z.number()]).nullable(),
+const pointRow = rowOf('mart.portfolio_monthly', ['month_end'], {
+  bucket: 'text?',
+  amount: 'sum',
+  ratio: 'number?',
 })
-type Point = z.output<typeof pointRow>
+type Point = RowOf<typeof pointRow>
 
 /** The portfolio at the end of each month, every deal as it was then: by what the address says in `by`, of it what `show` says. */
 export async function renderOverTime({tables, filter, query}: View): Promise<Html> {
@@ -39,7 +39,7 @@ export async function renderOverTime({tables, filter, query}: View): Promise<Htm
        select bucket, row_number() over (order by max(month_end) desc, max_by(open_amount, month_end) desc, bucket) as place
        from mart.portfolio_monthly where dimension = $1 group by bucket
      )
-     select month_end, case when place <= ${SHOWN} then bucket end as bucket, ${isAmount ? `sum(${measure})` : `any_value(${measure})`} as value
+     select month_end, case when place <= ${SHOWN} then bucket end as bucket, ${isAmount ? `sum(${measure}) as amount, null as ratio` : `null as amount, any_value(${measure}) as ratio`}
      from mart.portfolio_monthly inner join placed using (bucket)
      where dimension = $1 and (${isAmount} or place <= ${SHOWN})
      group by all order by min(sort_order), month_end`,
@@ -50,24 +50,21 @@ export async function renderOverTime({tables, filter, query}: View): Promise<Htm
     ([a], [b]) => Number(a === null) - Number(b === null),
   )
   const nameOf = (bucket: string | null) => (bucket === null ? 'Others' : words(bucket))
-  const valueAt = (own: Point[], month: string) =>
-    own.find(({month_end}) => month_end === month)?.value ?? (isAmount ? '0.00' : null)
+  const pointAt = (own: Point[], month: string) => own.find(({month_end}) => month_end === month)
+  const amountAt = (own: Point[], month: string) => pointAt(own, month)?.amount ?? '0.00'
+  const ratioAt = (own: Point[], month: string) => pointAt(own, month)?.ratio ?? null
   const columns: Column<string>[] = [
     {title: 'Month end', cell: (month) => html`<span class="day">${month}</span>`},
     ...buckets.map(
       ([bucket, own]): Column<string> => ({
         title: nameOf(bucket),
         kind: 'number',
-        cell: (month) => {
-          const value = valueAt(own, month)
-          return isAmount ? dollars(String(value)) : ratio(value === null ? null : Number(value))
-        },
+        cell: (month) => (isAmount ? dollars(amountAt(own, month)) : ratio(ratioAt(own, month))),
       }),
     ),
   ]
   if (isAmount) {
-    const all = (month: string) =>
-      buckets.reduce((sum, [, own]) => sum + centsOf(String(valueAt(own, month))), 0n)
+    const all = (month: string) => buckets.reduce((sum, [, own]) => sum + centsOf(amountAt(own, month)), 0n)
     columns.push({title: 'All', kind: 'number', cell: (month) => dollars(formatCents(all(month)))})
   }
   const choose = (name: string, current: string, choices: readonly (readonly [string, string])[]) =>
@@ -98,10 +95,7 @@ ${
           places: months,
           series: buckets.map(([bucket, own]) => ({
             name: nameOf(bucket),
-            values: months.map((month) => {
-              const value = valueAt(own, month)
-              return value === null ? null : Number(value)
-            }),
+            values: months.map((month) => (isAmount ? Number(amountAt(own, month)) : ratioAt(own, month))),
           })),
         })
       }

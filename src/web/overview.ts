@@ -1,16 +1,17 @@
 import {z} from 'zod'
+import {listAlarms} from '../alarm/conditions.ts'
+import type {Config} from '../config.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
 import type {Job} from '../schedule/job.ts'
-import {listAlarms} from '../state/alarms.ts'
-import {listJobRuns, listLatestJobRuns} from '../state/job-runs.ts'
+import {findRunOfSlot, listJobRuns, listLatestJobRuns} from '../state/job-runs.ts'
 import {findLockHolder} from '../state/lock.ts'
 import {listActions} from '../state/page-actions.ts'
 import {findLastSuccess} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
-import type {DataFolder} from '../warehouse/data-folder.ts'
+import {type DataFolder, isDemoFolder} from '../warehouse/data-folder.ts'
 
 const syncSummary = z.object({
   walk: z.object({
@@ -32,7 +33,8 @@ export interface WebTools {
   stateDb: StateDb
   folder: DataFolder
   jobs: readonly Job[]
-  /** The environment of commands that pages ask; by default this process's. */
+  config: Config
+  /** The environment of commands that operators ask for; by default this process's. */
   env?: Record<string, string>
   /** Whether webhooks are taken. */
   takesWebhooks: boolean
@@ -42,22 +44,27 @@ export interface WebTools {
 export type Overview = ReturnType<typeof readOverview>
 
 /** Reads everything that is shown: the state database and the manifest of the current release, never the warehouse. */
-export function readOverview({stateDb, folder, jobs, takesWebhooks}: WebTools, world: World) {
+export function readOverview({stateDb, folder, jobs, config, takesWebhooks}: WebTools, world: World) {
   const now = world.realClock.now()
   const lastSync = readLastSync(stateDb)
+  const release = findCurrentRelease(folder)?.manifest
   return {
     now,
-    alarms: listAlarms(stateDb),
+    // In a demo nothing is due.
+    alarms: isDemoFolder(folder) ? [] : listAlarms(stateDb, config, now, release),
     /** Who holds the warehouse. */
     holder: findLockHolder(stateDb, world),
     /** What people did on the page, newest first. */
-    actions: listActions(stateDb, 20),
+    actions: listActions(stateDb, 20).map((action) => {
+      const [, job] = /^loantape run (\S+)$/.exec(action.command) ?? []
+      return {...action, run: job === undefined ? undefined : findRunOfSlot(stateDb, job, action.began_at)}
+    }),
     queued: listJobRuns(stateDb, 'queued'),
     jobRuns: listLatestJobRuns(stateDb, 20),
     lastSync,
     /** What webhooks had told of the last walk; undefined where none are taken, or nothing was compared yet. */
     coverage: takesWebhooks ? findLastCoverage(stateDb) : undefined,
-    release: findCurrentRelease(folder)?.manifest,
+    release,
     next: listNextOfEach(jobs, now),
   }
 }

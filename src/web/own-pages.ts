@@ -2,9 +2,12 @@ import {readFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {Marked, type Tokens} from 'marked'
 import {explainError} from '../errors.ts'
+import {figures, words} from '../page/figures.ts'
 import {type Html, html, markup} from '../page/html.ts'
+import {formatValue, renderMeant} from '../page/meaning.ts'
 import {addressOf} from './filter.ts'
 import {listNamed} from './named-files.ts'
+import {addressOfDeal} from './portfolio.ts'
 import {renderShape, SHAPES} from './shape.ts'
 import type {AskingView, Page, View} from './view.ts'
 
@@ -62,8 +65,17 @@ async function answerBlock(sql: string, asked: string, {reader, filter}: AskingV
   if (!shape)
     return html`<p class="notice failed">Block '${asked}': expected one of ${SHAPES.join(', ')}.</p>`
   try {
-    const rows = await reader.ask({sql: sql.replace(/;\s*$/, ''), condition: filter.condition, most: MOST})
-    return renderShape(rows, shape)
+    const rows = await reader.ask({sql, condition: filter.condition, most: MOST})
+    if (shape === 'table') return renderMeant(rows, addressOfDeal)
+    if (shape !== 'number') return renderShape(rows, shape)
+    const [first] = rows.rows
+    return figures(
+      rows.columns.map((column, index) => ({
+        name: words(column.name),
+        value: formatValue(column, first?.[index]),
+        note: '',
+      })),
+    )
   } catch (error) {
     return html`<pre class="failed" tabindex="0">${explainError(error).message}</pre>`
   }

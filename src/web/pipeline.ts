@@ -1,73 +1,71 @@
-import {z} from 'zod'
 import {renderChart} from '../page/chart.ts'
 import {bar, type Column, count, dollars, linked, percent, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import {addressOf} from './filter.ts'
-import {hasTable} from './tables.ts'
+import {type RowOf, rowOf} from '../release-row.ts'
+import {addressBehind, addressOf} from './filter.ts'
 import type {Page, View} from './view.ts'
 
-const whole = z.coerce.number()
-const text = z.string().nullable()
+const agingRow = rowOf('mart.pipeline_aging', ['status', 'age_band'], {
+  deals: 'count',
+  amount: 'sum',
+  stuck: 'count',
+})
+const stageRow = rowOf('mart.stage_duration', [
+  'status',
+  'exit',
+  'completed',
+  'at_risk',
+  'median_days',
+  'p90_days',
+])
+const wayRow = rowOf('mart.status_transition', [
+  'from_status',
+  'to_status',
+  'deals',
+  'amount',
+  'roll_rate_pct',
+  'roll_rate_amount_pct',
+  'is_partial',
+])
+const pullRow = rowOf('mart.pull_through', [
+  'month',
+  'entered',
+  'funded',
+  'fallout',
+  'pull_through_pct',
+  'fallout_pct',
+  'cohort_funded',
+  'cohort_pull_through_pct',
+])
+const stepRow = rowOf('mart.pipeline_funnel', ['status', 'reached_deals', 'reached_amount', 'conversion_pct'])
+const curveRow = rowOf('mart.funding_curve', ['cohort_month', 'age_months', 'funded_pct'])
+const monthRow = rowOf('mart.status_transition', ['month'])
 
-const agingRow = z.object({
-  status: z.string(),
-  age_band: z.string(),
-  deals: whole,
-  amount: z.string(),
-  stuck: whole,
-})
-const stageRow = z.object({
-  status: z.string(),
-  completed: whole,
-  median_days: z.coerce.number().nullable(),
-  p90_days: z.coerce.number().nullable(),
-  still_open: whole,
-})
-const wayRow = z.object({
-  from_status: z.string(),
-  to_status: z.string(),
-  deals: whole,
-  amount: z.string(),
-  roll_rate_pct: z.coerce.number().nullable(),
-})
-const pullRow = z.object({
-  month: z.string(),
-  entered: whole,
-  funded: whole,
-  pull_through_pct: z.coerce.number().nullable(),
-  cohort_funded: whole,
-  cohort_pull_through_pct: z.coerce.number().nullable(),
-})
-const stepRow = z.object({
-  status: z.string(),
-  reached_deals: whole,
-  reached_amount: z.string(),
-  conversion_pct: z.coerce.number().nullable(),
-})
-const vintageRow = z.object({cohort_month: z.string(), age_months: whole, funded_pct: z.coerce.number()})
-const monthRow = z.object({month: text})
+const EXITS: Record<string, string> = {
+  any: 'all',
+  advance: 'to a later status',
+  fallout: 'fell out',
+  vanish: 'vanished',
+}
 
-/** Cohorts that the chart of vintages shows: more lines cannot be told apart. */
+/** Cohorts that the chart of funding curves shows: more lines cannot be told apart. */
 const COHORTS = 7
 
 /** `/pipeline`: how old it is, how long each status takes, what became of the deals of a month, and how many are funded. */
 export async function viewPipeline(view: View): Promise<Page> {
   const {tables, filter, query} = view
-  if (!hasTable(view, 'mart.pipeline_aging'))
-    return {
-      title: 'Pipeline',
-      body: html`<p class="empty">This release was built by an earlier version, without the tables of this page.</p>`,
-    }
   const aging = await tables.all(
     agingRow,
-    `select status, age_band, count(*) as deals, cast(sum(loan_amount) as decimal(38, 2)) as amount,
+    `select status, age_band, count(*) as deals, sum(loan_amount) as amount,
        count(*) filter (where is_stuck) as stuck
      from mart.pipeline_aging left join seed.status using (status)
      group by status, age_band, sort_order order by sort_order, status, min(days_in_status)`,
   )
   const stages = await tables.all(
     stageRow,
-    'select stage.* from mart.stage_duration as stage left join seed.status using (status) order by sort_order nulls last, status',
+    `select stage.* from mart.stage_duration as stage left join seed.status using (status)
+     where coalesce(not starts_with(class, 'ended'), true) and (completed > 0 or exit = 'any' and at_risk > 0)
+     order by sort_order nulls last, status, exit <> 'any', exit`,
   )
   const months = await tables.all(
     monthRow,
@@ -87,49 +85,67 @@ export async function viewPipeline(view: View): Promise<Page> {
      where cohort_month = $1 order by sort_order`,
     [month],
   )
-  const pull = await tables.all(pullRow, 'from mart.pull_through order by month desc')
-  const vintages = await tables.all(vintageRow, 'from mart.vintage_curve order by cohort_month, age_months')
+  const pull = await tables.all(
+    pullRow,
+    `from mart.pull_through where loan_program = '(all)' order by month desc`,
+  )
+  const curves = await tables.all(curveRow, 'from mart.funding_curve order by cohort_month, age_months')
+  const deals = (number: number, name: string, asked: Record<string, string>) =>
+    number === 0 ? '0' : linked(count(number), addressBehind(name, filter, asked))
   const statusLink = (status: string) =>
     linked(words(status), addressOf('/deals', filter, {status: [status]}))
   const body = html`<h2>How old it is</h2>
-<p class="muted small">Deals of the pipeline by the days they have been in their status. Stuck: longer than nine in ten were. <a href="${addressOf('/tables/mart.pipeline_aging', filter)}">Each deal</a></p>
+<p class="muted small">Deals of the pipeline by the days they have been in their status. Where nobody saw the status begin, the days are at least those; stuck is what certainly takes longer than nine in ten do. <a href="${addressOf('/tables/mart.pipeline_aging', filter)}">Each deal</a></p>
 ${orNone(
   aging,
   [
     {title: 'Status', cell: ({status}) => statusLink(status)},
     {title: 'Days', cell: ({age_band}) => age_band},
-    {title: 'Deals', kind: 'number', cell: ({deals}) => count(deals)},
+    {
+      title: 'Deals',
+      kind: 'number',
+      cell: (row) => deals(row.deals, 'aging', {status: row.status, age_band: row.age_band}),
+    },
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {
       title: 'Stuck',
       kind: 'number',
-      cell: ({stuck}) => (stuck === 0 ? '–' : html`<b class="warned">${count(stuck)}</b>`),
+      cell: ({stuck, status, age_band}) =>
+        stuck === 0 ? '–' : html`<b class="warned">${deals(stuck, 'aging_stuck', {status, age_band})}</b>`,
     },
   ],
   'Nothing is in the pipeline.',
 )}
 <h2>How long a status takes</h2>
+<p class="muted small">Calendar days until a deal leaves it, those that are still in it counted as long as they have been (Kaplan–Meier); – where not enough have left yet. Of one exit, those that left by another count until then. Deals of which nobody knows how long they had been in it when first seen are left out.</p>
 ${orNone(
   stages,
   [
     {title: 'Status', cell: ({status}) => statusLink(status)},
-    {title: 'Completed', kind: 'number', cell: ({completed}) => count(completed)},
+    {title: 'Exit', cell: ({exit}) => EXITS[exit] ?? exit},
+    {title: 'Left it', kind: 'number', cell: ({completed}) => count(completed)},
+    {title: 'Still in it', kind: 'number', cell: ({at_risk}) => count(at_risk)},
     {title: 'Median days', kind: 'number', cell: ({median_days}) => count(median_days)},
     {title: 'Nine in ten within', kind: 'number', cell: ({p90_days}) => count(p90_days)},
-    {title: 'Now in it', kind: 'number', cell: ({still_open}) => count(still_open)},
   ],
-  'No status was seen yet.',
+  'No deal was seen to begin in a status yet.',
 )}
 <h2>What became of the deals of ${month ?? 'a month'}</h2>
 <p class="choices">${months.slice(0, 12).map((one) => one.month !== null && html`<a href="${addressOf('/pipeline', filter, {month: [one.month]})}"${one.month === month && html` aria-current="true"`}>${one.month}</a> `)}</p>
+${ways[0]?.is_partial && html`<p class="muted small">Only a part of this month was observed: it is the running one, or that of the first walk.</p>`}
 ${orNone(
   ways,
   [
     {title: 'From', cell: ({from_status}) => words(from_status)},
     {title: 'To', cell: ({to_status}) => words(to_status)},
-    {title: 'Deals', kind: 'number', cell: ({deals}) => count(deals)},
+    {
+      title: 'Deals',
+      kind: 'number',
+      cell: (row) => deals(row.deals, 'way', {month: month ?? '', from: row.from_status, to: row.to_status}),
+    },
     {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {title: 'Roll rate', kind: 'number', cell: ({roll_rate_pct}) => percent(roll_rate_pct)},
+    {title: 'By amount', kind: 'number', cell: (row) => percent(row.roll_rate_amount_pct)},
   ],
   'No deal was there.',
 )}
@@ -140,37 +156,59 @@ ${orNone(
     {title: 'Reached', cell: ({status}) => words(status)},
     {title: '', kind: 'bar', cell: ({conversion_pct}) => bar(conversion_pct)},
     {title: 'Of all', kind: 'number', cell: ({conversion_pct}) => percent(conversion_pct)},
-    {title: 'Deals', kind: 'number', cell: ({reached_deals}) => count(reached_deals)},
+    {
+      title: 'Deals',
+      kind: 'number',
+      cell: ({reached_deals, status}) => deals(reached_deals, 'reached', {month: month ?? '', status}),
+    },
     {title: 'Amount', kind: 'number', cell: ({reached_amount}) => dollars(reached_amount)},
   ],
   'No deal was created in it.',
 )}
 <h2>How much of it is funded</h2>
+<p class="muted small">The shares of a month that began before the first walk are not known. <a href="${addressOf('/tables/mart.pull_through', filter)}">By program and amount</a></p>
 ${orNone(
   pull,
   [
     {title: 'Month', cell: (row) => row.month},
-    {title: 'Entered', kind: 'number', cell: ({entered}) => count(entered)},
-    {title: 'Funded in it', kind: 'number', cell: ({funded}) => count(funded)},
-    {title: 'Pull-through', kind: 'number', cell: ({pull_through_pct}) => percent(pull_through_pct)},
-    {title: 'Funded of those', kind: 'number', cell: ({cohort_funded}) => count(cohort_funded)},
+    {title: 'Entered', kind: 'number', cell: (row) => deals(row.entered, 'entered', {month: row.month})},
+    {
+      title: 'Funded in it',
+      kind: 'number',
+      cell: (row) => deals(row.funded, 'funded_in', {month: row.month}),
+    },
+    {title: 'Pull-through', kind: 'number', cell: ({pull_through_pct}) => orUnknown(pull_through_pct)},
+    {
+      title: 'Fell out in it',
+      kind: 'number',
+      cell: (row) => deals(row.fallout, 'fell_out_in', {month: row.month}),
+    },
+    {title: 'Fallout', kind: 'number', cell: ({fallout_pct}) => orUnknown(fallout_pct)},
+    {
+      title: 'Funded of those',
+      kind: 'number',
+      cell: (row) => deals(row.cohort_funded, 'cohort_funded', {month: row.month}),
+    },
     {
       title: 'Of the cohort',
       kind: 'number',
-      cell: ({cohort_pull_through_pct}) => percent(cohort_pull_through_pct),
+      cell: ({cohort_pull_through_pct}) => orUnknown(cohort_pull_through_pct),
     },
   ],
   'No month was seen yet.',
 )}
-${renderVintages(vintages)}`
+${renderCurves(curves)}`
   return {title: 'Pipeline', body}
 }
+
+/** A share of which nothing is known is none of 0 %. */
+const orUnknown = (share: number | null) => (share === null ? 'unknown' : percent(share))
 
 function orNone<Row>(rows: readonly Row[], columns: readonly Column<Row>[], none: string): Html {
   return rows.length === 0 ? html`<p class="empty">${none}</p>` : table(columns, rows)
 }
 
-function renderVintages(rows: readonly z.output<typeof vintageRow>[]): Html | false {
+function renderCurves(rows: readonly RowOf<typeof curveRow>[]): Html | false {
   const cohorts = [...Map.groupBy(rows, ({cohort_month}) => cohort_month)].slice(-COHORTS)
   const oldest = Math.max(...cohorts.flatMap(([, curve]) => curve.map(({age_months}) => age_months)), 0)
   if (oldest === 0) return false

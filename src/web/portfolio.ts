@@ -1,7 +1,8 @@
 import {html} from '../page/html.ts'
 import {renderPortfolio} from '../page/portfolio-report.ts'
 import {readPortfolio} from '../pipeline/report.ts'
-import {addressOf, isDimension} from './filter.ts'
+import {addressBehind, addressOf, addressOfPart, isDimension} from './filter.ts'
+import {renderLimits} from './limits.ts'
 import {renderOverTime} from './over-time.ts'
 import type {Page, View} from './view.ts'
 
@@ -19,13 +20,20 @@ export async function viewPortfolio(view: View): Promise<Page> {
     }
   const body = renderPortfolio({
     ...portfolio,
-    linkOf: (dimension, bucket) =>
-      isDimension(dimension)
-        ? addressOf(dimension === 'part' ? '/deals' : '/portfolio', filter, {[dimension]: [bucket]})
-        : undefined,
-    dealLink: addressOfDeal,
+    links: {
+      bucket: (dimension, bucket) =>
+        isDimension(dimension) ? addressOf('/portfolio', filter, {[dimension]: [bucket]}) : undefined,
+      deals(part, dimension, bucket = '') {
+        const changes = dimension === undefined ? {} : {[dimension]: [bucket]}
+        return part === undefined
+          ? addressOf('/deals', filter, changes)
+          : addressOfPart(filter, part, changes)
+      },
+      behind: (number, asked) => addressBehind(number, filter, asked),
+      deal: addressOfDeal,
+    },
   })
-  return {title: 'Portfolio', body: html`${body}${await renderOverTime(view)}`}
+  return {title: 'Portfolio', body: html`${body}${await renderLimits(view)}${await renderOverTime(view)}`}
 }
 
 /** The page of a deal. */

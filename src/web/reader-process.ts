@@ -1,30 +1,56 @@
-import {existsSync, rmSync} from 'node:fs'
+import {rmSync} from 'node:fs'
 import {join} from 'node:path'
+import type {DuckDBValue, Json} from '@duckdb/node-api'
+import {z} from 'zod'
 import {LoantapeError, messageOf} from '../errors.ts'
+import {buildSafeRows} from '../export/formula.ts'
 import {createDealSet, type DealSet} from '../release/deal-set.ts'
 import {readRelease} from '../release/manifest.ts'
 import {readReleaseModels} from '../release/models-file.ts'
 import {openRelease} from '../release/open-release.ts'
-import {quoteLiteral, requireOneStatement} from '../warehouse/database.ts'
-import type {Asked, Told} from './reader.ts'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
+import {giveBackMemory} from '../warehouse/memory.ts'
+import type {TableColumn} from '../warehouse/table-columns.ts'
+import {parseQuestion} from './question.ts'
+import type {Asked, OwnQuestion, Rows, Told} from './reader.ts'
+import {isForViewers} from './viewer-tables.ts'
 
 // A process of its own, which answers questions about one release: what a query breaks or uses up ends with it.
 
 /** Sets whose tables are kept; the one that was not asked for longest goes. */
 const KEPT_SETS = 6
 
-const [dir = '', filesDir = '', memoryMb = ''] = process.argv.slice(2)
-const release = readRelease(dir)
-if (!release) throw new Error(`no release in '${dir}'`)
-const {manifest} = release
-const models = readReleaseModels(dir) ?? []
-const db = await openRelease(release, {memoryMb: Number(memoryMb), withWork: true, filesDir})
-const ALL_DEALS = existsSync(release.work) ? 'release.main,kept.work' : 'release.main'
-const sets = new Map<string, DealSet>()
+/** What Node, and rows on their way, may take. */
+const BESIDE_ENGINE_MB = 700
+
+/** How often the memory of the process is looked at. */
+const WATCH_MS = 50
+
+/** A page of more characters is of no use to a browser. */
+const MOST_CHARACTERS = 20_000_000
+
+const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(2)
+const found = readRelease(dir)
+if (!found) throw new Error(`no release in '${dir}'`)
+const release = found
+const models = readReleaseModels(dir)
+const ALL_DEALS = 'release.main,kept.work'
+
+/** The release in an instance of the engine; what is attached here is all that its questions can read. */
+interface Instance extends AsyncDisposable {
+  db: Database
+  sets: Map<string, DealSet>
+}
+
+async function open(file?: string): Promise<Instance> {
+  const db = await openRelease(release, {memoryMb: Number(memoryMb), withWork: true, spillDir, file})
+  return {db, sets: new Map(), [Symbol.asyncDispose]: () => db[Symbol.asyncDispose]()}
+}
+
 let made = 0
 
 /** The set of a condition, as the one that was asked for last. */
-async function findSet(condition: string): Promise<DealSet> {
+async function findSet({db, sets}: Instance, condition: string): Promise<DealSet> {
   made += 1
   const set = sets.get(condition) ?? (await createDealSet(db, models, {catalog: `set${made}`, condition}))
   sets.delete(condition)
@@ -36,25 +62,121 @@ async function findSet(condition: string): Promise<DealSet> {
   return set
 }
 
-async function answer({sql, params, condition, most, file}: Asked): Promise<Told> {
-  const set = condition === undefined ? undefined : await findSet(condition)
-  await set?.require(models.map(({name}) => name).filter((name) => sql.includes(name)))
-  await db.run(`set search_path = ${quoteLiteral(set === undefined ? ALL_DEALS : `${set.catalog}.main`)}`)
-  const one = `select * from (${sql}\n)`
-  await requireOneStatement(db.connection, one)
-  if (file !== undefined) {
-    const path = join(filesDir, file.name)
-    if ('sheet' in file) {
-      // Loaded here: no page needs it.
-      const {writeQueryBook} = await import('../export/xlsx.ts')
-      await writeQueryBook(db, {path, title: file.sheet, sql}, manifest)
-    } else await db.run(`copy (${sql}\n) to ${quoteLiteral(path)} (${file.format})`, params)
-    return {columns: [], rows: []}
+/** Lets names mean the tables of some deals. */
+async function narrow(
+  instance: Instance,
+  condition: string | undefined,
+  names: readonly string[],
+): Promise<void> {
+  const set = condition === undefined ? undefined : await findSet(instance, condition)
+  await set?.require(models.map(({name}) => name).filter((name) => names.includes(name)))
+  const path = set === undefined ? ALL_DEALS : `${set.catalog}.main`
+  await instance.db.run(`set search_path = ${quoteLiteral(path)}`)
+}
+
+const named = z.object({schema_name: z.string(), table_name: z.string()})
+
+/** Leaves nothing in an instance but those tables of a question that may be read: the release itself is detached. */
+async function keepOnly({db, sets}: Instance, only: string, names: readonly string[]): Promise<void> {
+  const wanted = new Set(names.map((name) => name.toLowerCase()))
+  const stored = await db.all(
+    named,
+    `select schema_name, table_name from duckdb_tables() where database_name = 'release'`,
+  )
+  await db.run(`attach ':memory:' as allowed`)
+  for (const {schema_name, table_name} of stored) {
+    const name = `${schema_name}.${table_name}`
+    if (!wanted.has(name.toLowerCase()) || !isForViewers(name, only)) continue
+    const table = `${quoteName(schema_name)}.${quoteName(table_name)}`
+    await db.run(`create schema if not exists allowed.${quoteName(schema_name)}`)
+    await db.run(`create table allowed.${table} as from ${table}`)
   }
-  const reader = await db.connection.runAndReadAll(most === undefined ? sql : `${one} limit ${most}`, params)
-  const types = reader.columnTypes()
-  const columns = reader.deduplicatedColumnNames().map((name, index) => ({name, type: String(types[index])}))
-  return {columns, rows: reader.getRowsJson()}
+  await db.run(`set search_path = 'allowed.main'`)
+  const others = [...sets.values()].map(({catalog}) => catalog)
+  for (const catalog of ['release', 'kept', ...others]) await db.run(`detach ${catalog}`)
+}
+
+/** What pages ask is of this program: they share an instance, which keeps their sets. */
+let shared: Promise<Instance> | undefined
+
+async function answerPage({sql, params, condition}: OwnQuestion): Promise<Rows> {
+  shared ??= open().catch((error: unknown) => {
+    shared = undefined
+    throw error
+  })
+  const instance = await shared
+  const names = models.map(({name}) => name).filter((name) => sql.includes(name))
+  await narrow(instance, condition, names)
+  return await readRows(instance.db, sql, {params})
+}
+
+/**
+ * A question of a person has an instance of its own: whatever it does to it, nobody else notices. The engine runs the text that was
+ * looked at, with nothing around it.
+ */
+async function answerPerson({sql, condition, only, most, file}: Asked): Promise<Rows> {
+  const path = file && join(filesDir, file.name)
+  await using instance = await open(path).catch((error: unknown) => {
+    throw new Error('the release cannot be read: it may have been removed meanwhile.', {cause: error})
+  })
+  const {db} = instance
+  const {tables, isShown} = await parseQuestion(db, sql)
+  await narrow(instance, condition, tables)
+  if (only !== undefined) await keepOnly(instance, only, tables)
+  if (file === undefined || path === undefined) return await readRows(db, sql, {most})
+  // Prepared as it is: errors tell of the text that was given.
+  const prepared = await db.connection.prepare(sql)
+  prepared.destroySync()
+  if (!isShown) await db.run(`create temp view asked as ${sql}`)
+  const from = isShown ? `(${sql.replace(/[;\s]+$/, '')}\n)` : 'asked'
+  if ('sheet' in file) {
+    // Loaded here: no page needs it.
+    const {writeQueryBook} = await import('../export/xlsx.ts')
+    await writeQueryBook(db, {path, title: file.sheet, from}, release.manifest)
+  } else {
+    const rows = file.isSafe ? buildSafeRows(await listColumns(db, from), from) : `from ${from}`
+    await db.run(`copy (${rows}) to ${quoteLiteral(path)} (${file.format})`)
+  }
+  return {columns: [], rows: []}
+}
+
+const described = z.object({column_name: z.string(), column_type: z.string()})
+
+async function listColumns(db: Database, from: string): Promise<TableColumn[]> {
+  const columns = await db.all(described, `describe from ${from}`)
+  return columns.map(({column_name, column_type}) => ({name: column_name, type: column_type}))
+}
+
+/** Rows of a statement, no more than asked for: it ends where nobody reads on. */
+async function readRows(
+  {connection}: Database,
+  sql: string,
+  {params, most = Number.POSITIVE_INFINITY}: {params?: DuckDBValue[] | undefined; most?: number | undefined},
+): Promise<Rows> {
+  const prepared = await connection.prepare(sql)
+  if (params) prepared.bind(params)
+  const result = await prepared.stream().finally(() => prepared.destroySync())
+  const types = result.columnTypes()
+  const columns = result.deduplicatedColumnNames().map((name, index) => ({name, type: String(types[index])}))
+  const rows: Json[][] = []
+  let characters = 0
+  for await (const chunk of result.yieldRowsJson()) {
+    for (const row of chunk.slice(0, most - rows.length)) {
+      if (most !== Number.POSITIVE_INFINITY) characters += JSON.stringify(row).length
+      if (characters > MOST_CHARACTERS)
+        throw new Error('more than 20 MB of text: ask for fewer rows or shorter values, or download them.')
+      rows.push(row)
+    }
+    if (rows.length >= most) break
+  }
+  return {columns, rows}
+}
+
+/** What is wrong, without paths, and without advice on settings, which nobody who asks can change. */
+function wordFailure(error: unknown): string {
+  if (error instanceof LoantapeError) return error.problem
+  const [words = ''] = messageOf(error).split('\n\nPossible solutions:')
+  return words.replaceAll(`${filesDir}/`, '')
 }
 
 // Whoever asked is gone, however it went: a query that never ends would outlive it.
@@ -62,10 +184,18 @@ process.on('disconnect', () => {
   rmSync(filesDir, {recursive: true, force: true})
   process.kill(process.pid, 'SIGKILL')
 })
-process.on('message', async ({id, ...asked}: Asked & {id: number}) => {
-  const told = await answer(asked).catch((error: unknown) => ({
-    error: error instanceof LoantapeError ? error.problem : messageOf(error),
-  }))
+process.on('message', async ({id, ...asked}: (Asked | OwnQuestion) & {id: number}) => {
+  // The engine does not count every text towards its limit.
+  const watch = setInterval(() => {
+    if (process.memoryUsage.rss() < (Number(memoryMb) + BESIDE_ENGINE_MB) * 1e6) return
+    clearInterval(watch)
+    process.send?.({id, error: 'Out of Memory: its texts take more than a query may have.', isLast: true})
+  }, WATCH_MS)
+  const answer = 'isOwn' in asked ? answerPage(asked) : answerPerson(asked)
+  const told: Told = await answer.catch((error: unknown) => ({error: wordFailure(error)}))
+  clearInterval(watch)
   process.send?.({id, ...told})
+  // Rows that nobody read keep their instance open until they are collected.
+  if (!('isOwn' in asked) && 'rows' in told && told.rows.length === asked.most) await giveBackMemory()
 })
 process.send?.({id: 0})

@@ -1,27 +1,39 @@
-import {type ChildProcess, fork} from 'node:child_process'
-import {mkdtempSync, rmSync} from 'node:fs'
+import {existsSync, mkdtempSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {tmpdir} from 'node:os'
-import {extname, join} from 'node:path'
+import {join} from 'node:path'
 import type {DuckDBValue, Json} from '@duckdb/node-api'
 import pLimit from 'p-limit'
-import {newError} from '../errors.ts'
+import {closeWords, newError} from '../errors.ts'
 import type {Queries} from '../warehouse/database.ts'
+import {createChild} from './child.ts'
 
-/** A question about a release. */
+/** A person's question about a release. */
 export interface Asked {
   /** One SELECT. */
   sql: string
-  params?: DuckDBValue[] | undefined
   /** SQL over `core.deal`: the tables are those of these deals; by default of all. */
   condition?: string | undefined
+  /** The tables that who asks can read, as `LOANTAPE_VIEWER_TABLES` names them; all by default. */
+  only?: string | undefined
   /** Rows beyond are left out. */
   most?: number | undefined
-  /** Write the rows into this file instead, in a format of COPY, or as the sheet of a workbook. */
-  file?: {name: string; format: string} | {name: string; sheet: string} | undefined
+  /**
+   * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
+   * would take for formulas get a `'` in front.
+   */
+  file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
+  /** Ends the query, or its waiting, once nobody wants the answer any more. */
+  signal?: AbortSignal | undefined
 }
 
-/** Its answer; values are exact text where a number could not hold them. */
-export type Told = Rows | {error: string}
+/** A question of this program itself. */
+export interface OwnQuestion extends Pick<Asked, 'sql' | 'condition' | 'signal'> {
+  isOwn: true
+  params: DuckDBValue[] | undefined
+}
+
+/** Its answer; values are exact text where a number could not hold them. The last one of a process asks for its end. */
+export type Told = Rows | {error: string; isLast?: true}
 
 /** Columns and rows, in order. */
 export interface Rows {
@@ -29,7 +41,7 @@ export interface Rows {
   rows: Json[][]
 }
 
-/** Reads one release in a process of its own; disposing it ends the process. */
+/** Reads one release in processes of its own; disposing it ends them. */
 export interface Reader extends Disposable {
   /** Where files are written that were asked for. */
   filesDir: string
@@ -43,87 +55,44 @@ export interface Limits {
   memoryMb: number
   timeoutMs: number
   idleMs: number
-}
-
-interface Waiting {
-  resolve: (rows: Rows) => void
-  reject: (error: Error) => void
+  /** How many questions are answered at once; 1 by default. */
+  processes?: number
+  /** Bytes of a file that is asked for, and of all in the folder of files. */
+  fileBytes?: number
+  folderBytes?: number
 }
 
 /**
- * Starts to read a release. A question that is not answered in time, or kills the process, fails alone: the next one starts
+ * Starts to read a release. A question that is not answered in time, or kills its process, fails alone: the next one starts
  * another process.
  *
  * @param dir of the release
  */
 export function createReader(dir: string, limits: Limits): Reader {
   const filesDir = mkdtempSync(join(tmpdir(), 'loantape-reader-'))
-  const entry = join(import.meta.dirname, `reader-process${extname(import.meta.filename)}`)
-  let child: ChildProcess | undefined
-  let isClosed = false
-  let waiting = new Map<number, Waiting>()
-  let lastId = 0
-  /** A process that nobody has asked for long is ended: it holds memory. */
-  let idle: NodeJS.Timeout | undefined
-  /** Questions are answered one after the other, so that each has its own time. */
-  const oneByOne = pLimit(1)
-
-  function start(): ChildProcess {
-    // What a process left that was stopped.
-    rmSync(join(filesDir, 'spill'), {recursive: true, force: true})
-    const started = fork(entry, [dir, filesDir, String(limits.memoryMb)], {
-      serialization: 'advanced',
-      // It needs none of what may be secret.
-      env: {},
-      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+  const count = limits.processes ?? 1
+  const free = Array.from({length: count}, (_, index) =>
+    createWorker({dir, filesDir, spillDir: join(filesDir, `spill${index}`)}, limits),
+  )
+  const workers = [...free]
+  /** A process answers one question after the other, so that each has its own time. */
+  const inTurn = pLimit(count)
+  const ask = (asked: Asked | OwnQuestion) =>
+    inTurn(async () => {
+      const worker = free.pop()
+      if (!worker) throw new Error('more turns than processes')
+      try {
+        return await worker.ask(asked)
+      } finally {
+        free.push(worker)
+      }
     })
-    const asked = new Map<number, Waiting>()
-    waiting = asked
-    started.on('message', ({id, ...told}: Told & {id: number}) => {
-      const one = asked.get(id)
-      asked.delete(id)
-      if ('error' in told) one?.reject(newError('QUERY_FAILED', `Query refused: ${told.error}`))
-      else one?.resolve(told)
-    })
-    started.once('exit', (_code, signal) => {
-      if (child === started) child = undefined
-      const reason = signal === 'SIGKILL' ? 'it took too long' : 'its process ended'
-      for (const one of asked.values()) one.reject(newError('QUERY_STOPPED', `Query stopped: ${reason}.`))
-    })
-    return started
-  }
-
-  function end(ended: ChildProcess): void {
-    if (child === ended) child = undefined
-    ended.kill('SIGKILL')
-  }
-
-  async function ask(asked: Asked): Promise<Rows> {
-    if (isClosed) throw newError('QUERY_STOPPED', 'Query stopped: there is a newer release.')
-    child ??= start()
-    const asking = child
-    clearTimeout(idle)
-    lastId += 1
-    const id = lastId
-    const timer = setTimeout(end, limits.timeoutMs, asking)
-    try {
-      return await new Promise<Rows>((resolve, reject) => {
-        waiting.set(id, {resolve, reject})
-        asking.send({id, ...asked}, (error) => error && reject(error))
-      })
-    } finally {
-      clearTimeout(timer)
-      idle = setTimeout(end, limits.idleMs, asking).unref()
-    }
-  }
-
-  const inTurn = (asked: Asked) => oneByOne(() => ask(asked))
   return {
     filesDir,
-    ask: inTurn,
+    ask,
     tablesOf(condition) {
       const read = async (sql: string, params?: DuckDBValue[]) => {
-        const {columns, rows} = await inTurn({sql, params, condition})
+        const {columns, rows} = await ask({isOwn: true, sql, params, condition})
         return rows.map((values) => Object.fromEntries(columns.map(({name}, index) => [name, values[index]])))
       }
       return {
@@ -136,10 +105,49 @@ export function createReader(dir: string, limits: Limits): Reader {
       }
     },
     [Symbol.dispose]() {
-      isClosed = true
-      clearTimeout(idle)
-      if (child) end(child)
+      for (const worker of workers) worker[Symbol.dispose]()
       rmSync(filesDir, {recursive: true, force: true})
     },
   }
+}
+
+/** One process, started when it is asked. */
+interface Worker extends Disposable {
+  ask(asked: Asked | OwnQuestion): Promise<Rows>
+}
+
+function createWorker(
+  {dir, filesDir, spillDir}: {dir: string; filesDir: string; spillDir: string},
+  limits: Limits,
+): Worker {
+  const child = createChild<Told>('reader-process', {
+    args: [dir, filesDir, spillDir, String(limits.memoryMb)],
+    stopped: (reason) => newError('QUERY_STOPPED', `Query stopped: ${reason}.`),
+    idleMs: limits.idleMs,
+    // What a process left that was stopped.
+    beforeStart: () => rmSync(spillDir, {recursive: true, force: true}),
+  })
+  return {
+    async ask({signal, ...asked}) {
+      const {name} = ('file' in asked && asked.file) || {}
+      const findReason = name === undefined ? undefined : () => findTooLarge(filesDir, name, limits)
+      const told = await child.ask(asked, {timeoutMs: limits.timeoutMs, signal, findReason})
+      if ('isLast' in told) child.end()
+      if ('error' in told) throw newError('QUERY_FAILED', `Query refused: ${closeWords(told.error)}`)
+      return told
+    },
+    [Symbol.dispose]: () => child[Symbol.dispose](),
+  }
+}
+
+/** Why what is being written is too large, in words. */
+function findTooLarge(dir: string, name: string, limits: Limits): string | undefined {
+  const {fileBytes = Number.POSITIVE_INFINITY, folderBytes = Number.POSITIVE_INFINITY} = limits
+  const sizeOf = (path: string) => statSync(path, {throwIfNoEntry: false})?.size ?? 0
+  if (sizeOf(join(dir, name)) > fileBytes) return `its file is larger than ${fileBytes / 1e6} MB`
+  // What queries spill is bounded by the engine.
+  const files = existsSync(dir) ? readdirSync(dir) : []
+  if (files.reduce((sum, file) => sum + sizeOf(join(dir, file)), 0) > folderBytes)
+    return `what people download at this moment takes more than ${folderBytes / 1e6} MB`
+  return undefined
 }

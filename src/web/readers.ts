@@ -10,11 +10,23 @@ const IDLE_MS = 300_000
 const PAGE_LIMITS = {memoryMb: 1024, timeoutMs: 15_000, idleMs: IDLE_MS}
 const PEOPLE_LIMITS = {memoryMb: 512, timeoutMs: 30_000, idleMs: IDLE_MS}
 
-/** The two readers of a release. */
+/** A worksheet of a million rows takes many minutes, and beside it others download. */
+const DOWNLOAD_LIMITS = {
+  memoryMb: 512,
+  timeoutMs: 3_600_000,
+  idleMs: IDLE_MS,
+  processes: 2,
+  // More than a million rows of any table, and no more than a small disk has.
+  fileBytes: 2e9,
+  folderBytes: 4e9,
+}
+
+/** The readers of a release. */
 export interface Readers extends Disposable {
   release: Release
   pages: Reader
   people: Reader
+  downloads: Reader
 }
 
 /** Releases that are read at once: the current one, and those that somebody looks back at. */
@@ -45,20 +57,22 @@ export function createReaders(folder: DataFolder, config: Config) {
 }
 
 function openReaders(release: Release, config: Config): Readers {
-  const limit = ({memoryMb, timeoutMs, idleMs}: Limits): Limits => ({
-    memoryMb: Math.min(memoryMb, config.memoryMb ?? memoryMb),
-    timeoutMs: Math.min(timeoutMs, config.modelTimeoutSeconds * 1000),
-    idleMs,
-  })
-  const pages = createReader(release.dir, limit(PAGE_LIMITS))
-  const people = createReader(release.dir, limit(PEOPLE_LIMITS))
+  const create = (limits: Limits) =>
+    createReader(release.dir, {
+      ...limits,
+      memoryMb: Math.min(limits.memoryMb, config.memoryMb ?? limits.memoryMb),
+    })
+  const timeoutMs = Math.min(PEOPLE_LIMITS.timeoutMs, config.modelTimeoutSeconds * 1000)
+  const readers = {
+    pages: create(PAGE_LIMITS),
+    people: create({...PEOPLE_LIMITS, timeoutMs}),
+    downloads: create(DOWNLOAD_LIMITS),
+  }
   return {
     release,
-    pages,
-    people,
+    ...readers,
     [Symbol.dispose]() {
-      pages[Symbol.dispose]()
-      people[Symbol.dispose]()
+      for (const reader of Object.values(readers)) reader[Symbol.dispose]()
     },
   }
 }

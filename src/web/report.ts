@@ -1,40 +1,64 @@
 import {newError} from '../errors.ts'
-import {count, dollars, dollarsAtAGlance, instant, ratio, signed} from '../page/figures.ts'
+import {
+  count,
+  countOf,
+  dollars,
+  dollarsAtAGlance,
+  instant,
+  inTimeZone,
+  ratio,
+  signed,
+} from '../page/figures.ts'
 import {type Html, html, markup} from '../page/html.ts'
 import {renderPage} from '../page/html-page.ts'
 import {renderQuality} from '../page/portfolio-report.ts'
 import {readPortfolio} from '../pipeline/report.ts'
 import type {Release} from '../release/manifest.ts'
+import {readReleaseModels} from '../release/models-file.ts'
 import {openRelease} from '../release/open-release.ts'
+import {describeFindings} from './checks.ts'
 import {parseFilter} from './filter.ts'
-import {describeMove, type PARTS, readMorning, TITLES, viewMorning} from './morning.ts'
+import {describeMove, readMorning, TITLES, viewMorning} from './morning.ts'
+import type {PARTS} from './moved.ts'
 import {renderNeeds} from './needs.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {findLacking, type Page, type View} from './view.ts'
+import type {Page, View} from './view.ts'
 
 /** A release tells nothing of what goes on. */
 const NOTHING = {alarms: [], lastSync: undefined, next: [], holder: undefined, notIssued: []}
 
-/** @throws ConfigError `REPORT_TABLE` of a release that lacks what pages read */
+/** What a report reads. */
+const NEEDED = [
+  'mart.portfolio_summary',
+  'mart.portfolio_breakdown',
+  'mart.position_daily',
+  'mart.portfolio_monthly',
+  'mart.pipeline_aging',
+  'mart.data_quality',
+  'work.deal_standing',
+  'work.position_span',
+]
+
+/** @throws ConfigError `REPORT_TABLE` of a release of some tables only */
 async function withView<T>(release: Release, work: (view: View) => Promise<T>): Promise<T> {
-  const lacking = findLacking(release)
+  const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
+  const lacking = NEEDED.find((name) => !names.has(name))
   if (lacking !== undefined)
     throw newError(
       'REPORT_TABLE',
-      `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one that this version built.`,
-      {next: 'Run `loantape build`, or name its date with --as-of.'},
+      `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one.`,
     )
   await using db = await openRelease(release, {withWork: true})
   await db.run(`set search_path = 'release.main,kept.work'`)
   const query = new URLSearchParams()
-  return await work({release, tables: db, whole: db, filter: parseFilter(query), query})
+  return await work({release, tables: db, whole: db, filter: parseFilter(query), mayRead: () => true, query})
 }
 
 /**
  * The pages Morning, Portfolio and Pipeline of a release as one self-contained file.
  *
- * @throws ConfigError `REPORT_TABLE` of a release that lacks what they read
+ * @throws ConfigError `REPORT_TABLE` of a release of some tables only
  */
 export function renderReport(release: Release): Promise<string> {
   return withView(release, async (view) => {
@@ -51,10 +75,15 @@ export function renderReport(release: Release): Promise<string> {
 <li>all amounts in USD</li>
 </ul>
 ${pages.map(renderPart)}
-${renderQuality({checks, quality})}
+${linkless(renderQuality(quality, describeFindings(view)))}
 <footer>Written by <code>loantape report</code>, ${manifest.generator}, from release <span class="mono">${release_id}</span>, which holds everything known at ${instant(manifest.known_at)}.</footer>
 </main>`
-    return renderPage({title: `Portfolio report as of ${as_of}`, body, styles: 'workbench.css'})
+    return renderPage({
+      title: `Portfolio report as of ${as_of}`,
+      body,
+      styles: 'workbench.css',
+      timeZone: manifest.time_zone,
+    })
   })
 }
 
@@ -65,11 +94,12 @@ ${renderQuality({checks, quality})}
  */
 export function describeMorning(release: Release): Promise<{title: string; words: string}> {
   return withView(release, async (view) => {
-    const {as_of} = release.manifest
-    const {summary, against, totals, moved} = await readMorning(view)
+    const {as_of, time_zone} = release.manifest
+    const say = (part: Html) => textOf(inTimeZone(part.html, time_zone))
+    const {summary, since, totals, moved} = await readMorning(view)
     const line = (part: (typeof PARTS)[number], deals: number, amount: string) =>
-      `${TITLES[part]}: ${dollars(amount)} in ${count(deals)} deals${totals ? `, ${signed(totals[part])}` : ''}`
-    const needs = textOf(await renderNeeds(view, NOTHING))
+      `${TITLES[part]}: ${dollars(amount)} in ${countOf(deals, 'deal')}${totals ? `, ${signed(totals[part])}` : ''}`
+    const needs = say(await renderNeeds(view, NOTHING))
     return {
       title: `Portfolio as of ${as_of}: ${dollarsAtAGlance(summary.open_amount)} open, ${dollarsAtAGlance(summary.funded_amount)} funded`,
       words: [
@@ -77,8 +107,13 @@ export function describeMorning(release: Release): Promise<{title: string; words
         line('funded', summary.funded_deals, summary.funded_amount),
         line('pipeline', summary.pipeline_deals, summary.pipeline_amount),
         `Weighted loan-to-value: ${ratio(summary.open_wa_ltv)} of what is open, ${ratio(summary.funded_wa_ltv)} of what is funded`,
-        ...(totals ? ['', `What moved it since ${against}, ${count(totals.deals)} deals in all:`] : []),
-        ...moved.map((deal) => `- ${deal.deal_id}: ${describeMove(deal)}`),
+        ...(totals
+          ? [
+              '',
+              `What moved it since ${say(html`${since?.words}`)}, ${countOf(totals.deals, 'deal')} in all:`,
+            ]
+          : []),
+        ...moved.map((deal) => inOneLine(`- ${deal.deal_id}: ${describeMove(deal)}`)),
         '',
         'What needs a person:',
         needs,
@@ -87,9 +122,12 @@ export function describeMorning(release: Release): Promise<{title: string; words
   })
 }
 
+/** What a source put into a text must neither begin a line of its own nor turn one around. */
+const inOneLine = (text: string) => text.replaceAll(/[\p{Cc}\p{Cf}\p{Zl}\p{Zp}]+/gu, ' ')
+
 /** What a piece of a page says. */
-const textOf = ({html: text}: Html) =>
-  text
+const textOf = (text: string) =>
+  inOneLine(text)
     .replaceAll('<li>', '- ')
     .replaceAll('</li>', '\n')
     .replaceAll(/<[^>]*>/g, '')
@@ -100,10 +138,12 @@ const textOf = ({html: text}: Html) =>
     .replaceAll('&amp;', '&')
     .trim()
 
-/** A page without its links: they lead to a server, which a file has not behind it. */
-function renderPart({title, body}: Page): Html {
-  const text = body.html
-    .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<form[\s\S]*?<\/form>/g, '')
-    .replaceAll(/<a href="\/[^"]*"[^>]*>([\s\S]*?)<\/a>/g, '$1')
-  return html`<h2 class="part">${title}</h2>${markup(text)}`
-}
+const renderPart = ({title, body}: Page): Html => html`<h2 class="part">${title}</h2>${linkless(body)}`
+
+/** Markup without its links: they lead to a server, which a file has not behind it. */
+const linkless = ({html: text}: Html): Html =>
+  markup(
+    text
+      .replaceAll(/<p class="choices">[\s\S]*?<\/p>|<form[\s\S]*?<\/form>/g, '')
+      .replaceAll(/<a href="\/[^"]*"[^>]*>([\s\S]*?)<\/a>/g, '$1'),
+  )

@@ -1,11 +1,11 @@
 import {z} from 'zod'
 import {isObject, parseJson} from '../json.ts'
-import {type Column, count, instant, span, table, words} from '../page/figures.ts'
+import {type Column, count, countOf, instant, span, table, words} from '../page/figures.ts'
 import {type Html, html, prose} from '../page/html.ts'
 import {type JobAttempt, listAttempts} from '../state/job-attempts.ts'
 import {findJobRun} from '../state/job-runs.ts'
 import type {StateDb} from '../state/state-db.ts'
-import {STATE_CLASSES} from './runs.ts'
+import {describeState} from './runs.ts'
 import type {Page} from './view.ts'
 
 /** `/runs/<id>`: a run of a job, how each of its attempts ended and what it logged, and what came of it; undefined of none. */
@@ -13,11 +13,13 @@ export function viewRun(stateDb: StateDb, id: string): Page | undefined {
   const run = /^\d{1,15}$/.test(id) ? findJobRun(stateDb, Number(id)) : undefined
   if (!run) return undefined
   const attempts = listAttempts(stateDb, run.job_run_id)
+  const began = attempts[0]?.started_at ?? run.started_at
   const body = html`<ul class="facts">
-<li><b class="${STATE_CLASSES[run.state]}">${run.state}</b>${run.reason !== null && `, ${run.reason}`}</li>
+<li>${describeState(run)}</li>
 <li>${run.slot === null ? 'asked for on the command line' : html`due at <b>${instant(run.slot)}</b>`}</li>
-${run.started_at !== null && html`<li>started <b>${instant(run.started_at)}</b></li>`}
-${run.attempt > 1 && html`<li><b>${run.attempt}</b> attempts</li>`}
+${began !== null && html`<li>started <b>${instant(began)}</b></li>`}
+${run.ended_at !== null && began !== null && html`<li>${run.state === 'running' ? 'last attempt ended' : 'ended'} <b>${instant(run.ended_at)}</b></li>`}
+${run.attempt > 1 && html`<li><b>${countOf(run.attempt, 'attempt')}</b></li>`}
 </ul>
 ${renderSummary(parseJson(run.summary ?? ''))}
 <h2>Attempts</h2>
@@ -45,18 +47,18 @@ const ATTEMPT_COLUMNS: Column<JobAttempt>[] = [
 function renderLog({attempt, log}: JobAttempt, index: number): Html {
   if (log === null) return html`<p class="muted">The log of attempt ${attempt} is where it was started.</p>`
   return html`<details${index === 0 && html` open`}><summary>Log of attempt ${attempt}</summary>
-${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabindex="0">${log.trimEnd().split('\n').map(describeLine).join('\n')}</pre>`}</details>`
+${log === '' ? html`<p class="muted">It logged nothing.</p>` : html`<pre tabindex="0">${log.trimEnd().split('\n').map(describeLine)}</pre>`}</details>`
 }
 
 const lineSchema = z.looseObject({level: z.string(), time: z.string(), msg: z.string()})
 
 /** A line of the log, for people; one that is none as it is. */
-function describeLine(line: string): string {
+function describeLine(line: string): Html {
   const parsed = lineSchema.safeParse(parseJson(line))
-  if (!parsed.success) return line
+  if (!parsed.success) return html`${line}\n`
   const {level, time, msg, ...fields} = parsed.data
   const values = Object.entries(fields).map(([name, value]) => `${name}=${textOf(value)}`)
-  return [time.slice(11, 19), level.padEnd(5), msg, ...values].join('  ')
+  return html`${instant(time)}  ${[level.padEnd(5), msg, ...values].join('  ')}\n`
 }
 
 const textOf = (value: unknown) => (typeof value === 'string' ? value : JSON.stringify(value))

@@ -1,10 +1,9 @@
-import {count, figures, instant, span} from '../page/figures.ts'
+import {count, countOf, figures, instant, span} from '../page/figures.ts'
 import {type Html, html, prose} from '../page/html.ts'
-import type {CheckResult, ReleaseManifest} from '../release-manifest.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Job} from '../schedule/job.ts'
 import {formatLocal} from '../schedule/local-time.ts'
 import type {JobRun} from '../state/job-runs.ts'
-import type {PageAction} from '../state/page-actions.ts'
 import {askFirst, type findHeldBack} from './actions.ts'
 import type {Overview} from './overview.ts'
 
@@ -21,12 +20,12 @@ interface Beside {
 export function renderRuns(overview: Overview, {mayAct, heldBack, walks}: Beside): Html {
   const {now, alarms, holder, queued, jobRuns, actions, release} = overview
   return html`<ul class="facts">
-<li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${alarms.length} ${alarms.length === 1 ? 'alarm' : 'alarms'}</b>`}</li>
+<li>${alarms.length === 0 ? html`<b class="passed">no alarms</b>` : html`<b class="failed">${countOf(alarms.length, 'alarm')}</b>`}</li>
 <li>${holder ? html`running: <b>${holder.command}</b>, ${holder.progress}` : html`<b>idle</b>`}</li>
 <li><b>${queued.length}</b> queued</li>
 <li>as seen at <b>${instant(now)}</b></li>
 </ul>
-${alarms.map(({name, state, since}) => html`<p class="notice"><b class="failed">${name}: ${state}</b> since ${instant(since)}. What to do stands in docs/operations.md.</p>`)}
+${alarms.map(({title, words, since}) => html`<p class="notice"><b class="failed">${title}</b> since ${instant(since)}. ${prose(words)} What to do stands in docs/operations.md.</p>`)}
 ${heldBack && renderHeldBack(heldBack, mayAct)}
 ${renderFigures(overview)}
 <h2>Next slots</h2>
@@ -48,16 +47,18 @@ function renderHeldBack({what, words}: NonNullable<Beside['heldBack']>, mayAct: 
   return html`<div class="notice"><b class="failed">The last walk was refused.</b> ${prose(words)}${mayAct && form}</div>`
 }
 
-function renderActions(actions: readonly PageAction[]): Html {
+function renderActions(actions: Overview['actions']): Html {
   return renderTable(
     ['When', 'Who', 'What', 'What came of it'],
-    actions.map(({began_at, who, command, ended_at, exit_code, words}) => [
+    actions.map(({began_at, who, command, ended_at, exit_code, words, run}) => [
       instant(began_at),
       who,
       html`<code>${command}</code>`,
-      ended_at === null
-        ? html`<b class="unknown">goes on</b>`
-        : html`<span class="lines ${exit_code === 0 ? '' : 'failed'}">${prose(words ?? '')}</span>`,
+      run
+        ? html`<span class="lines"><a href="/runs/${run.job_run_id}">Run ${run.job_run_id}</a>: ${describeState(run)}</span>`
+        : ended_at === null
+          ? html`<b class="unknown">goes on</b>`
+          : html`<span class="lines ${exit_code === 0 ? '' : 'failed'}">${prose(words ?? '')}</span>`,
     ]),
   )
 }
@@ -77,9 +78,9 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
     },
     {
       name: 'Walk',
-      value: lastSync ? `${count(lastSync.walk.records)} records` : '–',
+      value: lastSync ? countOf(lastSync.walk.records, 'record') : '–',
       note: lastSync
-        ? `${count(lastSync.walk.pages)} pages, ${count(lastSync.walk.quarantined)} quarantined`
+        ? `${countOf(lastSync.walk.pages, 'page')}, ${count(lastSync.walk.quarantined)} quarantined`
         : '',
     },
     {
@@ -91,7 +92,7 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
       name: 'Release',
       value: release ? release.as_of : 'none yet',
       note: release
-        ? `${release.checks.passed} checks passed, ${release.checks.warned} warned`
+        ? html`<a href="/checks">${countOf(release.checks.passed, 'check')} passed, ${count(release.checks.warned)} warned</a>`
         : 'the first sync makes one',
     },
   ])
@@ -99,14 +100,13 @@ function renderFigures({now, lastSync, coverage, release}: Overview): Html {
 
 function renderNext({now, next}: Overview, mayAct: boolean): Html {
   if (next.length === 0) return html`<p class="muted">No job is scheduled here.</p>`
-  if (next.length === 0) return html`<p class="muted">No job is scheduled here.</p>`
   return renderTable(
-    ['Job', 'Due in', 'Local time', 'UTC', 'Steps', ...(mayAct ? ['Now'] : [])],
+    ['Job', 'Due in', 'Due', 'In its time zone', 'Steps', ...(mayAct ? ['Now'] : [])],
     next.map(({job, slot}) => [
       html`<b>${job.name}</b>`,
       span(slot - now),
-      html`${formatLocal(slot, job.timeZone)} <span class="muted">${job.timeZone}</span>`,
       instant(slot),
+      html`${formatLocal(slot, job.timeZone)} <span class="muted">${job.timeZone}</span>`,
       job.steps.map((step) => step.do).join(', '),
       ...(mayAct ? [askToRun(job)] : []),
     ]),
@@ -120,8 +120,18 @@ const askToRun = ({name, steps}: Job) =>
     button: `Run ${name}`,
   })
 
+/** What became of a run so far, and when one that failed is tried again. */
+export function describeState({state, attempt, reason, error_code, not_before}: JobRun): Html {
+  const isTriedAgain = state === 'queued' && attempt > 0
+  const words = html`<b class="${isTriedAgain ? 'failed' : STATE_CLASSES[state]}">${isTriedAgain ? 'failed' : state}</b>`
+  if (isTriedAgain) return html`${words}, tried again at ${instant(not_before)}`
+  if (state === 'running' && attempt > 1) return html`${words}, attempt ${attempt}`
+  const why = state === 'failed' ? error_code : state === 'done' ? null : reason
+  return html`${words}${why !== null && `, ${why}`}`
+}
+
 /** How a state of a run looks. */
-export const STATE_CLASSES = {
+const STATE_CLASSES = {
   done: 'passed',
   failed: 'failed',
   skipped: 'warned',
@@ -134,36 +144,20 @@ function renderJobRuns(runs: readonly JobRun[]): Html {
     ['Job', 'State', 'Slot', 'Started', 'Took', 'What became of it'],
     runs.map((run) => [
       html`<a href="/runs/${run.job_run_id}"><b>${run.job}</b> ${run.job_run_id}</a>`,
-      html`<b class="${STATE_CLASSES[run.state]}">${run.state}</b>${run.attempt > 1 && html` <span class="muted">${run.attempt}×</span>`}`,
+      html`${describeState(run)}${run.attempt > 1 && html` <span class="muted">(${countOf(run.attempt, 'attempt')})</span>`}`,
       run.slot === null ? html`<span class="muted">asked for</span>` : instant(run.slot),
       run.started_at === null ? '' : instant(run.started_at),
       run.started_at === null || run.ended_at === null
         ? ''
         : span(Date.parse(run.ended_at) - Date.parse(run.started_at)),
-      run.error_code === null
-        ? (run.reason ?? '')
-        : html`<span class="mono">${run.error_code}</span> ${run.error ?? ''}`,
+      prose(run.error ?? ''),
     ]),
   )
 }
 
 function renderRelease({release_id, known_at, checks}: ReleaseManifest): Html {
   return html`<h2>Current release</h2>
-<p><span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}.</p>
-<h3>Checks</h3>
-${
-  checks.results.length === 0
-    ? html`<p>All ${checks.passed} passed.</p>`
-    : renderTable(
-        ['Check', 'Severity', 'Rows', 'Such as'],
-        checks.results.map(({name, severity, failures, samples}: CheckResult) => [
-          html`<span class="mono">${name}</span>`,
-          html`<b class="warned">${severity}</b>`,
-          count(failures),
-          html`${samples.map((sample) => html`<div>${sample}</div>`)}`,
-        ]),
-      )
-}`
+<p><span class="mono">${release_id}</span>, which holds everything known at ${instant(known_at)}. <a href="/checks">${countOf(checks.passed, 'check')} passed${checks.warned > 0 && `, ${count(checks.warned)} warned`}</a>.</p>`
 }
 
 function renderTable(titles: readonly string[], rows: readonly (readonly (Html | string)[])[]): Html {

@@ -6,6 +6,7 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import {addressOf, parseFilter} from './filter.ts'
 import {addFormRoutes} from './form.ts'
 import {listNamed, NAME} from './named-files.ts'
+import {refuse} from './refusal.ts'
 
 /** The names of the queries that were saved: `queries/*.sql` in the data folder. */
 export const listSavedQueries = ({queries}: DataFolder) => listNamed(queries, '.sql')
@@ -22,15 +23,16 @@ export function readSavedQuery(folder: DataFolder, name: string): string | undef
  */
 export function addSavedQueries(server: FastifyInstance, folder: DataFolder): void {
   addFormRoutes(server, (scope) => {
-    scope.post('/sql/queries', async ({body}, reply) => {
+    scope.post('/sql/queries', async (request, reply) => {
+      const {body} = request
       const form = body instanceof URLSearchParams ? body : new URLSearchParams()
       const name = form.get('name') ?? ''
       const sql = (form.get('q') ?? '').replaceAll('\r\n', '\n').trim()
       if (!NAME.test(name) || sql === '')
-        return await reply
-          .code(400)
-          .type('text/plain')
-          .send('Not saved: expected a query, and a name of letters, digits, _ and -.\n')
+        return await refuse(request, reply, 400, {
+          title: 'Not saved',
+          problem: 'Not saved: expected a query, and a name of letters, digits, _ and -.',
+        })
       const filter = parseFilter(form)
       const file = join(folder.queries, `${name}.sql`)
       if (existsSync(file) && form.get('replace') !== name)

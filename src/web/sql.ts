@@ -15,29 +15,43 @@ const MOST = 500
 /**
  * `/sql`: a SELECT over the tables of the deals that the filter means, given as `q` or by the name it was `saved` under, and its
  * rows as table, figures or chart; undefined of a name that nothing is saved under.
+ *
+ * @param mayRun whether a text in the address is run: one that another site or a message led to is only shown
  */
-export async function viewSql(view: AskingView, folder: DataFolder): Promise<Page | undefined> {
+export async function viewSql(
+  view: AskingView,
+  {folder, mayRun}: {folder: DataFolder; mayRun: boolean},
+): Promise<Page | undefined> {
   const {reader, filter, query} = view
   const saved = query.get('saved')
   const given = query.get('q') ?? (saved === null ? '' : readSavedQuery(folder, saved))
   if (given === undefined) return undefined
   const shape = SHAPES.find((one) => one === query.get('as')) ?? 'table'
   const names = listSavedQueries(folder)
+  const sql = given.trim()
+  const isOnlyShown = !mayRun && query.has('q')
+  const answer =
+    sql === '' || isOnlyShown
+      ? undefined
+      : await reader
+          .ask({sql, condition: filter.condition, most: MOST + 1})
+          .catch((error: unknown) => explainError(error))
+  const failure = answer && 'message' in answer ? answer.message : undefined
   const form = html`${names.length > 0 && html`<p class="choices">Saved: ${names.map((name) => html`<a href="${addressOf('/sql', filter, {saved: [name]})}"${name === saved && html` aria-current="page"`}>${name.replaceAll('_', ' ')}</a> `)}</p>`}
-${await renderForm(view, given.trim(), shape)}`
-  const sql = given.trim().replace(/;\s*$/, '')
-  if (sql === '') return {title: 'SQL', body: form}
-  const answer = await reader
-    .ask({sql, condition: filter.condition, most: MOST + 1})
-    .catch((error: unknown) => explainError(error))
+${await renderForm(view, sql, {shape, failure})}`
+  if (answer === undefined)
+    return {
+      title: 'SQL',
+      body: html`${isOnlyShown && html`<p class="notice">This query came with an address from outside the workbench and has not been run. Read it, then press Run.</p>`}${form}`,
+    }
   if ('message' in answer)
-    return {title: 'SQL', body: html`${form}<pre class="failed" tabindex="0">${answer.message}</pre>`}
+    return {title: 'SQL', body: html`${form}<pre class="failed" tabindex="0">${failure}</pre>`}
   const shown = {...answer, rows: answer.rows.slice(0, MOST)}
   const isCut = answer.rows.length > MOST
   return {
     title: 'SQL',
     body: html`${form}
-<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}" download>${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">${isCut ? `The first ${count(MOST)} rows.` : `${count(shown.rows.length)} ${shown.rows.length === 1 ? 'row' : 'rows'}.`} Download all: ${FORMATS.map((format) => html`<a href="${addressOf(`/data/query.${format}`, filter, {q: [sql]})}">${format.toUpperCase()}</a> `)}</p>
 ${renderSaving(view, sql)}
 ${renderShape(shown, shape)}`,
   }
@@ -55,12 +69,17 @@ ${taken !== null && html`<p class="notice">There is a query ‘${taken}’ alrea
 }
 
 /** The statement in a field, which a script makes an editor that knows the tables. */
-async function renderForm({tables, filter}: View, text: string, shape: string): Promise<Html> {
-  const columnsOf = Object.fromEntries(await readTables(tables))
+async function renderForm(
+  {tables, filter, mayRead}: View,
+  text: string,
+  {shape, failure}: {shape: string; failure: string | undefined},
+): Promise<Html> {
+  const columnsOf = Object.fromEntries([...(await readTables(tables))].filter(([name]) => mayRead(name)))
+  const [, line] = /^LINE (\d+): /m.exec(failure ?? '') ?? []
   return html`<form class="sql" action="/sql">
 ${hiddenFields(filter)}
 <label for="q" class="muted small">One SELECT; tables are named core.deal, mart.portfolio_summary, … <a href="/tables">All tables</a></label>
-<textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}">${text}</textarea>
+<textarea id="q" name="q" rows="8" spellcheck="false" data-tables="${JSON.stringify(columnsOf)}"${line !== undefined && html` data-failed-line="${line}"`}>${text}</textarea>
 <p><button>Run</button> <label>Show as <select name="as">${SHAPES.map((one) => html`<option${one === shape && html` selected`}>${one}</option>`)}</select></label></p>
 </form>
 <script src="/assets/sql-editor.js" type="module"></script>`

@@ -16,12 +16,12 @@ const SAMPLE = 20
 export const FORMATS = ['csv', 'xlsx', 'json', 'parquet'] as const
 
 /** The published tables of a release by schema, the ones that analysts read first. */
-function listTables({release}: View): ReleaseModel[] {
+function listTables({release, mayRead}: Pick<View, 'release' | 'mayRead'>): ReleaseModel[] {
   const schemas = ['core', 'mart', 'accounting']
   const place = ({name}: ReleaseModel) =>
     (schemas.indexOf(name.split('.')[0] ?? '') + schemas.length + 1) % (schemas.length + 1)
-  return (readReleaseModels(release.dir) ?? [])
-    .filter(({is_published}) => is_published)
+  return readReleaseModels(release.dir)
+    .filter(({is_published, name}) => is_published && mayRead(name))
     .sort((a, b) => place(a) - place(b) || (a.name < b.name ? -1 : 1))
 }
 
@@ -46,19 +46,28 @@ const profileRow = z.object({
   nulls: z.coerce.number(),
 })
 
-/** What each column of a table holds, in one pass. */
+/** Rows of which different values are counted one by one; of more that takes seconds. */
+const COUNTED_ROWS = 100_000
+
+/** What each column of a table holds, in one pass. @param isCounted whether different values are counted, not estimated */
 async function readProfile(
-  {tables}: View,
+  {reader, filter}: AskingView,
   {name, columns}: ReleaseModel,
+  isCounted: boolean,
 ): Promise<Map<string, z.output<typeof profileRow>>> {
   const parts = columns.map(({name: column}) => {
     const quoted = quoteName(column)
+    const different = isCounted
+      ? `count(distinct ${quoted})`
+      : `least(approx_count_distinct(${quoted}), count(${quoted}))`
     return `struct_pack(least := cast(min(${quoted}) as varchar), most := cast(max(${quoted}) as varchar),
-      different := approx_count_distinct(${quoted}), nulls := count(*) - count(${quoted})) as ${quoted}`
+      different := ${different}, nulls := count(*) - count(${quoted})) as ${quoted}`
   })
   return new Map(
     Object.entries(
-      await tables.one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`),
+      await reader
+        .tablesOf(filter.condition)
+        .one(z.record(z.string(), profileRow), `select ${parts.join(', ')} from ${name}`),
     ),
   )
 }
@@ -66,11 +75,13 @@ async function readProfile(
 /** `/tables/<name>`: what a table means, how it is computed, its first rows and what its columns hold; undefined of no table. */
 export async function viewTable(view: AskingView, name: string): Promise<Page | undefined> {
   const {reader, filter, release} = view
-  const models = readReleaseModels(release.dir) ?? []
-  const model = models.find((one) => one.name === name && one.is_published)
+  const models = readReleaseModels(release.dir)
+  const model = models.find((one) => one.name === name && one.is_published && view.mayRead(name))
   if (!model) return undefined
   const sample = await reader.ask({sql: `from ${name}`, condition: filter.condition, most: SAMPLE})
-  const profileOf = await readProfile(view, model)
+  const {rows = 0} = release.manifest.tables.find((table) => table.name === name) ?? {}
+  const isCounted = rows <= COUNTED_ROWS
+  const profileOf = await readProfile(view, model, isCounted)
   const readBy = models.filter(({reads}) => reads.includes(name)).map((reader) => reader.name)
   const columns: Column<ReleaseModel['columns'][number]>[] = [
     {title: 'Column', cell: (column) => html`<code>${column.name}</code>`},
@@ -78,11 +89,15 @@ export async function viewTable(view: AskingView, name: string): Promise<Page | 
     {title: 'Meaning', cell: ({meaning}) => prose(meaning)},
     {title: 'Least', cell: (column) => shorten(profileOf.get(column.name)?.least)},
     {title: 'Most', cell: (column) => shorten(profileOf.get(column.name)?.most)},
-    {title: 'Different', kind: 'number', cell: (column) => about(profileOf.get(column.name)?.different)},
+    {
+      title: 'Different',
+      kind: 'number',
+      cell: (column) => `${isCounted ? '' : 'about '}${count(profileOf.get(column.name)?.different ?? null)}`,
+    },
     {
       title: 'Null',
       kind: 'number',
-      cell: (column) => about(profileOf.get(column.name)?.nulls),
+      cell: (column) => count(profileOf.get(column.name)?.nulls ?? null),
     },
   ]
   const checks = release.manifest.checks.results.filter((check) => check.name.startsWith(`${name} `))
@@ -93,7 +108,7 @@ ${model.reads.length > 0 && html`<li>built from ${nameAll(model.reads, models)}<
 ${model.adds_up.length > 0 && html`<li>adds up over parts of a portfolio: <b>${model.adds_up.join(', ')}</b></li>`}
 ${readBy.length > 0 && html`<li>read by ${nameAll(readBy, models)}</li>`}
 </ul>
-<p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}" download>${format.toUpperCase()}</a> `)}</p>
+<p class="downloads">Download ${FORMATS.map((format) => html`<a href="${addressOf(`/data/${name}.${format}`, filter)}">${format.toUpperCase()}</a> `)}</p>
 ${checks.map(({name: check, failures}) => html`<p class="notice"><code>${check}</code>: ${count(failures)} rows are not as they should be.</p>`)}
 <h2>Columns</h2>
 ${table(columns, model.columns)}
@@ -105,7 +120,6 @@ ${renderRows(sample)}
 
 const shorten = (text: string | null | undefined) =>
   text === null || text === undefined ? '' : text.length > 24 ? `${text.slice(0, 23)}…` : text
-const about = (unique: number | undefined) => (unique === undefined ? '' : count(unique))
 
 function nameAll(names: readonly string[], models: readonly ReleaseModel[]): Html {
   const isShown = (name: string) => models.some((model) => model.name === name && model.is_published)
@@ -147,8 +161,8 @@ export function renderRows({columns, rows}: Rows): Html {
 }
 
 /** Whether a release has a table of this name; only such a name may stand in SQL. */
-export const hasTable = ({release}: View, name: string) =>
-  release.manifest.tables.some((entry) => entry.name === name)
+export const hasTable = ({release, mayRead}: View, name: string) =>
+  mayRead(name) && release.manifest.tables.some((entry) => entry.name === name)
 
 /** The columns that order a table, as SQL. */
 export function orderOf({release}: View, name: string): string {

@@ -1,7 +1,6 @@
 import type {Html} from '../page/html.ts'
 import type {Release} from '../release/manifest.ts'
-import {readReleaseModels} from '../release/models-file.ts'
-import type {Queries} from '../warehouse/database.ts'
+import type {ReleaseQueries} from '../release-row.ts'
 import type {Filter} from './filter.ts'
 import type {Reader} from './reader.ts'
 
@@ -9,10 +8,12 @@ import type {Reader} from './reader.ts'
 export interface View {
   release: Release
   /** Of the deals that the filter means. */
-  tables: Queries
+  tables: ReleaseQueries
   /** Of all deals. */
-  whole: Queries
+  whole: ReleaseQueries
   filter: Filter
+  /** Whether who asks can read a table. */
+  mayRead(name: string): boolean
   /** All that the address asks for. */
   query: URLSearchParams
 }
@@ -20,28 +21,12 @@ export interface View {
 /** The same, where people ask for what they like. */
 export interface AskingView extends View {
   reader: Reader
+  /** Answers people's own questions, each in its turn. */
+  people: Reader
 }
 
 /** A page, without what all pages have. */
 export interface Page {
   title: string
   body: Html
-}
-
-/** What pages read, whatever they are about. */
-const NEEDED = [
-  'mart.portfolio_summary',
-  'mart.portfolio_breakdown',
-  'mart.position_daily',
-  'mart.portfolio_monthly',
-  'mart.pipeline_aging',
-  'mart.data_quality',
-  'work.deal_standing',
-  'work.position_span',
-]
-
-/** The table that pages read and a release lacks: an earlier version built it, or it is one of some tables only. */
-export function findLacking({dir}: Release): string | undefined {
-  const names = new Set(readReleaseModels(dir)?.map(({name}) => name))
-  return NEEDED.find((name) => !names.has(name))
 }

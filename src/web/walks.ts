@@ -1,27 +1,29 @@
-import {z} from 'zod'
 import {explainError} from '../errors.ts'
 import {type Column, count, instant, span, table} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
+import {type RowOf, rowOf} from '../release-row.ts'
 import type {View} from './view.ts'
 
 /** Walks that are shown; the table has all. */
 const SHOWN = 20
 
-const walkRow = z.object({
-  walk_id: z.string(),
-  stream: z.string(),
-  business_date: z.string(),
-  started_at: z.string(),
-  ended_at: z.string().nullable(),
-  pages: z.coerce.number(),
-  records: z.coerce.number(),
-  quarantined: z.coerce.number(),
-  changed: z.coerce.number(),
-  waited_ms: z.coerce.number(),
-  resumed: z.coerce.number(),
-  is_shifted: z.boolean().nullable(),
-})
-type Walk = z.output<typeof walkRow>
+const walkRow = rowOf(
+  'mart.run',
+  [
+    'stream',
+    'business_date',
+    'started_at',
+    'ended_at',
+    'pages',
+    'records',
+    'quarantined',
+    'waited_ms',
+    'resumed',
+    'is_shifted',
+  ],
+  {changed: 'number?'},
+)
+type Walk = RowOf<typeof walkRow>
 
 /** The certificates of the last walks that count in a release. */
 export async function renderWalks({whole}: View): Promise<Html> {
@@ -42,13 +44,13 @@ const instantOf = (text: string) => `${text.replace(' ', 'T')}Z`
 const COLUMNS: Column<Walk>[] = [
   {title: 'Of', cell: ({stream}) => html`<b>${stream}</b>`},
   {title: 'Day', cell: ({business_date}) => html`<span class="day">${business_date}</span>`},
-  {title: 'Began', cell: ({started_at}) => instant(instantOf(started_at))},
+  {title: 'Began', cell: ({started_at}) => instant(started_at)},
   {
     title: 'Took',
     cell: ({started_at, ended_at}) =>
       ended_at === null ? '' : span(Date.parse(instantOf(ended_at)) - Date.parse(instantOf(started_at))),
   },
-  {title: 'Waited', cell: ({waited_ms}) => span(waited_ms)},
+  {title: 'Waited', cell: ({waited_ms}) => (waited_ms === null ? '–' : span(waited_ms))},
   {title: 'Pages', kind: 'number', cell: ({pages}) => count(pages)},
   {title: 'Records', kind: 'number', cell: ({records}) => count(records)},
   {title: 'Not read', kind: 'number', cell: ({quarantined}) => count(quarantined)},
@@ -56,7 +58,7 @@ const COLUMNS: Column<Walk>[] = [
   {
     title: 'How',
     cell: ({resumed, is_shifted}) =>
-      [resumed > 0 && `taken up again ${resumed}×`, is_shifted && 'the list moved']
+      [resumed !== null && resumed > 0 && `taken up again ${resumed}×`, is_shifted && 'the list moved']
         .filter(Boolean)
         .join(', '),
   },

@@ -18,10 +18,10 @@ import {addWorkbench} from './workbench.ts'
  */
 export async function startWeb(
   config: Config,
-  given: Omit<WebTools, 'takesWebhooks'>,
+  given: Omit<WebTools, 'config' | 'takesWebhooks'>,
   world: World,
 ): Promise<WebSide> {
-  const tools: WebTools = {...given, takesWebhooks: config.webhookSecret !== undefined}
+  const tools: WebTools = {...given, config, takesWebhooks: config.webhookSecret !== undefined}
   const server = createHttpServer(config, world)
   const metrics = createMetrics(tools, world)
   const findProblem = createReadiness(tools, world)

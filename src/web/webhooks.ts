@@ -12,6 +12,9 @@ const eventSchema = z.object({
   data: z.object({id: z.string().max(200).optional(), deal_id: z.string().max(200).optional()}),
 })
 
+/** Those without a valid signature are told of this often. */
+const TELL_MS = 60_000
+
 /** https://www.standardwebhooks.com: the id is part of what is signed. */
 const ID = /^[\w.:-]{1,200}$/
 
@@ -28,6 +31,20 @@ export function addWebhooks(
   const verifiers = [webhookSecret, webhookSecretPrevious].flatMap((secret) =>
     secret === undefined ? [] : [new Webhook(secret)],
   )
+  let refused = 0
+  let toldAt = Number.NEGATIVE_INFINITY
+  /** A flood of them fills no log. */
+  function noteRefused(): void {
+    refused += 1
+    const now = world.realClock.now()
+    if (now - toldAt < TELL_MS) return
+    world.log.warn(
+      {code: 'WEBHOOK_REFUSED', count: refused},
+      'count webhooks without a valid signature were refused',
+    )
+    refused = 0
+    toldAt = now
+  }
   server.register(async (scope) => {
     // The signature is over the bytes as they came.
     scope.removeAllContentTypeParsers()
@@ -41,7 +58,7 @@ export function addWebhooks(
         Object.entries(request.headers).map(([name, value]) => [name, String(value)]),
       )
       if (!verifiers.some((verifier) => isSigned(verifier, body, headers))) {
-        world.log.warn({code: 'WEBHOOK_REFUSED'}, 'a webhook without a valid signature was refused')
+        noteRefused()
         return answer(401, 'Signature missing, wrong or too old.')
       }
       const eventId = headers['webhook-id'] ?? ''

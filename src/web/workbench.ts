@@ -1,56 +1,56 @@
-import type {FastifyInstance, FastifyRequest} from 'fastify'
-import type {z} from 'zod'
+import type {FastifyInstance, FastifyReply, FastifyRequest} from 'fastify'
 import type {Config} from '../config.ts'
 import {explainError} from '../errors.ts'
-import {instant} from '../page/figures.ts'
+import {instant, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {renderWorkbench} from '../page/workbench-page.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import {isDemoFolder} from '../warehouse/data-folder.ts'
-import {isOperator} from './access.ts'
+import type {Queries} from '../warehouse/database.ts'
+import {askerOf, isOperator} from './access.ts'
 import {findHeldBack} from './actions.ts'
 import {addAssets} from './assets.ts'
-import {previewList, viewPreview} from './book-preview.ts'
-import {createNotIssued, periodList, viewBooks} from './books.ts'
-import {askCommand, carryOutCommand} from './command.ts'
-import {diffAnswer, viewCompare} from './compare.ts'
+import {viewBehind} from './behind.ts'
+import {viewPreview} from './book-preview.ts'
+import {readNotIssued, viewBooks} from './books.ts'
+import {createTurns, hangUpOf, type TakeTurn} from './callers.ts'
+import {viewChecks} from './checks.ts'
+import {viewCompare} from './compare.ts'
 import {sendData} from './data-api.ts'
-import {renderReceived, traceList, viewDeal} from './deal.ts'
+import {viewDeal, viewReceived} from './deal.ts'
 import {viewDeals} from './deals.ts'
-import {addressOf, type Filter, hiddenFields, parseFilter, titleOf} from './filter.ts'
+import {addressOf, type Filter, findFault, hiddenFields, parseFilter, titleOf} from './filter.ts'
 import {findNewest, findRelease} from './find-release.ts'
+import {type History, readHistory} from './history.ts'
 import {addLive, describeUnderWay} from './live.ts'
 import {viewMorning} from './morning.ts'
-import {describeEarlier, describeNone} from './no-release.ts'
+import {describeNone} from './no-release.ts'
 import {type Overview, readOverview, type WebTools} from './overview.ts'
 import {viewOwnPage, viewOwnPages} from './own-pages.ts'
 import {viewPipeline} from './pipeline.ts'
 import {viewPortfolio} from './portfolio.ts'
-import {readAsked, reasonList, renderQuarantined, viewQuarantine} from './quarantine.ts'
+import {viewQuarantine, viewQuarantined} from './quarantine.ts'
+import type {Reader} from './reader.ts'
 import {createReaders, type Readers} from './readers.ts'
+import {markBusy, PLACES, refuse} from './refusal.ts'
 import {viewRun} from './run.ts'
 import {renderRuns} from './runs.ts'
 import {addSavedQueries} from './saved-queries.ts'
 import {viewSql} from './sql.ts'
 import {viewTable, viewTables} from './tables.ts'
-import {type AskingView, findLacking, type Page} from './view.ts'
+import type {AskingView, Page} from './view.ts'
+import {isForViewers} from './viewer-tables.ts'
 import {renderWalks} from './walks.ts'
 
-/** A record in quarantine is looked for on its tape this long. */
-const READ_MS = 60_000
+const SEEN_BY_VIEWERS = html`<p class="muted">Viewers can read all of these tables, here, on <a href="/sql">SQL</a> and as downloads: the lines of the journal and the hashes of borrowers’ e-mail addresses among them.</p>`
 
-const PLACES = [
-  ['Morning', '/'],
-  ['Portfolio', '/portfolio'],
-  ['Pipeline', '/pipeline'],
-  ['Deals', '/deals'],
-  ['Books', '/books'],
-  ['Pages', '/pages'],
-  ['Tables', '/tables'],
-  ['SQL', '/sql'],
-  ['Runs', '/runs'],
-] as const
+/** What people ask for themselves, and what they download: how much at once, how much waits, how much of it of one address. */
+const QUESTIONS = {running: 2, waiting: 20, each: 4}
+const DOWNLOADS = {running: 2, waiting: 20, each: 4}
+
+/** What pages ask of the history: whoever hangs up in its turn still holds its place, and nobody waits behind those who left. */
+const HISTORY = {running: 4, waiting: 56, each: 20}
 
 /** Adds the pages and the data API; disposing what is returned ends the processes that read. */
 export function addWorkbench(
@@ -60,7 +60,11 @@ export function addWorkbench(
   world: World,
 ): Disposable {
   const readers = createReaders(tools.folder, config)
+  const history = readHistory(config)
   const live = addLive(server, tools, world)
+  const takeQuestion = createTurns(QUESTIONS)
+  const takeDownload = createTurns(DOWNLOADS)
+  const takeHistory = createTurns(HISTORY)
   addAssets(server)
 
   const frame = (path: string, page: Page, filter: Filter, overview: Overview) => {
@@ -68,13 +72,14 @@ export function addWorkbench(
     const release = findRelease(tools.folder, filter)?.manifest
     const chips = [...filter.values].flatMap(([name, values]) =>
       values.map((value) => ({
-        text: `${titleOf(name)}: ${value}`,
+        text: `${titleOf(name)}: ${words(value)}`,
         without: addressOf(path, filter, {[name]: values.filter((other) => other !== value)}),
       })),
     )
     return renderWorkbench({
       ...page,
       path,
+      timeZone: config.timeZone,
       places: PLACES.map(([title, href]) => ({
         title,
         href: href === '/runs' ? href : addressOf(href, filter),
@@ -96,12 +101,21 @@ export function addWorkbench(
     })
   }
 
+  const callerOf = (request: FastifyRequest, reply: FastifyReply): Caller => ({
+    request,
+    reply,
+    gone: hangUpOf(reply),
+    only: isOperator(request, config) ? undefined : config.viewerTables,
+  })
+  const historyOf = (caller: Caller): History => ({
+    ask: (...asked) => inTurn(takeHistory, caller, () => history.ask(...asked)),
+  })
   const mayAct = (request: FastifyRequest) => !isDemoFolder(tools.folder) && isOperator(request, config)
   /** A page of the release; one without a release says how to get one. */
   const addPage = (
     path: string,
     make: (
-      view: AskingView,
+      view: AskingView & {history: History},
       request: FastifyRequest,
       overview: Overview,
     ) => Promise<Page | undefined> | Page | undefined,
@@ -112,16 +126,23 @@ export function addWorkbench(
       const overview = readOverview(tools, world)
       const here = request.url.split('?')[0] ?? '/'
       reply.type('text/html; charset=utf-8')
-      const view = viewOf(readers.find(filter), filter, query)
+      const fault = findFault(filter)
+      if (fault !== undefined) {
+        reply.code(400)
+        const body = html`<p class="notice"><b class="failed">${fault}</b> <a href="${here}">The page without it</a></p>`
+        return frame(here, {title: 'Not shown', body}, NO_FILTER, overview)
+      }
+      const caller = callerOf(request, reply)
+      const view = viewOf(readers.find(filter), {filter, query, caller, takeTurn: takeQuestion})
       if (!view) {
         if (overview.release) reply.code(404)
         return frame(here, describeNone(tools.folder, filter, mayAct(request)), filter, overview)
       }
-      const lacking = findLacking(view.release)
-      if (lacking !== undefined) return frame(here, describeEarlier(view.release, lacking), filter, overview)
-      const page = await Promise.resolve(make(view, request, overview)).catch((error: unknown): Page => {
+      const page = await Promise.resolve(
+        make({...view, history: historyOf(caller)}, request, overview),
+      ).catch((error: unknown): Page => {
         const {message, next} = explainError(error)
-        reply.code(500)
+        if (reply.statusCode !== 503) reply.code(500)
         return {
           title: 'Not shown',
           body: html`<p class="notice"><b class="failed">${message}</b> ${next}</p>`,
@@ -142,79 +163,68 @@ export function addWorkbench(
     })
   }
 
-  const ask = <T>(schema: z.ZodType<T>, [command = '', ...words]: string[]) =>
-    askCommand(schema, command, ['--data', config.dataDir, ...words], tools.env)
   const idOf = (request: FastifyRequest) => (request.params as {id: string}).id
-  const findNotIssued = createNotIssued(tools, () => ask(periodList, ['period', 'list']))
   addPage('/', async (view, _request, overview) =>
-    viewMorning(view, {...overview, notIssued: await findNotIssued(view)}),
+    viewMorning(
+      view,
+      {...overview, notIssued: await readNotIssued(view, view.history)},
+      ({manifest: before}, {manifest: after}, condition) =>
+        view.history.ask('moved', before.release_id, after.release_id, condition),
+    ),
   )
   addPage('/portfolio', viewPortfolio)
   addPage('/pipeline', viewPipeline)
   addPage('/deals', viewDeals)
+  addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
+  addPage('/checks', viewChecks)
   addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
-  addPage('/deals/:id/received', async (_view, request) => {
-    const {versions} = await ask(traceList, ['trace', '--', idOf(request)])
-    return renderReceived(idOf(request), versions)
-  })
-  addPage('/books/:id', async (view, request) => {
-    const period = idOf(request)
-    if (!/^\d{4}-\d\d$/.test(period)) return undefined
-    return await viewPreview(view, period, (profile) =>
-      ask(previewList, ['export', profile, '--period', period, '--preview']),
-    )
-  })
+  addPage('/deals/:id/received', ({history}, request) => viewReceived(idOf(request), history))
+  addPage('/books/:id', (view, request) =>
+    /^\d{4}-(0[1-9]|1[0-2])$/.test(idOf(request))
+      ? viewPreview(view, idOf(request), view.history)
+      : undefined,
+  )
   addPage('/compare', (view, request) =>
-    viewCompare(
-      view,
-      findNewest(tools.folder, view.release),
-      (before, after) => ask(diffAnswer, ['diff', before, after]),
-      mayAct(request),
-    ),
+    viewCompare(view, findNewest(tools.folder, view.release), view.history, mayAct(request)),
   )
   addPage('/books', async (view, request) =>
-    viewBooks(view, await ask(periodList, ['period', 'list']), mayAct(request)),
+    viewBooks(view, await view.history.ask('periods'), mayAct(request)),
   )
-  addPage('/quarantine', async (view, request) => {
-    const {path, reason, page} = readAsked(view.query)
-    const words = [
-      path !== null && `--path=${path}`,
-      reason !== null && `--reason=${reason}`,
-      `--page=${page}`,
-    ]
-    const asked = words.filter((word) => word !== false)
-    return await viewQuarantine(
-      view,
-      await ask(reasonList, ['quarantine', 'reasons', ...asked]),
-      mayAct(request),
-    )
-  })
-  addPage('/quarantine/:id', async (_view, request) => {
-    const words = ['quarantine', 'show', '--data', config.dataDir, '--', idOf(request)]
-    const signal = AbortSignal.timeout(READ_MS)
-    return renderQuarantined(idOf(request), await carryOutCommand(words, {env: tools.env, signal}))
-  })
+  addPage('/quarantine', (view, request) => viewQuarantine(view, view.history, mayAct(request)))
+  addPage('/quarantine/:id', ({history}, request) => viewQuarantined(idOf(request), history))
   addPage('/pages', (view) => viewOwnPages(config.sqlDir, view))
   addPage('/pages/:id', (view, request) =>
     viewOwnPage(config.sqlDir, idOf(request), {
       ...view,
-      reader: readers.find(view.filter)?.people ?? view.reader,
+      reader: view.people,
     }),
   )
-  addPage('/tables', viewTables)
+  addPage('/tables', (view) => {
+    const {title, body} = viewTables(view)
+    const isAll = config.webViewerToken !== undefined && config.viewerTables === undefined
+    return {title, body: html`${isAll && SEEN_BY_VIEWERS}${body}`}
+  })
   addPage('/tables/:id', (view, request) => viewTable(view, idOf(request)))
-  addPage('/sql', (view) =>
-    viewSql({...view, reader: readers.find(view.filter)?.people ?? view.reader}, tools.folder),
+  addPage('/sql', (view, request) =>
+    viewSql(
+      {...view, reader: view.people},
+      {folder: tools.folder, mayRun: ['ours', 'tool'].includes(askerOf(request))},
+    ),
   )
   addSavedQueries(server, tools.folder)
   server.get('/runs', async (request, reply) => {
     const overview = readOverview(tools, world)
     const filter = parseFilter(queryOf(request))
-    const view = viewOf(readers.find(filter), filter, queryOf(request))
+    const view = viewOf(readers.find(filter), {
+      filter,
+      query: queryOf(request),
+      caller: callerOf(request, reply),
+      takeTurn: takeQuestion,
+    })
     const body = renderRuns(overview, {
       mayAct: mayAct(request),
       heldBack: findHeldBack(tools.stateDb),
-      walks: view && findLacking(view.release) === undefined ? await renderWalks(view) : undefined,
+      walks: view && (await renderWalks(view)),
     })
     reply.type('text/html; charset=utf-8')
     return frame('/runs', {title: 'Runs', body}, filter, overview)
@@ -229,18 +239,26 @@ export function addWorkbench(
   server.get('/data/:id', async (request, reply) => {
     const query = queryOf(request)
     const filter = parseFilter(query)
+    const caller = callerOf(request, reply)
+    const fault = findFault(filter)
+    if (fault !== undefined) return refuse(request, reply, 400, {title: 'No data', problem: fault})
     const open = readers.find(filter)
-    const view = viewOf(open, filter, query)
-    if (!open || !view) return await reply.code(503).type('text/plain').send('There is no release yet.\n')
-    return await sendData({...view, reader: open.people}, idOf(request), request, reply)
+    const view = viewOf(open, {filter, query, caller, takeTurn: takeQuestion})
+    if (!open || !view)
+      return refuse(request, reply, 503, {title: 'No release yet', problem: 'There is no release yet.'})
+    const reader = letInTurn(open.downloads, takeDownload, caller)
+    return await sendData({...view, reader}, idOf(request), request, reply)
   })
   return {
     [Symbol.dispose]() {
       live[Symbol.dispose]()
+      history[Symbol.dispose]()
       readers[Symbol.dispose]()
     },
   }
 }
+
+const NO_FILTER = parseFilter(new URLSearchParams())
 
 /** The two clocks as handles: which day, and what was known when. */
 function renderClocks(path: string, filter: Filter, {as_of}: ReleaseManifest): Html {
@@ -255,19 +273,74 @@ ${hiddenFields({...filter, values: others})}
 
 const queryOf = ({url}: FastifyRequest) => new URL(url, 'http://localhost').searchParams
 
+/** Who asks for a page, and what of it this may be. */
+interface Caller {
+  request: FastifyRequest
+  reply: FastifyReply
+  /** Aborts once it has hung up. */
+  gone: AbortSignal
+  /** The tables that can be read; undefined where all can. */
+  only: string | undefined
+}
+
 function viewOf(
   readers: Readers | undefined,
-  filter: Filter,
-  query: URLSearchParams,
+  {
+    filter: given,
+    query,
+    caller,
+    takeTurn,
+  }: {filter: Filter; query: URLSearchParams; caller: Caller; takeTurn: TakeTurn},
 ): AskingView | undefined {
   if (!readers) return undefined
-  const {release, pages} = readers
+  const {release, pages, people} = readers
+  const {gone} = caller
+  const mayRead = (name: string) => isForViewers(name, caller.only)
+  // A filter tells of deals, and so does what it leaves.
+  const isShown = given.condition === undefined || mayRead('core.deal')
+  const filter = isShown ? given : {...given, condition: 'false'}
   return {
     release,
+    mayRead,
     reader: pages,
-    tables: pages.tablesOf(filter.condition),
-    whole: pages.tablesOf(),
+    people: letInTurn(people, takeTurn, caller),
+    tables: askWhileThere(pages.tablesOf(filter.condition), gone),
+    whole: askWhileThere(pages.tablesOf(), gone),
     filter,
     query,
+  }
+}
+
+/** A reader that people ask in turn, and which nobody who has hung up keeps busy. */
+function letInTurn(reader: Reader, takeTurn: TakeTurn, caller: Caller): Reader {
+  const {only, gone} = caller
+  return {
+    ...reader,
+    ask: (asked) => inTurn(takeTurn, caller, () => reader.ask({...asked, only, signal: gone})),
+  }
+}
+
+/** Does something for a caller when it is its turn; where there is none, its answer says when to come back. */
+const inTurn = <T>(takeTurn: TakeTurn, {request, reply, gone}: Caller, work: () => Promise<T>) =>
+  takeTurn(request.ip, gone, work).catch((error: unknown) => {
+    if (explainError(error).code === 'WEB_BUSY') markBusy(reply)
+    throw error
+  })
+
+/** Asks no more once nobody waits for the page. A question that is under way ends by itself: it is short, and its process is everybody's. */
+function askWhileThere({all, first, one}: Queries, gone: AbortSignal): Queries {
+  return {
+    async all(...asked) {
+      gone.throwIfAborted()
+      return await all(...asked)
+    },
+    async first(...asked) {
+      gone.throwIfAborted()
+      return await first(...asked)
+    },
+    async one(...asked) {
+      gone.throwIfAborted()
+      return await one(...asked)
+    },
   }
 }

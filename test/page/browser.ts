@@ -1,5 +1,10 @@
+import {mkdirSync, rmdirSync} from 'node:fs'
+import {tmpdir} from 'node:os'
+import {join} from 'node:path'
 import chromium from '@sparticuz/chromium'
 import {type Browser, type LaunchOptions, chromium as playwright} from 'playwright-core'
+import {codeOf} from '../../src/errors.ts'
+import {until} from '../support/until.ts'
 
 /** A browser that crashes as it starts says nothing about our pages: it is started again, this often at most. */
 const ATTEMPTS = 3
@@ -29,10 +34,29 @@ async function launch(attempt = 1): Promise<Browser> {
   return browser
 }
 
+/** Unpacks the browser, one worker at a time: another that finds it half unpacked would start that. */
+async function unpackBrowser(): Promise<string> {
+  const turn = join(tmpdir(), 'chromium.turn')
+  await until(() => {
+    try {
+      mkdirSync(turn)
+      return true
+    } catch (error) {
+      if (codeOf(error) !== 'EEXIST') throw error
+      return false
+    }
+  })
+  try {
+    return await chromium.executablePath()
+  } finally {
+    rmdirSync(turn)
+  }
+}
+
 async function findBrowser(): Promise<LaunchOptions> {
   if (process.platform !== 'linux') return {channel: 'chrome', timeout: 0}
   return {
-    executablePath: await chromium.executablePath(),
+    executablePath: await unpackBrowser(),
     // As a single process it ends with its first page; a GPU in software takes longer than none.
     args: [...chromium.args.filter((arg) => !UNWANTED.test(arg)), '--disable-gpu'],
     headless: true,

@@ -1,6 +1,15 @@
 import {expect, test} from 'vitest'
 import {renderChart} from '../../src/page/chart.ts'
-import {count, dollars, dollarsAtAGlance, instant, percent, ratio} from '../../src/page/figures.ts'
+import {
+  count,
+  countOf,
+  dollars,
+  dollarsAtAGlance,
+  instant,
+  inTimeZone,
+  percent,
+  ratio,
+} from '../../src/page/figures.ts'
 import {html, prose} from '../../src/page/html.ts'
 
 test('what is put into a template is escaped, markup is not', () => {
@@ -26,7 +35,8 @@ test.each([
   [percent(61.44), '61.4 %'],
   [ratio(0.614), '61.4 %'],
   [ratio(null), '–'],
-  [instant('2026-11-21T06:02:15.257000Z'), '2026-11-21 06:02:15 UTC'],
+  [countOf(1, 'deal'), '1 deal'],
+  [countOf(1234, 'entry', 'entries'), '1,234 entries'],
 ])('people read %s', (shown, expected) => {
   expect(shown).toBe(expected)
 })
@@ -51,3 +61,13 @@ test.each([1, 2, 400])(
     }
   },
 )
+
+test('an instant is written in the time zone of its page, which it names', () => {
+  const text = html`since ${instant('2026-11-21T06:02:15.257000Z')} and ${instant('2026-07-01 00:30:00')}`
+    .html
+  const read = (markup: string) => markup.replaceAll(/<[^>]*>/g, '')
+  expect(read(text)).toBe('since 2026-11-21 06:02:15 UTC and 2026-07-01 00:30:00 UTC')
+  expect(read(inTimeZone(text, 'America/New_York'))).toBe(
+    'since 2026-11-21 01:02:15 EST and 2026-06-30 20:30:00 EDT',
+  )
+})

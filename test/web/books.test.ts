@@ -1,8 +1,57 @@
+import {writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {expect, test} from 'vitest'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
+import {setAccounts} from '../support/books.ts'
 import {aDeal, createLab, runProgram} from '../support/lab.ts'
 import {PAGE_TABLES} from './page-tables.ts'
+
+test('every term of the roll-forward is on the page, booked or named as not booked, and the difference is 0', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  lab.service.store.insert([aDeal(1, {status: 'funded'}), aDeal(2)])
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  lab.service.store.update('deal_000001', {status: 'foreclosed'})
+  lab.service.store.update('deal_000002', {status: 'paid_off'})
+  const {ended, ...mapping} = DEFAULT_MAPPING
+  const cash = ended.paid_off
+  const accounting = {...mapping, ended: {paid_off: cash, foreclosed: 'elsewhere'}}
+  writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify(accounting))
+  await lab.sync('2026-03-04T23:30:00-05:00')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  const env = {...lab.env, LOANTAPE_NOW: '2026-03-05T12:00:00-05:00'}
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: [], env},
+    lab.createWorld(),
+  )
+  const page = await (await fetch(`${side.url}/books`)).text()
+  expect(page).toContain('register of 0 loans $0.00')
+  const [, tie = ''] = page.split('Roll-forward and journal')
+  const rows = [...tie.split('</table>')[0]!.matchAll(/<tr>(.*?)<\/tr>/gs)].map(([, row = '']) =>
+    [...row.matchAll(/<t[dh][^>]*>(.*?)<\/t[dh]>/gs)].map(([, cell]) => cell),
+  )
+  const amount = '$350,000.00'
+  expect(rows).toEqual([
+    [
+      'Month',
+      'Term',
+      'Roll-forward',
+      'Booked',
+      'Opening balance',
+      'Booked elsewhere',
+      'No account',
+      'Difference',
+    ],
+    ['2026-03', 'opening', amount, '', amount, '', '', '$0.00'],
+    ['2026-03', 'originated', amount, amount, '', '', '', '$0.00'],
+    ['2026-03', 'paid off', amount, amount, '', '', '', '$0.00'],
+    ['2026-03', 'foreclosed', amount, '', '', amount, '', '$0.00'],
+  ])
+})
 
 test('the page of a month shows what its export would issue, then that it is issued', async () => {
   await using lab = await createLab({tables: PAGE_TABLES})
@@ -13,13 +62,15 @@ test('the page of a month shows what its export would issue, then that it is iss
   using stateDb = openStateDb(lab.folder.stateDb)
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-04T12:00:00-05:00'}
   await using side = await startWeb(
-    {...lab.config, webPort: 0},
-    {stateDb, folder: lab.folder, jobs: [], env},
+    {...lab.config, webPort: 0, now: env.LOANTAPE_NOW},
+    {stateDb, folder: lab.folder, jobs: []},
     lab.createWorld(),
   )
   const read = async () => await (await fetch(`${side.url}/books/2026-03?for=quickbooks`)).text()
   expect(await read()).toContain('loantape accounting init')
   expect(await runProgram(['accounting', 'init'], env)).toMatchObject({code: 0})
+  expect(await read()).toContain('in angle brackets')
+  setAccounts(lab.folder)
   const shown = await read()
   expect(shown.match(/\$350,000\.00/g)).toHaveLength(2)
   const [batch] = /2026-03-[0-9a-f]{12}/.exec(shown) ?? []

@@ -1,7 +1,6 @@
 import {expect, test} from 'vitest'
-import {tellPeople} from '../../src/alarm/tell.ts'
+import {listAlarms} from '../../src/alarm/conditions.ts'
 import {findCurrentRelease} from '../../src/release/manifest.ts'
-import {listAlarms} from '../../src/state/alarms.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {writeSqlFolder} from '../model/folder.ts'
@@ -20,27 +19,35 @@ test('an exceeded limit is an alarm and stands on the page, and so does one that
   lab.service.store.insert(someDeals(10, {status: 'approved'}))
   expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
   using stateDb = openStateDb(lab.folder.stateDb)
-  const alarms = async () => {
-    await tellPeople(stateDb, lab.config, lab.createWorld(), findCurrentRelease(lab.folder)?.manifest)
-    return listAlarms(stateDb).filter(({name}) => name === 'limits')
-  }
-  expect(await alarms()).toMatchObject([{state: 'exceeded: Texas'}])
+  const alarms = () =>
+    listAlarms(stateDb, lab.config, Date.now(), findCurrentRelease(lab.folder)?.manifest).filter(
+      ({name}) => name === 'limits',
+    )
+  expect(alarms()).toMatchObject([{state: 'exceeded: Texas'}])
 
   await using side = await startWeb(
     {...lab.config, webPort: 0},
     {stateDb, folder: lab.folder, jobs: [], env},
     lab.createWorld(),
   )
-  const read = async () => (await (await fetch(side.url)).text()).replaceAll(/<[^>]+>/g, '')
+  const read = async (path = '/') =>
+    (await (await fetch(new URL(path, side.url))).text()).replaceAll(/<[^>]+>/g, '')
   const page = await read()
   expect(page).toMatch(/Limit Texas is exceeded since \d{4}-\d\d-\d\d: \$3,500,000\.00 of \$3,499,999\.99/)
+  expect(page).not.toContain('1 limit is exceeded')
   expect(page).toContain('Limit bridge &amp; co is nearly reached: $3,500,000.00 of $3,600,000.00')
   expect(page).toContain(
     'Limit once funded would be exceeded: $0.00 of $1,000,000.00, $3,500,000.00 if all that is approved funded',
   )
 
+  const table = (await read('/portfolio')).replaceAll(/\s+/g, ' ')
+  expect(table).toMatch(
+    /Texas100\.0.%\$3,500,000\.00100\.0.%open\$3,499,999\.99–\$0\.01 since \d{4}-\d\d-\d\d/,
+  )
+  expect(table).toMatch(/bridge &amp; co97\.2.%\$3,500,000\.00100\.0.%open\$3,600,000\.00\$100,000\.00–/)
+
   lab.service.store.update('deal_000001', {loanAmountCents: 1n})
   expect(await runProgram(['sync'], env)).toMatchObject({code: 0})
-  expect(await alarms()).toEqual([])
+  expect(alarms()).toEqual([])
   expect(await read()).not.toContain('is exceeded')
 })

@@ -4,13 +4,21 @@ import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {readJobs} from '../../src/schedule/job.ts'
-import {listLatestJobRuns} from '../../src/state/job-runs.ts'
+import {
+  type AttemptEnd,
+  claimRun,
+  endRun,
+  listJobRuns,
+  listLatestJobRuns,
+  recordSlot,
+} from '../../src/state/job-runs.ts'
 import {beginAction, listActions} from '../../src/state/page-actions.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {startBrowser} from '../page/browser.ts'
+import {setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 import {PAGE_TABLES} from './page-tables.ts'
@@ -61,7 +69,11 @@ afterAll(async () => {
 async function serve(tokens: {webToken?: string; webViewerToken?: string}): Promise<WebSide> {
   const env = {...lab.env, LOANTAPE_NOW: '2026-03-03T17:00:00Z'}
   const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config), env}
-  return await startWeb({...lab.config, ...tokens, webPort: 0}, tools, lab.createWorld())
+  return await startWeb(
+    {...lab.config, ...tokens, webPort: 0, now: env.LOANTAPE_NOW},
+    tools,
+    lab.createWorld(),
+  )
 }
 
 const post = (fields: Record<string, string>, headers: Record<string, string>, at = side) =>
@@ -148,14 +160,71 @@ async function readLast(page: Page): Promise<string[]> {
 test('a job is run on demand, once, and the page of its run tells of it', async () => {
   const page = await open('/runs')
   await act(page, 'Run nightly', 'Run nightly')
-  expect((await readLast(page)).slice(1)).toEqual(['web 127.0.0.1', 'loantape run nightly', 'Queued.'])
   const [run] = listLatestJobRuns(stateDb, 10)
+  const number = run?.job_run_id ?? 0
+  expect((await readLast(page)).slice(1)).toEqual([
+    'web 127.0.0.1',
+    'loantape run nightly',
+    `Run ${number}: queued, asked for on the page`,
+  ])
   expect(run).toMatchObject({job: 'nightly', state: 'queued', reason: 'asked for on the page'})
   expect((await post(RUN, {origin: side.url})).status).toBe(409)
-  await page.locator(`a[href="/runs/${run?.job_run_id}"]`).click()
+  await page.locator(`a[href="/runs/${number}"]`).first().click()
   expect(await page.locator('main').textContent()).toContain('asked for on the page')
+  const end = {exitCode: 6, errorCode: 'SOURCE_DOWN', error: 'The source is down.', summary: null}
+  const attempt = (retryAt: number | null, ended: Omit<AttemptEnd, 'retryAt'> = end) => {
+    const claimed = claimRun(stateDb, listJobRuns(stateDb, 'queued'), Date.parse('2099-01-01'))
+    if (claimed) endRun(stateDb, claimed, {...ended, retryAt}, Date.parse('2026-07-01T04:00:00Z'))
+  }
+  attempt(Date.parse('2026-07-01T04:01:00Z'))
+  const again = 'failed, tried again at 2026-07-01 00:01:00 EDT'
+  expect((await readLast(page)).at(-1)).toBe(`Run ${number}: ${again}`)
+  await page.goto(`${side.url}/runs/${number}`)
+  expect(await page.locator('.facts').nth(1).textContent()).toContain(again)
+  expect(await page.locator('tbody').textContent()).toContain('SOURCE_DOWN')
+  attempt(null, {exitCode: 0, errorCode: null, error: null, summary: null})
+  expect((await readLast(page)).at(-1)).toBe(`Run ${number}: done`)
+  await page.goto(`${side.url}/runs/${number}`)
+  expect(await page.locator('.facts').nth(1).textContent()).toMatch(/^\s*done\s.*2 attempts/s)
   expect((await fetch(`${side.url}/runs/999`)).status).toBe(404)
   await page.close()
+})
+
+test('what is refused is a page with the way to the others and back for people, and plain text for tools', async () => {
+  await using guarded = await serve({webToken: TOKEN, webViewerToken: VIEWER})
+  recordSlot(stateDb, {job: 'nightly', instant: 1, state: 'queued', reason: 'by a test'}, 1)
+  const asked = new URLSearchParams(RUN)
+  const form = {
+    method: 'POST',
+    body: asked,
+    headers: {origin: side.url, referer: `${side.url}/runs?part=funded`},
+  }
+  const attempts: [string, number, string, RequestInit][] = [
+    [`${side.url}/actions`, 409, 'waits or goes on already', form],
+    [`${side.url}/nowhere`, 404, 'Not found', {}],
+    [`${guarded.url}/books/2026-02`, 403, 'for operators', {headers: {authorization: `Bearer ${VIEWER}`}}],
+    [guarded.url, 401, 'Token missing', {}],
+    [`${side.url}/data/core.nope.csv`, 404, 'No such data', {}],
+    [`${side.url}/data/query.csv?q=select+nothing`, 400, 'Binder Error', {}],
+    [`${side.url}/%zz`, 400, 'not a valid url', {}],
+  ]
+  for (const [url, status, words, init] of attempts) {
+    const page = await fetch(url, {...init, headers: {...init.headers, accept: 'text/html'}})
+    const text = await page.text()
+    expect([page.status, page.headers.get('content-type')], url).toEqual([status, 'text/html; charset=utf-8'])
+    expect(text, url).toContain(words)
+    expect(text, url).toContain('<a href="/tables">')
+    expect(text, url).toContain(
+      init === form ? '<a href="/runs?part=funded">Back</a>' : '<a href="/">Back</a>',
+    )
+    const tool = await fetch(url, init)
+    expect([tool.status, tool.headers.get('content-type')?.split(';')[0]], url).toEqual([
+      status,
+      'text/plain',
+    ])
+    expect(await tool.text(), url).toContain(words)
+  }
+  stateDb.run(`delete from job_run where reason = 'by a test'`)
 })
 
 test('the records in quarantine are shown by reason, and read once more when an operator says so', async () => {
@@ -176,7 +245,7 @@ test('the records in quarantine are shown by reason, and read once more when an 
   await page.locator('tbody').first().locator('a').click()
   expect(page.url()).toContain('path=loan_amount')
   await page.locator('a[href^="/quarantine/q_"]').click()
-  expect(await page.locator('pre').textContent()).toContain('"loan_amount": "about 4711"')
+  expect(await page.locator('pre').textContent()).toContain('"loan_amount":"about 4711"')
   const {stdout} = await lab.run(['quarantine', 'reasons'])
   expect(stdout).toMatch(/^loan_amount .* 1 +2 +2026-02-28/m)
   await page.goto(`${side.url}/quarantine`)
@@ -190,6 +259,7 @@ test('the records in quarantine are shown by reason, and read once more when an 
 
 test('a month is closed with a remark, and what cannot be done says why', async () => {
   expect((await lab.run(['accounting', 'init'])).code).toBe(0)
+  setAccounts(lab.folder)
   const page = await open('/books')
   await page.locator('summary:text-is("Close 2026-02")').click()
   await page.getByLabel('Remark').fill('--all well <b>')
@@ -295,6 +365,7 @@ test('a server carries out the run that was asked for, and keeps what it logged'
     `export default ${JSON.stringify({...job, steps: [{do: 'build'}]})}`,
   )
   stateDb.run('delete from job_run')
+  stateDb.run('delete from job_attempt')
   const server = lab.start(['serve'], {LOANTAPE_JOBS_DIR: jobsDir, LOANTAPE_WEB_PORT: '0'})
   const readUrl = () => /"url":"(http:[^"]+)","msg":"web side listens"/.exec(server.printed().stderr)?.[1]
   const url = await until(readUrl)

@@ -6,7 +6,9 @@ import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
 import {requireRelease} from '../../src/release/manifest.ts'
+import {parseFilter} from '../../src/web/filter.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
+import {viewTable} from '../../src/web/tables.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 import {until} from '../support/until.ts'
 
@@ -30,7 +32,7 @@ afterAll(async () => {
   await lab[Symbol.asyncDispose]()
 })
 
-const ask = (sql: string) => reader.ask({sql, most: 10})
+const ask = (sql: string, signal?: AbortSignal) => reader.ask({sql, most: 10, signal})
 const countDeals = async () => (await ask('select count(*) as deals from core.deal')).rows
 
 test('a query that never ends is stopped, and the next one is answered', async () => {
@@ -41,6 +43,22 @@ test('a query that never ends is stopped, and the next one is answered', async (
   limits.timeoutMs = NO_LIMIT_MS
   expect(failure).toMatchObject({code: 'QUERY_STOPPED', message: expect.stringContaining('took too long')})
   expect(await countDeals()).toEqual([['20']])
+})
+
+test('a query that nobody waits for is stopped, in its turn or before it, and the next one is answered', async () => {
+  const first = new AbortController()
+  const second = new AbortController()
+  const endless = ask('select count(*) from range(1e12::bigint) as a, range(1e12::bigint) as b', first.signal)
+  const behind = ask('select 2', second.signal)
+  const last = countDeals()
+  second.abort()
+  first.abort()
+  for (const gone of [endless, behind])
+    expect(await failureOf(gone)).toMatchObject({
+      code: 'QUERY_STOPPED',
+      message: expect.stringContaining('nobody waits for it'),
+    })
+  expect(await last).toEqual([['20']])
 })
 
 test('a query that needs more memory than it may have is refused, and the next one is answered', async () => {
@@ -78,6 +96,27 @@ test.each([
   expect(await countDeals()).toEqual([['20']])
 })
 
+test('however many questions are asked, the process holds no more files and threads', async () => {
+  const askOften = async () => {
+    for (let index = 0; index < 30; index += 1)
+      await ask(index % 3 === 0 ? 'from core.deal order by deal_id limit 3' : 'from core.deal')
+    const [pid] = readersOf(reader.filesDir)
+    return ['fd', 'task'].map((kind) => readdirSync(`/proc/${pid}/${kind}`).length)
+  }
+  const [files = 0, threads = 0] = await askOften()
+  // One instance more may be about to be given back.
+  await until(async () => {
+    const [filesThen = 0, threadsThen = 0] = await askOften()
+    return filesThen <= files && threadsThen <= threads
+  })
+})
+
+test('texts that the engine does not count as memory are not piled up, and the next question is answered', async () => {
+  const failure = await failureOf(ask(`select repeat('x', 1000000000) from range(1000)`))
+  expect(failure.message).toContain('Out of Memory: its texts take more')
+  expect(await countDeals()).toEqual([['20']])
+})
+
 test('rows beyond what was asked for are left out, and a file has all', async () => {
   expect((await ask('from core.deal')).rows).toHaveLength(10)
   await reader.ask({
@@ -85,6 +124,45 @@ test('rows beyond what was asked for are left out, and a file has all', async ()
     file: {name: 'all.csv', format: 'format csv, header'},
   })
   expect(readFileSync(join(reader.filesDir, 'all.csv'), 'utf8').trim().split('\n')).toHaveLength(21)
+})
+
+test('a file, and all files together, are bounded while they are written', async () => {
+  const endless = {sql: 'select range as number from range(1e12::bigint)'}
+  const stopped = async (bounds: {fileBytes?: number; folderBytes?: number}, files: number) => {
+    using bounded = createReader(requireRelease(lab.folder).dir, {...limits, processes: 2, ...bounds})
+    const all = Array.from({length: files}, (_, index) =>
+      failureOf(bounded.ask({...endless, file: {name: `${index}.csv`, format: 'format csv'}})),
+    )
+    const {message} = await Promise.race(all)
+    return message
+  }
+  expect(await stopped({fileBytes: 1e6}, 1)).toContain('Query stopped: its file is larger than 1 MB.')
+  expect(await stopped({folderBytes: 1e6}, 2)).toContain(
+    'what people download at this moment takes more than 1 MB.',
+  )
+})
+
+test('the page of a table counts different values, or says that it is about so many', async () => {
+  const release = requireRelease(lab.folder)
+  const differentOf = async (rows: number) => {
+    const tables = release.manifest.tables.map((table) => ({...table, rows}))
+    const view = {
+      release: {...release, manifest: {...release.manifest, tables}},
+      reader,
+      people: reader,
+      mayRead: () => true,
+      tables: reader.tablesOf(),
+      whole: reader.tablesOf(),
+      filter: parseFilter(new URLSearchParams()),
+      query: new URLSearchParams(),
+    }
+    const {html = ''} = (await viewTable(view, 'core.deal'))?.body ?? {}
+    const [, cell] =
+      /<code>deal_id<\/code>(?:(?!<\/tr>).)*?<td class="number">([^<]*)<\/td>/s.exec(html) ?? []
+    return cell
+  }
+  expect(await differentOf(100_000)).toBe('20')
+  expect(await differentOf(100_001)).toMatch(/^about \d+$/)
 })
 
 test('the tables of some deals are those of these deals', async () => {

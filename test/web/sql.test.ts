@@ -1,9 +1,11 @@
-import {existsSync, readdirSync, readFileSync} from 'node:fs'
+import {existsSync, mkdtempSync, readdirSync, readFileSync, rmSync} from 'node:fs'
+import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {Workbook} from '@cj-tech-master/excelts'
 import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
-import {afterAll, beforeAll, expect, test} from 'vitest'
+import {afterAll, beforeAll, expect, onTestFinished, test, vi} from 'vitest'
+import {z} from 'zod'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import type {WebSide} from '../../src/web/http-server.ts'
@@ -39,8 +41,14 @@ afterAll(async () => {
 
 async function open(query: Record<string, string> = {}): Promise<Page> {
   const page = await browser.newPage()
-  await page.goto(`${side.url}/sql?${new URLSearchParams(query)}`)
+  await page.goto(`${side.url}/sql`)
+  await follow(page, `/sql?${new URLSearchParams(query)}`)
   return page
+}
+
+/** Goes on as by a link of the page that is shown: a query that comes from nowhere is not run. */
+async function follow(page: Page, path: string): Promise<void> {
+  await Promise.all([page.waitForEvent('load'), page.evaluate(`location.href = ${JSON.stringify(path)}`)])
 }
 
 test('rows are shown as what was asked for, and as a table where that cannot be', async () => {
@@ -56,11 +64,66 @@ test('rows are shown as what was asked for, and as a table where that cannot be'
   }
   await show('number')
   expect(await page.locator('.figure .name').allTextContents()).toEqual(['status', 'amount'])
-  await page.goto(`${side.url}/sql?as=bar&q=select+1`)
+  await follow(page, '/sql?as=bar&q=select+1')
   expect(await page.locator('.notice').textContent()).toContain('A chart needs a column')
   expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])
-  await page.goto(`${side.url}/sql?as=pie&q=select+1`)
+  await follow(page, '/sql?as=pie&q=select+1')
   expect(await page.locator('tbody td').allTextContents()).toEqual(['1'])
+  await page.close()
+})
+
+test('rows in long form are drawn with the text as series, or it is said why not', async () => {
+  const show = async (rows: string) => {
+    const page = await open({as: 'line', q: `select * from (values ${rows}) as t(month_end, bucket, amount)`})
+    const chart = page.locator('figure.chart')
+    const drawn = (await chart.count()) === 1 ? await chart.getAttribute('data-option') : null
+    const words = drawn === null ? await page.locator('.notice').textContent() : null
+    const series = z
+      .object({
+        xAxis: z.object({data: z.array(z.string())}),
+        series: z.array(z.object({name: z.string(), data: z.array(z.number().nullable())})),
+      })
+      .nullable()
+      .parse(JSON.parse(drawn ?? 'null'))
+    await page.close()
+    return words ?? [series?.xAxis.data, series?.series.map(({name, data}) => [name, data])]
+  }
+  const long = `('01', 'TX', 1.5), ('01', 'CA', 2), ('02', 'TX', 3), ('02', null, 4)`
+  expect(await show(long)).toEqual([
+    ['01', '02'],
+    [
+      ['TX', [1.5, 3]],
+      ['CA', [2, null]],
+      ['–', [null, 4]],
+    ],
+  ])
+  expect(await show(`${long}, ('02', 'TX', 5)`)).toContain(
+    `'month_end' and 'bucket' have the same values in several rows`,
+  )
+  expect(await show(`('01', 1, 2), ('01', 2, 3)`)).toContain(`'month_end' has the same value in several rows`)
+  const many = Array.from({length: 8}, (_, index) => `('01', 'b${index}', 1)`).join(', ')
+  expect(await show(many)).toContain(`'bucket' has 8 values: a chart can show 7 series.`)
+})
+
+test('an error quotes the text that was given, its line is marked, and what to do next stands below', async () => {
+  const page = await open({q: 'select deal_id\nfrom core.deal\nwhere nothing = 1;'})
+  const words = (await page.locator('pre.failed').textContent()) ?? ''
+  expect(words).toContain('\n\nLINE 3: where nothing = 1;\n              ^\nThe release is read-only')
+  const marked = page.locator('.cm-line.failed-line')
+  expect(await marked.allTextContents()).toEqual(['where nothing = 1;'])
+  await page.getByRole('textbox', {name: 'One SELECT'}).press('Control+End')
+  await page.keyboard.type(' ')
+  expect(await marked.count()).toBe(0)
+  const say = async (q: string) => {
+    await follow(page, `/sql?${new URLSearchParams({q})}`)
+    return (await page.locator('pre.failed').textContent()) ?? ''
+  }
+  expect(await say('drop table core.deal')).toContain('Query refused: expected one SELECT;')
+  expect(await say('pivot core.deal on status')).toContain(
+    `PIVOT needs its values: \`pivot core.deal on status in (`,
+  )
+  for (const q of ["select '", 'select 1 /*', 'selec 1', 'select (', 'select 1 limit x'])
+    expect(await say(q), q).not.toMatch(/select \* from \(|;select 1|asked/)
   await page.close()
 })
 
@@ -143,6 +206,180 @@ test('a download that is refused says why', async () => {
   }
 })
 
+const SUM = 'select sum(loan_amount) as total from core.deal'
+
+const REFUSED = [
+  // Another statement, however it is hidden.
+  'select 1\0; create temp macro sum(x) as 1.00',
+  'select 1; create temp macro sum(x) as 1.00',
+  'create temp macro sum(x) as 1.00',
+  'select 1; select 2',
+  'select 1 /* ; */ ; drop table core.deal',
+  'select $$;$$; detach release',
+  "select 1) to 'stolen.csv' --",
+  'select 1); set variable as_of = null; select * from (select 1',
+  'prepare p as select 1',
+  'with x as (insert into core.deal select * from core.deal returning *) from x',
+  'from (pivot core.deal on status)',
+  // What is no SELECT.
+  ...['drop table core.deal', 'delete from core.deal', 'detach kept', "attach ':memory:' as own", 'use kept'],
+  ...[
+    'begin',
+    'checkpoint',
+    'reset all',
+    'set search_path = main',
+    'set variable as_of = null',
+    'install json',
+  ],
+  ...["copy core.deal to '1.csv'", "export database 'x'", 'call enable_logging()', 'pragma enable_profiling'],
+  ...['explain select 1', 'explain analyze select 1', 'execute p', 'select 1 into x'],
+  // Functions that change the engine, wherever they stand.
+  "from enable_logging('QueryLog')",
+  'select * from Enable_Profiling()',
+  'describe from enable_logging()',
+  "with x as (from enable_logging('a')) select 1",
+  'select exists (from disable_logging())',
+  'select * from range(3) as t(x), lateral (from truncate_duckdb_logs())',
+  'select list(x order by (select count(*) from checkpoint())) from range(3) as t(x)',
+  "select write_log('x')",
+  // A statement in a text.
+  "from query('from enable_logging()')",
+  "from query_table('duckdb_databases')",
+  "from json_execute_serialized_sql(json_serialize_sql('select 42'))",
+  "select json_serialize_plan('from enable_logging()')",
+  'from histogram(core.deal, state)',
+  // Files.
+  "from '/etc/passwd'",
+  "from 'own.csv'",
+  'from "1.csv"',
+  "describe 'own.parquet'",
+  "summarize 'https://example.com/own.csv'",
+  "from read_csv('/etc/passwd')",
+  "select (select content from read_text('/etc/passwd'))",
+  "select path from glob('*')",
+  "from parquet_metadata('own.parquet')",
+  "from sniff_csv('own.csv')",
+  'from arrow_scan(1::pointer, 1::pointer, 1::pointer)',
+  // The machine.
+  "select getenv('HOME')",
+  "select system.main.current_setting('temp_directory')",
+  "select ('home_directory').current_setting()",
+  "select list_transform(['temp_directory'], lambda x : current_setting(x))",
+  ...[
+    'from duckdb_settings()',
+    'from duckdb_databases()',
+    'from duckdb_databases',
+    'from pragma_database_list',
+  ],
+  ...[
+    'from duckdb_temporary_files()',
+    'from duckdb_secrets()',
+    'from pg_catalog.pg_settings',
+    'from duckdb_logs',
+  ],
+  // Too much, or nothing.
+  "select repeat('x', 30000000)",
+  'select 1e999',
+  'select $1',
+  '-- nothing',
+]
+
+test('what is no question about the release is refused in words, and the next one is answered as before', async () => {
+  const [sum] = await lab.query(SUM)
+  for (const sql of REFUSED) {
+    const page = await (await get('/sql', {q: sql})).text()
+    expect(page, sql).toContain('<pre class="failed"')
+    if (sql.includes('repeat(')) continue
+    const data = await get('/data/query.csv', {q: sql})
+    expect([data.status, await data.text()], sql).toEqual([400, expect.stringMatching(/^Query refused: /)])
+  }
+  expect(await (await get('/data/query.csv', {q: SUM})).text()).toBe(`total\n${sum?.total}\n`)
+  expect(await (await get('/sql', {q: `${SUM}; -- of all`})).text()).toContain(
+    Number(sum?.total).toLocaleString('en-US', {minimumFractionDigits: 2}),
+  )
+})
+
+test('questions in any form of a SELECT are answered, and their download is the same rows', async () => {
+  for (const [sql, csv] of [
+    ['select 1 as a; -- end', 'a\n1\n'],
+    ['select\u2003count(*) as deals from\u00a0core.deal', 'deals\n60\n'],
+    ['from core.deal select count(*) as deals', 'deals\n60\n'],
+    ['with duckdb as (values (1)) from duckdb', 'col0\n1\n'],
+    ['select $$;\' "$$ as a', 'a\n";\' """\n'],
+    ['(select 2 as a union all select 1) order by a', 'a\n1\n2\n'],
+    ["pivot (select 'x' as a, 1 as b) on a in ('x') using sum(b)", 'x\n1\n'],
+    ['describe (select 1 as a);', 'column_name,column_type,null,key,default,extra\na,INTEGER,YES,,,\n'],
+    ["select count(*) as a from duckdb_columns() where table_name = 'nothing'", 'a\n0\n'],
+  ]) {
+    expect(await (await get('/data/query.csv', {q: sql ?? ''})).text(), sql).toBe(csv)
+    expect(await (await get('/sql', {q: sql ?? ''})).text(), sql).not.toContain('<pre class="failed"')
+  }
+})
+
+test('the catalogue names no file', async () => {
+  for (const sql of [
+    'from duckdb_tables()',
+    'from duckdb_views()',
+    'from duckdb_functions()',
+    'from information_schema.tables',
+    'from sqlite_master',
+    'from pg_catalog.pg_database',
+    'show databases',
+    'show all tables',
+  ]) {
+    const answer = await get('/data/query.csv', {q: sql, part: 'open'})
+    expect(answer.status, sql).toBe(200)
+    expect(await answer.text(), sql).not.toMatch(/loantape-|\.duckdb/)
+  }
+})
+
+test('a download begins before it is whole, takes its time, and whoever hangs up gives its place to others', async () => {
+  const aside = mkdtempSync(join(tmpdir(), 'loantape-downloads-'))
+  vi.stubEnv('TMPDIR', aside)
+  onTestFinished(() => {
+    vi.unstubAllEnvs()
+    rmSync(aside, {recursive: true})
+  })
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  await using hasty = await startWeb(
+    {...lab.config, webPort: 0, modelTimeoutSeconds: 1},
+    tools,
+    lab.createWorld(),
+  )
+  const ask = (path: string, q: string) => fetch(`${hasty.url}${path}?${new URLSearchParams({q})}`)
+  const slow = `select sleep_ms(1500) is null as slept`
+  expect(await (await ask('/sql', slow)).text()).toContain('it took too long')
+  expect(await (await ask('/data/query.csv', slow)).text()).toBe('slept\ntrue\n')
+
+  const large = await ask('/data/query.csv', 'select range as number from range(2000000)')
+  expect([large.status, large.headers.get('content-length')]).toEqual([200, null])
+  expect((await large.text()).split('\n')).toHaveLength(2_000_002)
+
+  const page = await browser.newPage()
+  await page.goto(`${hasty.url}/sql`)
+  await follow(page, `/sql?${new URLSearchParams({q: 'select range from range(1e12::bigint)'})}`)
+  for (let index = 0; index < 3; index += 1) {
+    const begun = page.waitForEvent('download')
+    await page.getByRole('link', {name: 'CSV'}).click()
+    const download = await begun
+    expect(download.suggestedFilename()).toBe(`query-2026-03-02.csv`)
+    await download.cancel()
+  }
+  const leftFiles = () =>
+    readdirSync(aside, {recursive: true, encoding: 'utf8'}).filter((name) => /\.\w+$/.test(name))
+  await until(() => leftFiles().length === 0)
+  expect((await ask('/data/query.xlsx', 'select 1 as one')).status).toBe(200)
+  await page.close()
+})
+
+test('a download that fails when it has begun breaks off', async () => {
+  const answer = await get('/data/query.json', {
+    q: `select if(range = 2999999, error('boom'), range) as number from range(3000000)`,
+  })
+  expect(answer.status).toBe(200)
+  await expect(answer.text()).rejects.toThrow('terminated')
+})
+
 test('a query is saved under a name, opened by it, and replaced only by whoever is asked', async () => {
   const page = await open({q: 'select 1 as one', part: 'funded'})
   const save = async (name: string) => {
@@ -157,7 +394,7 @@ test('a query is saved under a name, opened by it, and replaced only by whoever 
   await page.goto(`${side.url}/sql`)
   await page.getByRole('link', {name: 'all one'}).click()
   expect(await page.locator('thead').textContent()).toBe('one')
-  await page.goto(`${side.url}/sql?q=select+2+as+two`)
+  await follow(page, '/sql?q=select+2+as+two')
   await save('all_one')
   expect(await page.locator('.notice').textContent()).toContain('all_one')
   expect(readFileSync(file, 'utf8')).toBe('select 1 as one\n')

@@ -11,6 +11,7 @@ import {listNamedDeals, listWaitingEvents, settleEvents} from '../../src/state/w
 import type {WebSide} from '../../src/web/http-server.ts'
 import {startWeb} from '../../src/web/web-server.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {PAGE_TABLES} from './page-tables.ts'
 
 const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
 const PREVIOUS = `whsec_${Buffer.alloc(32, 2).toString('base64')}`
@@ -24,7 +25,7 @@ let open: WebSide
 let guarded: WebSide
 
 beforeAll(async () => {
-  lab = await createLab()
+  lab = await createLab({tables: PAGE_TABLES})
   lab.service.store.insert(someDeals(3))
   await lab.sync('2026-06-01T16:00:00Z')
   stateDb = openStateDb(lab.folder.stateDb)

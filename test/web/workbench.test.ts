@@ -1,7 +1,8 @@
-import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
+import {readdirSync, readFileSync} from 'node:fs'
 import axe from 'axe-core'
 import type {Browser, Page} from 'playwright-core'
 import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {requireRelease} from '../../src/release/manifest.ts'
 import {advanceDay} from '../../src/service/advance-day.ts'
 import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {acquireLock} from '../../src/state/lock.ts'
@@ -37,6 +38,10 @@ ${FENCE}
 
 ${FENCE}sql
 select deal_id, property_address from core.deal where deal_id = 'deal_000001'
+${FENCE}
+
+${FENCE}sql
+select loan_amount, ltv, loan_program, 12.5::double as part_pct from core.deal where loan_program = 'bridge_12mo' and ltv is not null order by loan_amount desc limit 1
 ${FENCE}
 
 ${FENCE}sql pie
@@ -97,8 +102,12 @@ async function open(
       complaints.push(request.url())
   })
   await page.goto(side.url + path)
+  if (path.startsWith('/sql?')) {
+    await page.getByRole('button', {name: 'Run'}).click()
+    await page.locator('.downloads').waitFor()
+  }
   // A script draws charts again after the page has come.
-  const blank = page.locator('figure.chart:not(:has(> div svg))')
+  const blank = page.locator('figure.chart:not(:has(> [role=img] > div svg))')
   await until(async () => (await blank.count()) === 0)
   return {page, complaints}
 }
@@ -119,6 +128,8 @@ const PAGES = [
   '/pipeline',
   '/deals',
   '/deals/deal_000001',
+  '/behind/closing?month=2026-03',
+  '/checks',
   '/deals/deal_000001/received',
   '/books',
   '/books/2026-03',
@@ -154,6 +165,45 @@ describe.each(PAGES)('%s', (path) => {
   )
 })
 
+test.each(['/', '/deals', '/behind/closing?month=2026-03'])(
+  'on a phone the first amount of %s is whole beside its deal, which stays as one scrolls',
+  async (path) => {
+    const {page} = await open(path, {width: 390, colorScheme: 'dark'})
+    const ends = (cell: string) =>
+      page.evaluate(`(() => {
+        const {left, right} = document.querySelector('tbody tr').querySelector('${cell}').getBoundingClientRect()
+        return [Math.round(left), Math.round(right)]
+      })()`) as Promise<[number, number]>
+    expect((await ends('td.number'))[1]).toBeLessThanOrEqual(390)
+    const before = await ends('td')
+    await page.evaluate(`document.querySelector('.scroll').scrollLeft = 200`)
+    expect(await ends('td')).toEqual(before)
+  },
+)
+
+test('a printed page has its figures and no navigation', async () => {
+  const {page} = await open('/portfolio')
+  await page.emulateMedia({media: 'print'})
+  expect(await page.locator('.top').isVisible()).toBe(false)
+  expect(await page.locator('.choices').first().isVisible()).toBe(false)
+  expect(await page.locator('.figure').first().isVisible()).toBe(true)
+  await page.emulateMedia({media: null})
+})
+
+test('the checks lead to what each demands, those that found rows with the rows', async () => {
+  const {page} = await open('/')
+  await page.locator('a[href="/checks"]').first().click()
+  const manifest = requireRelease(lab.folder).manifest
+  expect(await page.locator('li:has(b.passed)').count()).toBe(manifest.checks.passed)
+  expect(await page.locator('h2:has(+ p b.warned)').count()).toBe(manifest.checks.warned)
+  const [found] = manifest.checks.results.filter(({name}) => name === 'status_is_classified')
+  expect(await page.locator('#status_is_classified ~ .scroll').first().locator('tbody tr').count()).toBe(
+    found?.failures,
+  )
+  await page.locator('nav a[href="/"]').click()
+  expect(await page.locator('.needs').textContent()).toMatch(/: not so for 1 row, such as/)
+})
+
 test('figures are those of the summary, and each leads to the deals it is made of', async () => {
   const [summary] = await lab.query('from mart.portfolio_summary')
   const {page} = await open('/')
@@ -184,7 +234,7 @@ test.each(['Open', 'Funded', 'Pipeline', 'Weighted loan-to-value'])(
     }
     const id = await page.locator('tbody td:first-child').first().textContent()
     await page.locator('tbody a').first().click()
-    expect(await page.locator('h1').textContent()).toBe(id)
+    expect(await page.locator('.lead code').textContent()).toBe(id)
     const amount = await page.locator('dd').filter({hasText: '$'}).first().textContent()
     await page.locator('a[href$="/received"]').click()
     const record = JSON.parse((await page.locator('pre').last().textContent()) ?? '') as Record<
@@ -211,11 +261,77 @@ test('what moved the figures adds up to their difference', async () => {
      where day in ('2026-03-02', '2026-03-04') group by day order by day`,
   )
   for (const [index, part] of ['open', 'funded', 'pipeline'].entries()) {
-    const [total] = await column('tfoot', index + 3)
-    const parts = await column('tbody', index + 3)
+    const [total] = await column('tfoot', index + 2)
+    const parts = await column('tbody', index + 2)
     expect(parts.reduce((sum, value) => sum + value, 0n)).toBe(total)
     expect(total, part).toBe(cents(positions[1]?.[part]) - cents(positions[0]?.[part]))
   }
+})
+
+test('how much is funded of a month that began before the first walk is shown as unknown, not as nothing', async () => {
+  const {page} = await open('/pipeline')
+  const table = page.locator('h2:has-text("How much of it is funded") ~ .scroll').first()
+  const titles = await table.locator('th').allTextContents()
+  const cells = await table.locator('tbody tr').last().locator('td').allTextContents()
+  const row = Object.fromEntries(titles.map((title, index) => [title, cells[index]]))
+  expect(row).toMatchObject({
+    Month: '2026-03',
+    'Pull-through': 'unknown',
+    Fallout: 'unknown',
+    'Of the cohort': 'unknown',
+  })
+})
+
+/** The numbers of a page that are links: of cells, figures and sentences. */
+function listNumbers(text: string): {href: string; shown: string}[] {
+  const links = text.matchAll(/<a href="(\/(?:deals|behind)[^"]*)">([^<]*)<\/a>/g)
+  return [...links].flatMap(([, href = '', shown = '']) =>
+    /^[−$\d]/.test(shown) && !shown.startsWith('deal_') ? [{href: href.replaceAll('&amp;', '&'), shown}] : [],
+  )
+}
+
+test.each([
+  '/',
+  '/?against=2026-03-02',
+  '/portfolio',
+  '/portfolio?part=funded',
+  '/pipeline',
+  '/pipeline?loan_program=bridge_12mo',
+])('every number of %s that is a link leads to the deals that count or add up to it', async (path) => {
+  const text = await (await get(path)).text()
+  const numbers = listNumbers(text)
+  expect(numbers.length).toBeGreaterThan(2)
+  const [whole] = await json(
+    `/data/mart.portfolio_summary.json${new URL(path, side.url).search.replace(/against=[^&]*/, '')}`,
+  )
+  for (const {href, shown} of numbers) {
+    const answer = await get(href)
+    expect(answer.status, href).toBe(200)
+    const [, deals = '', sum = ''] =
+      /id="total">([\d,]+) deals?, .*?([−$][^<]*)<\/p>/.exec(await answer.text()) ?? []
+    if (shown.endsWith('%'))
+      expect(
+        `${((Number(sum.replace(/[$,]/g, '')) / Number(whole?.funded_amount)) * 100).toFixed(1)} %`,
+        href,
+      ).toBe(shown)
+    else if (/^\$[\d.]+[KMBT]$/.test(shown)) expect(Number(deals.replace(',', '')), href).toBeGreaterThan(0)
+    else if (/[$]/.test(shown)) expect(sum, href).toBe(shown)
+    else expect(deals, href).toBe(shown.replace(/ .*/, ''))
+  }
+})
+
+test('behind all that moved the figures, and behind the others that are not named, stand these deals', async () => {
+  const text = await (await get('/?against=2026-03-02')).text()
+  const [, href = '', row = ''] =
+    /<tfoot><tr><td><a href="([^"]*)">All<\/a><\/td>(.*?)<\/tr>/s.exec(text) ?? []
+  const shown = [...row.matchAll(/>([^<]+)</g)].map(([, cell = '']) => cell)
+  const all = await (await get(href.replaceAll('&amp;', '&'))).text()
+  const total = /id="total">([^<]*)</.exec(all)?.[1] ?? ''
+  expect(total).toMatch(/^\d+ deals?, open /)
+  for (const amount of shown.slice(0, 3)) expect(total).toContain(amount)
+  expect((await get('/behind/moved?against=2026-02-31')).status).toBe(404)
+  const others = await (await get('/behind/moved?against=2026-03-02&beyond=1')).text()
+  expect(Number(/id="total">(\d+)/.exec(others)?.[1])).toBe(Number.parseInt(total, 10) - 1)
 })
 
 test.each(['status', 'size_band'])('what adds up, adds up over the deals of each %s', async (dimension) => {
@@ -273,7 +389,14 @@ test('a page of our own shows what its blocks ask for, of the deals that are fil
   const [funded] = await lab.query(`select count(*) as deals from core.deal where status_class = 'funded'`)
   expect(await page.locator('.figure .value').textContent()).toBe(String(funded?.deals))
   expect(await page.locator('figure.chart').count()).toBe(1)
-  expect(await page.locator('.empty').textContent()).toBe('No rows.')
+  expect(await page.locator('.empty').first().textContent()).toBe('No rows.')
+  const cells = await page.locator('main tbody td').allTextContents()
+  expect(cells).toEqual([
+    expect.stringMatching(/^\$[\d,]+\.\d\d$/),
+    expect.stringMatching(/^\d+\.\d %$/),
+    'bridge 12mo',
+    '12.5 %',
+  ])
   const text = await page.locator('main').innerHTML()
   expect(text).toContain('<strong>bold</strong>')
   expect(text).toContain('&lt;script&gt;alert(1)&lt;/script&gt;')
@@ -300,6 +423,24 @@ test('deals are found by id and address, sorted, and paged through', async () =>
   ])
 })
 
+test('an address whose day, moment, part or text is none says so, on pages and in downloads', async () => {
+  for (const [query, said] of [
+    ['as_of=garbage', "As of 'garbage': expected a day such as 2026-03-31."],
+    ['as_of=2026-02-30', "As of '2026-02-30': expected a day such as 2026-03-31."],
+    ['known_at=yesterday', "Known at 'yesterday': expected a day or an instant in UTC"],
+    ['known_at=2026-03-04T99:99', "Known at '2026-03-04T99:99': expected a day or an instant in UTC"],
+    ['status=%00funded', 'Status: a NUL character, expected text.'],
+    ['part=all', "Part 'all': expected one of"],
+  ] as const) {
+    for (const path of ['/', '/deals', '/data/core.deal.csv']) {
+      const answer = await get(`${path}?${query}`)
+      expect(answer.status, path).toBe(400)
+      expect((await answer.text()).replaceAll('&#39;', "'")).toContain(said)
+    }
+  }
+  expect((await get('/?known_at=2026-03-04T12:00')).status).toBe(200)
+})
+
 test('a download is the table, and is asked for again only when it has changed', async () => {
   const answer = await get('/data/core.deal.csv')
   const rows = await lab.query('from core.deal order by deal_id')
@@ -319,7 +460,7 @@ test.each([
   [`/deals?q=${encodeURIComponent(`' or 1=1 --`)}`, 'No deal is like that'],
   ['/deals?sort=(select 1)', 'Amount ↓'],
   ['/deals?page=-1', 'page 1 of'],
-  ['/deals?part=all', 'No deal is like that'],
+  ['/deals?part=all', 'Part &#39;all&#39;: expected one of open, ended, pipeline, funded.'],
   ['/tables/core.deal;drop', 'Not found'],
   [`/tables/${encodeURIComponent('<script>alert(1)</script>')}`, 'Not found'],
   [`/deals/${encodeURIComponent(`' or 1=1`)}`, 'Not found'],
@@ -393,29 +534,14 @@ test('what is known of a day now is told from what was known of it then, deal by
     (await (await fetch(web.url + path)).text()).replaceAll(/<[^>]+>/g, ' ').replaceAll(/\s+/g, ' ')
   const then = '/compare?as_of=2026-03-02&known_at=2026-03-03T03:00'
   expect(await read(then)).toContain('Amount $1,050,000.00 $1,050,000.50 $0.50 1')
-  expect(await read(then)).toContain('deal_000002 $350,000.00 → $350,000.50 +$0.50')
-  expect(await read(then)).toContain('deal_000003 funded → paid off −$350,000.00')
+  expect(await read(then)).toContain('deal_000002 +$0.50 $350,000.00 → $350,000.50')
+  expect(await read(then)).toContain('deal_000003 −$350,000.00 funded → paid off')
   expect(await read('/?as_of=2026-03-02&known_at=2026-03-03T03:00')).toContain(
     'What is known of this day now',
   )
   expect(await read('/compare?as_of=2026-03-02')).toContain(
     'No release of 2026-03-02 is kept that knows more',
   )
-})
-
-test('a release that an earlier version built says so', async () => {
-  const file = `${lab.folder.current}/models.json`
-  const models = readFileSync(file, 'utf8')
-  writeFileSync(file, models.replaceAll('portfolio_monthly', 'portfolio_yearly'))
-  try {
-    const reply = await get('/portfolio')
-    expect([reply.status, await reply.text()]).toEqual([
-      200,
-      expect.stringContaining('loantape build --as-of 2026-03-04'),
-    ])
-  } finally {
-    writeFileSync(file, models)
-  }
 })
 
 test('the run under way is shown as it gets on, and the page of runs again once it has ended', async () => {

@@ -1,0 +1,251 @@
+import {isCalendarDate} from '../clock.ts'
+import {type Column, countOf, dollars, linked, renderPages, signed, table, words} from '../page/figures.ts'
+import {html} from '../page/html.ts'
+import {anyRow, computedRow, type RowOf} from '../release-row.ts'
+import {addressBehind} from './filter.ts'
+import {describeMove} from './morning.ts'
+import {MOVED_SINCE} from './moved.ts'
+import {addressOfDeal} from './portfolio.ts'
+import type {Page, View} from './view.ts'
+
+/** A number that names deals, and the deals it is made of. */
+interface Behind {
+  title: string
+  /** Parameters of its address, in the order of `$1`, `$2`, … . */
+  asks: readonly string[]
+  /** `deal_id`, `what` in a few words, and the amounts; a deal may have several rows. */
+  sql: string
+  /** Columns of amounts that add up to the number; `amount` where nothing else is said. */
+  amounts?: readonly string[]
+}
+
+/** Positions of a class at the end of a day, and what the first walk found. */
+const funded = (when: string) => `
+  select deal_id, position.status as what, loan_amount as amount
+  from work.position_span as position inner join seed.status on status.status = position.status
+  where class = 'funded' and ${when}`
+const monthStart = `cast($1 || '-01' as date)`
+const onDay = (day: string) => `from_day <= ${day} and coalesce(to_day > ${day}, true)`
+
+/** The funded deals of the largest buckets of a dimension. */
+const largest = (bucket: string, join = '') => `
+  with placed as (
+    select deal.deal_id, deal.loan_amount, ${bucket} as bucket from core.deal as deal ${join} where status_class = 'funded'
+  )
+  select deal_id, bucket as what, loan_amount as amount from placed
+  where bucket in (
+    select bucket from placed group by bucket order by sum(loan_amount) desc, bucket limit cast($1 as bigint)
+  )`
+
+/** Deals by the state or program they lie in, of those buckets that a breakdown does not name. */
+const others = (column: string) => `
+  with placed as (
+    select deal_id, loan_amount, coalesce(${column}, 'unknown') as bucket from core.deal
+    where status_class not in ('ended_funded', 'ended_unfunded')
+  ),
+  ranked as (
+    select bucket, row_number() over (order by sum(loan_amount) desc, bucket) as place from placed group by bucket
+  )
+  select deal_id, bucket as what, loan_amount as amount
+  from placed inner join ranked using (bucket) where place > cast($1 as bigint)`
+
+const NUMBERS: Record<string, Behind> = {
+  moved: {
+    title: 'What moved it since $1',
+    asks: ['against', 'beyond'],
+    amounts: ['open', 'funded', 'pipeline'],
+    sql: `${MOVED_SINCE}
+      select *, null as what from moved
+      order by greatest(abs(open), abs(funded), abs(pipeline)) desc, deal_id offset cast($2 as bigint)`,
+  },
+  stuck: {
+    title: 'In their status for longer than usual',
+    asks: [],
+    sql: `select deal_id, status || ', ' || days_in_status || ' days' as what, loan_amount as amount
+      from mart.pipeline_aging where is_stuck`,
+  },
+  without_appraisal: {
+    title: 'In underwriting without an appraisal',
+    asks: [],
+    sql: `select deal_id, status as what, loan_amount as amount
+      from mart.document_coverage where status = 'underwriting' and not has_appraisal`,
+  },
+  aging: {
+    title: '$1 for $2 days',
+    asks: ['status', 'age_band'],
+    sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
+      from mart.pipeline_aging where status = $1 and age_band = $2`,
+  },
+  aging_stuck: {
+    title: '$1 for $2 days, longer than usual',
+    asks: ['status', 'age_band'],
+    sql: `select deal_id, days_in_status || ' days' as what, loan_amount as amount
+      from mart.pipeline_aging where status = $1 and age_band = $2 and is_stuck`,
+  },
+  term: {
+    title: '$2 in $1',
+    asks: ['month', 'term'],
+    sql: `select deal_id, cast(business_date as varchar) as what, amount
+      from mart.funded_rollforward_deal where month = $1 and term = $2`,
+  },
+  opening: {
+    title: 'Funded at the opening of $1',
+    asks: ['month'],
+    sql: funded(`case
+      when $1 = (select min(month) from mart.funded_rollforward) then at_first_walk
+      else ${onDay(`${monthStart} - 1`)}
+    end`),
+  },
+  closing: {
+    title: 'Funded at the closing of $1',
+    asks: ['month'],
+    sql: funded(onDay(`least(last_day(${monthStart}), cast(getvariable('as_of') as date))`)),
+  },
+  way: {
+    title: 'From $2 to $3 in $1',
+    asks: ['month', 'from', 'to'],
+    sql: `select deal_id, null as what, amount from work.month_move
+      where month = $1 and coalesce(from_status, '(new)') = $2 and coalesce(to_status, '(gone)') = $3
+      union all
+      select deal_id, 'as before' as what, loan_amount as amount from work.position_span
+      where $2 = $3 and status = $2 and case
+        when $1 = (select min(month) from mart.status_transition) then at_first_walk
+        else ${onDay(`${monthStart} - 1`)}
+      end
+      and deal_id not in (select deal_id from work.month_move where month = $1 and from_status is not null)`,
+  },
+  reached: {
+    title: 'Created in $1, reached $2 or later',
+    asks: ['month', 'status'],
+    sql: `select deal_id, null as what, loan_amount as amount from work.deal_life
+      where created_month = $1 and reached_order >= (select sort_order from seed.status where status = $2)`,
+  },
+  entered: {
+    title: 'Created in $1',
+    asks: ['month'],
+    sql: 'select deal_id, cast(created_on as varchar) as what, loan_amount as amount from work.deal_life where created_month = $1',
+  },
+  cohort_funded: {
+    title: 'Created in $1, and funded since',
+    asks: ['month'],
+    sql: `select deal_id, cast(reached_funded_on as varchar) as what, loan_amount as amount from work.deal_life
+      where created_month = $1 and reached_funded_on is not null`,
+  },
+  funded_in: {
+    title: 'Funded in $1',
+    asks: ['month'],
+    sql: `select deal_id, cast(business_date as varchar) as what, amount from work.funded_movement
+      where month = $1 and term = 'originated'`,
+  },
+  fell_out_in: {
+    title: 'Fell out in $1',
+    asks: ['month'],
+    sql: `select deal_id, cast(fell_out_on as varchar) as what, fell_out_amount as amount from work.deal_life
+      where strftime(fell_out_on, '%Y-%m') = $1`,
+  },
+  other_states: {title: 'Open, in other states', asks: ['beyond'], sql: others('state')},
+  other_programs: {title: 'Open, of other loan programs', asks: ['beyond'], sql: others('loan_program')},
+  largest_deal: {title: 'The $1 largest funded deals', asks: ['top'], sql: largest('deal.deal_id')},
+  largest_loan_program: {
+    title: 'Funded, of the $1 largest loan programs',
+    asks: ['top'],
+    sql: largest(`coalesce(loan_program, 'unknown')`),
+  },
+  largest_state: {title: 'Funded, in the $1 largest states', asks: ['top'], sql: largest('state')},
+  largest_borrower: {
+    title: 'Funded, of the $1 largest borrowers',
+    asks: ['top'],
+    sql: largest(
+      `coalesce('person ' || person, 'deal ' || deal.deal_id)`,
+      'left join core.borrower on borrower.deal_id = deal.deal_id and is_primary',
+    ),
+  },
+}
+
+const isCount = (text: string) => /^\d{1,9}$/.test(text)
+
+const moveRow = computedRow({
+  status_before: 'text?',
+  status_after: 'text?',
+  amount_before: 'decimal?',
+  amount_after: 'decimal?',
+})
+
+/** What a parameter may be, so that no query fails of it. */
+const FORMS: Record<string, (text: string) => boolean> = {
+  month: (text) => isCalendarDate(`${text}-01`),
+  against: isCalendarDate,
+  beyond: isCount,
+  top: isCount,
+}
+
+const PER_PAGE = 50
+
+/** `/behind/<number>`: the deals that a number of another page is made of, with their sum; undefined of no number. */
+export async function viewBehind({tables, filter, query}: View, name: string): Promise<Page | undefined> {
+  const behind = Object.hasOwn(NUMBERS, name) ? NUMBERS[name] : undefined
+  if (!behind) return undefined
+  const asked = behind.asks.map((ask) => query.get(ask) ?? (ask === 'beyond' ? '0' : ''))
+  if (behind.asks.some((ask, index) => FORMS[ask]?.(asked[index] ?? '') === false)) return undefined
+  const {amounts = ['amount']} = behind
+  /** Movements have a sign, and are told by what was before and after. */
+  const isMoved = behind.amounts !== undefined
+  const shown = isMoved ? signed : dollars
+  const page = Math.max(1, Math.min(1_000_000, Number.parseInt(query.get('page') ?? '1', 10) || 1))
+  const total = await tables.one(
+    anyRow,
+    `select count(*) as rows, count(distinct deal_id) as deals,
+       ${amounts.map((amount) => `cast(coalesce(sum(${amount}), 0) as decimal(38, 2)) as ${amount}`).join(', ')}
+     from (${behind.sql}\n)`,
+    asked,
+  )
+  const rows = await tables.all(
+    anyRow,
+    `select listed.*, property_address from (${behind.sql}\n) as listed
+     left join core.deal_history as history on history.deal_id = listed.deal_id and valid_to is null
+     order by abs(${amounts[0]}) desc, listed.deal_id, what limit ${PER_PAGE} offset ${(page - 1) * PER_PAGE}`,
+    asked,
+  )
+  const columns: Column<RowOf<typeof anyRow>>[] = [
+    {
+      title: 'Deal',
+      cell: ({deal_id}) =>
+        deal_id === null
+          ? 'All'
+          : linked(html`<code>${String(deal_id)}</code>`, addressOfDeal(String(deal_id))),
+    },
+    ...amounts.map(
+      (amount): Column<RowOf<typeof anyRow>> => ({
+        title: words(amount).replace(/^./, (letter) => letter.toUpperCase()),
+        kind: 'number',
+        cell: (row) => (row[amount] === null ? '–' : shown(String(row[amount]))),
+      }),
+    ),
+    {
+      title: isMoved ? 'What happened' : 'What',
+      cell: (row) =>
+        isMoved && row.deal_id !== null
+          ? describeMove(moveRow.parse(row))
+          : row.what === null
+            ? ''
+            : words(String(row.what)),
+    },
+    {
+      title: 'Property',
+      cell: ({property_address}) => (property_address === null ? '–' : String(property_address)),
+    },
+  ]
+  const pages = Math.max(1, Math.ceil(Number(total.rows) / PER_PAGE))
+  const here = Object.fromEntries(behind.asks.map((ask, index) => [ask, asked[index]]))
+  const sums = amounts.map(
+    (amount) => `${amounts.length > 1 ? `${amount} ` : ''}${shown(String(total[amount]))}`,
+  )
+  return {
+    title: behind.title
+      .replaceAll(/\$(\d)/g, (_, place: string) => words(asked[Number(place) - 1]))
+      .replace(/^./u, (letter) => letter.toUpperCase()),
+    body: html`<p class="muted" id="total">${countOf(Number(total.deals), 'deal')}, ${sums.join(', ')}</p>
+${rows.length === 0 ? html`<p class="empty">There are none.</p>` : table(columns, rows, pages === 1 ? {...total, deal_id: null, what: null, property_address: ''} : undefined)}
+${renderPages(page, pages, (other) => addressBehind(name, filter, {...here, page: String(other)}))}`,
+  }
+}

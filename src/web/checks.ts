@@ -1,0 +1,65 @@
+import {count, countOf, linked, words} from '../page/figures.ts'
+import {type Html, html, prose} from '../page/html.ts'
+import {formatValue, renderMeant} from '../page/meaning.ts'
+import {type ReleaseCheck, readReleaseChecks} from '../release/models-file.ts'
+import {addressOfDeal} from './portfolio.ts'
+import type {Page, View} from './view.ts'
+
+/** Rows that stand for all of a check. */
+const SAMPLES = 2
+
+/** The place of a check on the page of checks. */
+const placeOf = (name: string) => name.replaceAll(/[^\w.]+/g, '-')
+
+/** `/checks`: every check of the release, those that found rows first, with the rows. */
+export function viewChecks({release}: View): Page {
+  const checks = readReleaseChecks(release.dir)
+  const {passed, warned} = release.manifest.checks
+  return {
+    title: 'Checks',
+    body: html`<p class="lead">${countOf(passed, 'check')} passed${warned > 0 && `, ${count(warned)} warned`}. A check that fails lets nothing be released.</p>
+${checks.filter(({failures}) => failures > 0).map(renderFound)}
+<h2>Passed</h2>
+<ul class="needs">${checks
+      .filter(({failures}) => failures === 0)
+      .map(
+        ({name, description}) =>
+          html`<li id="${placeOf(name)}"><b class="passed">passed</b> ${!name.includes('(') && html`${words(name)}: `}${prose(description)}</li>`,
+      )}</ul>`,
+  }
+}
+
+/** A check of a header is called by what it demands; one of a file has a name. */
+const nameOf = (name: string): Html =>
+  name.includes('(') ? html`<code>${name}</code>` : html`${words(name)}`
+
+function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
+  const columns = Object.keys(rows[0] ?? {})
+  const shown = {
+    columns: columns.map((column) => ({name: column, type: ''})),
+    rows: rows.map((row) => columns.map((column) => row[column])),
+  }
+  return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
+<p><b class="warned">warned</b> ${prose(description)}</p>
+<p class="muted">Not so for ${countOf(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>
+${renderMeant(shown, addressOfDeal)}`
+}
+
+/** What the checks found that warned, each in a sentence with its rows behind it. @param but names that are told elsewhere */
+export function describeFindings({release}: Pick<View, 'release'>, but: readonly string[] = []): Html[] {
+  return readReleaseChecks(release.dir)
+    .filter(({name, failures}) => failures > 0 && !but.includes(name))
+    .map(({name, description, failures, rows}) => {
+      const samples = rows.slice(0, SAMPLES).map(describeRow)
+      return html`<b class="warned">${prose(description.split(/[;.](?: |$)/)[0] ?? '')}</b>: not so for <a href="/checks#${placeOf(name)}">${countOf(failures, 'row')}</a>, such as ${samples.map((sample, index) => html`${index > 0 && '; '}${sample}`)}`
+    })
+}
+
+/** A row that a check found: its id, and what else it says. */
+function describeRow(row: ReleaseCheck['rows'][number]): Html {
+  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
+  const said = others.map(([name, value]) => `${words(name)} ${formatValue({name, type: ''}, value)}`)
+  const named =
+    id === 'deal_id' ? linked(String(subject), addressOfDeal(String(subject))) : words(String(subject))
+  return html`${named}${said.length > 0 && ` (${said.join(', ')})`}`
+}

@@ -1,0 +1,250 @@
+import {Agent, request as ask, type IncomingMessage} from 'node:http'
+import {connect, type Socket} from 'node:net'
+import {gzipSync} from 'node:zlib'
+import {Webhook} from 'standardwebhooks'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {z} from 'zod'
+import {realClock} from '../../src/clock.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import {createTurns} from '../../src/web/callers.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {createGate} from '../source/test-server.ts'
+import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+
+const SECRET = `whsec_${Buffer.alloc(32, 1).toString('base64')}`
+const ENDLESS = `q=${encodeURIComponent('select count(*) from range(1e15::bigint) where hash(range) = 1')}`
+/** Addresses of this machine: to the server each is a caller of its own. */
+const [ANN, BOB] = ['127.0.0.2', '127.0.0.3']
+
+let lab: Lab
+let stateDb: StateDb
+let side: WebSide
+/** How far the server's clock is ahead. */
+let ahead = 0
+const warned: unknown[] = []
+
+beforeAll(async () => {
+  lab = await createLab({tables: PAGE_TABLES})
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-06-01T16:00:00Z')
+  stateDb = openStateDb(lab.folder.stateDb)
+  const world = {...lab.createWorld(), realClock: {...realClock, now: () => Date.now() + ahead}}
+  const warn = (...said: unknown[]) => void warned.push(said[0])
+  world.log = {...world.log, warn}
+  side = await startWeb(
+    {...lab.config, webPort: 0, webhookSecret: SECRET},
+    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
+    world,
+  )
+})
+
+afterAll(async () => {
+  await side[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+interface Asked {
+  answer: Promise<IncomingMessage>
+  hangUp(): void
+}
+
+function get(path: string, from: string = ANN): Asked {
+  const sent = ask(side.url + path, {localAddress: from, agent: new Agent({maxSockets: 1})})
+  const answer = new Promise<IncomingMessage>((resolve, reject) =>
+    sent.once('response', resolve).once('error', reject),
+  )
+  answer.catch(() => undefined)
+  sent.end()
+  return {answer, hangUp: () => sent.destroy()}
+}
+
+async function read(answer: IncomingMessage): Promise<string> {
+  let text = ''
+  for await (const chunk of answer) text += chunk
+  return text
+}
+
+test('each address has its turn, however much another one asks, and no more waits than may', async () => {
+  const takeTurn = createTurns({running: 1, waiting: 5, each: 4})
+  const gates = new Map<string, ReturnType<typeof createGate>>()
+  const begun: string[] = []
+  const {signal} = new AbortController()
+  const go = (caller: string, name: string, given = signal) => {
+    const gate = createGate()
+    gates.set(name, gate)
+    return takeTurn(caller, given, async () => {
+      begun.push(name)
+      await gate.opened
+    })
+  }
+  const gone = new AbortController()
+  const all = [
+    go('ann', 'a1'),
+    go('ann', 'a2'),
+    failureOf(go('ann', 'a3', gone.signal)),
+    go('ann', 'a4'),
+    go('bob', 'b1'),
+  ]
+  expect(await failureOf(go('ann', 'a5'))).toMatchObject({code: 'WEB_BUSY', exitCode: 6})
+  const last = go('bob', 'b2')
+  expect(await failureOf(go('cid', 'c1'))).toMatchObject({code: 'WEB_BUSY'})
+  // Who hangs up while it waits makes room at once.
+  gone.abort()
+  await all[2]
+  const next = go('cid', 'c2')
+  for (const name of ['a1', 'a2', 'b1', 'c2', 'a4', 'b2']) {
+    await until(() => begun.at(-1) === name)
+    gates.get(name)?.open()
+  }
+  await Promise.all([...all, last, next])
+  expect(begun).toEqual(['a1', 'a2', 'b1', 'c2', 'a4', 'b2'])
+})
+
+test.each(['/sql', '/data/query.csv'])(
+  'of %s an address has four questions at once, and who hangs up frees their places',
+  async (path) => {
+    const five = Array.from({length: 5}, () => get(`${path}?${ENDLESS}`))
+    const refused = await Promise.race(five.map(({answer}) => answer))
+    expect([refused.statusCode, refused.headers['retry-after']]).toEqual([503, '10'])
+    expect(await read(refused)).toMatch(/at this moment/)
+    for (const {hangUp} of five) hangUp()
+    // The next is answered long before those four would have ended by themselves, one after the other.
+    const answer = await until(async () => {
+      const one = await get(`${path}?q=select+40%2B2`).answer
+      return one.statusCode === 200 ? one : undefined
+    })
+    expect(await read(answer)).toContain('42')
+  },
+)
+
+test('an address watches the run under way in four windows, all together in twenty, none for ever', async () => {
+  const watch = async (from: string) => {
+    const stream = get('/runs/live', from)
+    return {...stream, status: (await stream.answer).statusCode}
+  }
+  const streams: Awaited<ReturnType<typeof watch>>[] = []
+  for (let index = 2; index <= 6; index += 1)
+    for (let each = 0; each < 4; each += 1) streams.push(await watch(`127.0.0.${index}`))
+  expect(streams.map(({status}) => status)).toEqual(Array(20).fill(200))
+  expect((await watch('127.0.0.9')).status).toBe(503)
+  streams[0]?.hangUp()
+  await until(async () => {
+    const one = await watch('127.0.0.9')
+    one.hangUp()
+    return one.status === 200
+  })
+  expect((await watch(BOB)).status).toBe(503)
+  ahead = 700_000
+  for (const {answer} of streams.slice(1)) expect(await read(await answer)).toContain('idle')
+  ahead = 0
+})
+
+test('probes and other addresses are answered beside as many questions as an address likes', async () => {
+  const pages = Array.from({length: 30}, () => get(`/sql?${ENDLESS}`))
+  const first = await Promise.race(pages.map(({answer}) => answer))
+  expect(first.statusCode).toBe(503)
+  expect((await get('/healthz').answer).statusCode).toBe(200)
+  expect((await get('/tables', BOB).answer).statusCode).toBe(200)
+  for (const {hangUp} of pages) hangUp()
+})
+
+const HALF_A_REQUEST = 'GET / HTTP/1.1\r\nhost: 127.0.0.1\r\nx-slow: '
+const HALF_A_BODY = 'POST /webhooks/deals HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1000\r\n\r\n{'
+
+test.each([
+  ['say nothing', ''],
+  ['send their headers drop by drop', HALF_A_REQUEST],
+  ['send their body drop by drop', HALF_A_BODY],
+])('250 connections that %s silence neither probes nor webhooks', async (_, sent) => {
+  const port = Number(new URL(side.url).port)
+  const sockets: Socket[] = []
+  for (let index = 0; index < 250; index += 1) {
+    const socket = connect({port, host: '127.0.0.1', localAddress: ANN})
+    socket.on('error', () => undefined)
+    await new Promise((resolve) => socket.once('connect', resolve))
+    if (sent !== '') socket.write(sent)
+    sockets.push(socket.resume())
+  }
+  expect((await get('/healthz', BOB).answer).statusCode).toBe(200)
+  expect((await get('/healthz', ANN).answer).statusCode).toBe(200)
+  const at = new Date()
+  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
+  const answer = await fetch(`${side.url}/webhooks/deals`, {
+    method: 'POST',
+    body,
+    headers: {
+      'webhook-id': `evt_${sent.length}`,
+      'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+      'webhook-signature': new Webhook(SECRET).sign(`evt_${sent.length}`, at, body),
+    },
+  })
+  expect(answer.status).toBe(202)
+  for (const socket of sockets) socket.destroy()
+})
+
+test('a flood of webhooks that nobody signed stores nothing and fills no log, and replays of a signed one store it once', async () => {
+  const send = (headers: Record<string, string>, body: string | Uint8Array<ArrayBuffer> = '{}') =>
+    fetch(`${side.url}/webhooks/deals`, {method: 'POST', body, headers}).then(({status}) => status)
+  const count = () => stateDb.all(z.object({n: z.number()}), 'select count(*) as n from webhook_event')[0]?.n
+  const before = count()
+  warned.length = 0
+  for (let index = 0; index < 50; index += 1) expect(await send({})).toBe(401)
+  expect([count(), warned]).toEqual([before, [{code: 'WEBHOOK_REFUSED', count: 1}]])
+  ahead = 60_000
+  expect(await send({})).toBe(401)
+  expect(warned.at(-1)).toEqual({code: 'WEBHOOK_REFUSED', count: 50})
+  ahead = 0
+  const body = JSON.stringify({type: 'deal.updated', data: {id: 'deal_000001'}})
+  const sign = (id: string, at: Date, text: string) => ({
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+    'webhook-signature': new Webhook(SECRET).sign(id, at, text),
+  })
+  const signed = sign('evt_replayed', new Date(), body)
+  const replays = await Promise.all(Array.from({length: 50}, () => send(signed, body)))
+  expect(replays.filter((status) => status === 202)).toHaveLength(1)
+  expect(new Set(replays)).toEqual(new Set([200, 202]))
+  expect(await send({...signed, 'webhook-id': 'evt_other'}, body)).toBe(401)
+  expect(await send({...signed, 'content-encoding': 'gzip'}, new Uint8Array(gzipSync(body)))).toBe(401)
+  expect(await send({}, 'x'.repeat(70_000))).toBe(413)
+  expect(count()).toBe((before ?? 0) + 1)
+})
+
+test('a request whose headers or body come drop by drop is given up', async () => {
+  const slow = [HALF_A_REQUEST, HALF_A_BODY].map((sent) => {
+    const socket = connect({port: Number(new URL(side.url).port), host: '127.0.0.1'}).resume()
+    const drops = setInterval(() => socket.write('x'), 100)
+    socket.on('error', () => undefined).once('close', () => clearInterval(drops))
+    socket.write(sent)
+    return socket
+  })
+  await until(() => slow.every(({closed}) => closed))
+})
+
+test('behind a proxy that is trusted each caller has places of its own, and no name of the host is taken from it', async () => {
+  const config = {...lab.config, webPort: 0, webProxy: '127.0.0.0/8'}
+  await using behind = await startWeb(
+    config,
+    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
+    lab.createWorld(),
+  )
+  const watch = (caller: string) =>
+    fetch(`${behind.url}/runs/live`, {headers: {'x-forwarded-for': caller}}).then(({status}) => status)
+  for (let index = 0; index < 4; index += 1) expect(await watch('192.0.2.1')).toBe(200)
+  expect(await watch('192.0.2.1')).toBe(503)
+  expect(await watch('192.0.2.2')).toBe(200)
+  const lied = get('/', ANN)
+  expect((await lied.answer).statusCode).toBe(200)
+  const {port} = new URL(behind.url)
+  const host = await new Promise<IncomingMessage>((resolve) =>
+    ask(
+      {port, host: '127.0.0.1', headers: {host: 'evil.example', 'x-forwarded-host': 'localhost'}},
+      resolve,
+    ).end(),
+  )
+  expect(host.statusCode).toBe(403)
+})

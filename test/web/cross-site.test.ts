@@ -1,0 +1,281 @@
+import {request as ask, createServer, type Server} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import type {Browser, BrowserContext} from 'playwright-core'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {startBrowser} from '../page/browser.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+
+const OPERATOR = 'a-token-of-24-characters'
+const VIEWER = 'another-token-for-those-who-look'
+/** Its text shows whether it was run: it says nothing of 42. */
+const ASKED = `q=${encodeURIComponent('select 40 + 2 as answer')}`
+
+const FORMULA = '=HYPERLINK("http://stranger.example","1 Main St")'
+
+let lab: Lab
+let stateDb: StateDb
+let open: WebSide
+let guarded: WebSide
+let browser: Browser
+/** Serves whatever page a test has it serve. */
+let stranger: Server
+let strangersPage = ''
+const watched: Partial<Record<'open' | 'guarded', Server & {url: string}>> = {}
+
+beforeAll(async () => {
+  lab = await createLab({tables: PAGE_TABLES})
+  lab.service.store.insert(someDeals(3, {propertyAddress: FORMULA}))
+  await lab.sync('2026-06-01T16:00:00Z')
+  stateDb = openStateDb(lab.folder.stateDb)
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  open = await startWeb({...lab.config, webPort: 0}, tools, lab.createWorld())
+  guarded = await startWeb(
+    {...lab.config, webPort: 0, webToken: OPERATOR, webViewerToken: VIEWER},
+    tools,
+    lab.createWorld(),
+  )
+  stranger = createServer((_request, response) => {
+    response
+      .setHeader('content-type', 'text/html')
+      .end(`<!doctype html><title>stranger</title>${strangersPage}`)
+  })
+  await listen(stranger)
+  for (const [name, side] of [
+    ['open', open],
+    ['guarded', guarded],
+  ] as const)
+    watched[name] = await watch(side)
+  browser = await startBrowser()
+})
+
+afterAll(async () => {
+  for (const server of [stranger, watched.open, watched.guarded]) {
+    server?.closeAllConnections()
+    server?.close()
+  }
+  await open[Symbol.asyncDispose]()
+  await guarded[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+/** The stranger's page under a name that is another site, or the same site with another origin. */
+const STRANGERS = {'cross-site': 'localhost', 'same-site': '127.0.0.1'} as const
+
+/** What was answered, as it left our servers: a browser does not tell of all that it blocks. */
+let answers: {path: string; status: number}[] = []
+
+/** Passes all on to a server as it came, and notes how that answered. */
+async function watch(side: WebSide): Promise<Server & {url: string}> {
+  const watcher = createServer((incoming, outgoing) => {
+    const {method, headers, url: path = ''} = incoming
+    const passed = ask(side.url + path, {method, headers}, (answer) => {
+      answers.push({path, status: answer.statusCode ?? 0})
+      outgoing.writeHead(answer.statusCode ?? 0, answer.headers)
+      answer.pipe(outgoing)
+    })
+    incoming.pipe(passed)
+    outgoing.once('close', () => passed.destroy())
+    passed.once('error', () => outgoing.destroy())
+  })
+  const url = await listen(watcher)
+  return Object.assign(watcher, {url})
+}
+
+async function listen(server: Server): Promise<string> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+}
+
+/** Opens the stranger's page, and notes how our server answered what it asked for. */
+async function visit(
+  body: (url: string) => string,
+  {site = 'cross-site', as = 'open'}: {site?: keyof typeof STRANGERS; as?: 'open' | 'guarded'} = {},
+) {
+  const url = watched[as]?.url ?? ''
+  strangersPage = body(url)
+  answers = []
+  const context: BrowserContext = await browser.newContext({
+    // What a viewer's browser has kept.
+    ...(as === 'guarded' && {httpCredentials: {username: 'me', password: VIEWER}}),
+  })
+  context.setDefaultTimeout(0)
+  const page = await context.newPage()
+  const {port} = stranger.address() as AddressInfo
+  await page.goto(`http://${STRANGERS[site]}:${port}/`, {waitUntil: 'commit'})
+  return {context, page, url}
+}
+
+const loadOf = (url: string): Record<string, string> => ({
+  'a frame': `<iframe src="${url}"></iframe>`,
+  'an image': `<img src="${url}">`,
+  'a script': `<script src="${url}"></script>`,
+  'a style': `<link rel="stylesheet" href="${url}">`,
+  'a video': `<video src="${url}" autoplay></video>`,
+  'a request': `<script>fetch("${url}", {mode: "no-cors", credentials: "include"})</script>`,
+  'a request that would read': `<script>fetch("${url}", {credentials: "include"}).catch(() => 0)</script>`,
+  'a form into a frame': `<iframe name="inner"></iframe><form id="f" target="inner" action="${url.split('?')[0]}"><input name="q" value="select 40 + 2 as answer"></form><script>f.submit()</script>`,
+  'a form that is posted': `<form id="f" method="post" action="${url}"></form><script>f.submit()</script>`,
+})
+
+describe.each(Object.keys(STRANGERS) as (keyof typeof STRANGERS)[])('a %s page', (site) => {
+  test.each(Object.keys(loadOf('')))('asks nothing by %s', async (kind) => {
+    for (const as of ['open', 'guarded'] as const) {
+      for (const path of [`/data/query.csv?${ASKED}`, `/sql?${ASKED}`]) {
+        const {context} = await visit((url) => loadOf(url + path)[kind] ?? '', {site, as})
+        await until(() => answers.length > 0)
+        expect(answers.map(({status}) => status)).toEqual([403])
+        await context.close()
+      }
+    }
+  })
+
+  test('downloads nothing by a link, and nothing by a window', async () => {
+    for (const body of [
+      '<a id="a" href="URL">x</a><script>a.click()</script>',
+      '<a id="a" href="URL" target="_blank">x</a><script>a.click()</script>',
+      '<script>location = "URL"</script>',
+    ]) {
+      const {context} = await visit((url) => body.replace('URL', `${url}/data/query.csv?${ASKED}`), {site})
+      await until(() => answers.length > 0)
+      expect(answers.map(({status}) => status)).toEqual([403])
+      await context.close()
+    }
+  })
+
+  test('leads to a page by a link, where a query is shown and not run until somebody does', async () => {
+    const {context, page} = await visit((url) => `<a href="${url}/sql?${ASKED}">x</a>`, {site, as: 'guarded'})
+    await page.getByRole('link').click()
+    await page.waitForURL(/\/sql/)
+    expect(await page.getByRole('textbox').textContent()).toContain('select 40 + 2 as answer')
+    expect(await page.locator('main').textContent()).not.toContain('42')
+    expect(await page.locator('.notice').textContent()).toContain('not been run')
+    await page.getByRole('button', {name: 'Run'}).click()
+    expect(await page.locator('tbody td').textContent()).toBe('42')
+    await page.reload()
+    expect(await page.locator('tbody td').textContent()).toBe('42')
+    await context.close()
+  })
+
+  test('that opens a page of ours in a window learns nothing of it', async () => {
+    const {context, page} = await visit(
+      (url) => `<button onclick="opened = window.open('${url}/sql?${ASKED}')">open</button>`,
+      {site},
+    )
+    const opening = context.waitForEvent('page')
+    await page.getByRole('button').click()
+    const ours = await opening
+    await ours.waitForLoadState()
+    expect(await ours.locator('main').textContent()).not.toContain('42')
+    await until(() => page.evaluate('opened.closed'))
+    expect(await ours.evaluate('window.opener')).toBeNull()
+    await context.close()
+  })
+})
+
+test('an address that somebody types or opens from a message shows its query, and a download of one leads there', async () => {
+  const page = await browser.newPage()
+  for (const path of [`/sql?${ASKED}`, `/data/query.csv?${ASKED}&part=funded`]) {
+    await page.goto(open.url + path)
+    expect(new URL(page.url()).pathname).toBe('/sql')
+    expect(await page.locator('main').textContent()).not.toContain('42')
+    expect(await page.getByRole('textbox').textContent()).toContain('40 + 2')
+  }
+  expect(new URL(page.url()).searchParams.get('part')).toBe('funded')
+  await page.close()
+})
+
+test('our own pages ask, download and act as before', async () => {
+  const page = await browser.newPage()
+  await page.goto(`${open.url}/tables`)
+  expect(await page.evaluate(`fetch('/data/query.csv?${ASKED}').then((answer) => answer.text())`)).toBe(
+    'answer\n42\n',
+  )
+  expect(
+    await page.evaluate(`fetch('/data/core.deal.csv', {method: 'HEAD'}).then(({status}) => status)`),
+  ).toBe(200)
+  await page.close()
+})
+
+const AS_A_BROWSER = {
+  'user-agent': 'Mozilla/5.0 (X11; Linux x86_64)',
+  'accept-language': 'en',
+  accept: 'text/html',
+}
+
+test.each([
+  ['a tool', {}, 200, true],
+  ['a tool with a token', {...AS_A_BROWSER, authorization: 'Bearer x'}, 200, true],
+  ['a page of ours', {...AS_A_BROWSER, referer: 'HERE/sql'}, 200, true],
+  ['nobody says who', AS_A_BROWSER, 200, false],
+  ['a link of another site', {...AS_A_BROWSER, referer: 'http://example.com/'}, 200, false],
+  [
+    'an image of another site',
+    {...AS_A_BROWSER, accept: 'image/*', referer: 'http://example.com/'},
+    403,
+    false,
+  ],
+  ['a request of a hidden origin', {...AS_A_BROWSER, accept: '*/*', origin: 'null'}, 403, false],
+])('where browsers do not say which site asks, for want of TLS: %s', async (_, headers, status, isRun) => {
+  const said = Object.entries(headers).map(([name, value]) => [name, value.replace('HERE', open.url)])
+  const answer = await fetch(`${open.url}/sql?${ASKED}`, {headers: Object.fromEntries(said)})
+  expect(answer.status).toBe(status)
+  expect((await answer.text()).includes('<td class="number">42')).toBe(isRun)
+})
+
+test.each(['GET', 'HEAD', 'POST', 'PUT', 'DELETE', 'OPTIONS', 'PATCH'])(
+  'a %s of another site is refused wherever it goes',
+  async (method) => {
+    for (const site of ['cross-site', 'same-site', 'anything-new']) {
+      for (const path of [
+        '/',
+        '/healthz',
+        '/readyz',
+        '/metrics',
+        '/%64ata/core.deal.csv',
+        '/assets/workbench.js',
+        '/nowhere',
+      ]) {
+        const answer = await fetch(open.url + path, {
+          method,
+          headers: {'sec-fetch-site': site, accept: '*/*'},
+        })
+        expect(answer.status, `${site} ${path}`).toBe(403)
+      }
+    }
+  },
+)
+
+test('a text that is a formula is a text in what people download as CSV, and as it is for a program that says so', async () => {
+  const read = async (path: string) => await (await fetch(open.url + path)).text()
+  const quoted = FORMULA.replaceAll('"', '""')
+  for (const path of ['/data/core.deal.csv', '/data/core.deal.csv?status=draft']) {
+    expect(await read(path)).toContain(`,"'${quoted}",`)
+    expect(await read(`${path}${path.includes('?') ? '&' : '?'}exact=1`)).toContain(`,"${quoted}",`)
+  }
+  const each = [
+    `'=1+1' as a_id`,
+    `chr(9) || '=1' as tab`,
+    `'＝1' as wide`,
+    `'=1'::enum('=1') as choice`,
+    `'=1'::blob as bytes`,
+    `['=1'] as list`,
+    '-5 as number',
+    `-5.5::decimal(9, 2) as amount`,
+    `date '2026-01-05' as day`,
+    `'' as empty`,
+    'null as nothing',
+    `'1 Main St' as text`,
+  ]
+  const asked = encodeURIComponent(`select ${each.join(', ')}`)
+  const [, row] = (await read(`/data/query.csv?q=${asked}`)).split('\n')
+  expect(row).toBe(`'=1+1,'\t=1,'＝1,'=1,'=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
+  const [, exact] = (await read(`/data/query.csv?exact=1&q=${asked}`)).split('\n')
+  expect(exact).toBe(`=1+1,\t=1,＝1,=1,=1,['=1'],-5,-5.50,2026-01-05,"",,1 Main St`)
+  expect(await read(`/data/query.json?q=${encodeURIComponent("select '=1' as a")}`)).toContain('"=1"')
+})

@@ -1,0 +1,170 @@
+import {readdirSync, readFileSync} from 'node:fs'
+import {request as ask} from 'node:http'
+import {join} from 'node:path'
+import {gunzipSync} from 'node:zlib'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {rawJson} from '../support/raw-json.ts'
+import {until} from '../support/until.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+
+const DIGITS = '12345678901234567890'
+const NOW = '2026-02-03T12:00:00-05:00'
+
+let lab: Lab
+let stateDb: StateDb
+let side: WebSide
+
+/** Every record has a number of 20 digits, and one a bad amount; the clock of a night stands still. */
+beforeAll(async () => {
+  lab = await createLab({tables: PAGE_TABLES})
+  lab.service.store.insert(someDeals(30))
+  lab.service.faults.add({
+    match: {path: /^\/deals/},
+    fault: {
+      kind: 'mutate',
+      change: (body) => {
+        for (const deal of [(body as {data: Record<string, unknown>}).data].flat() as {id: string}[])
+          Object.assign(deal, {
+            servicer: rawJson(DIGITS),
+            ...(deal.id === 'deal_000030' && {loan_amount: 'much'}),
+          })
+        return body
+      },
+    },
+  })
+  await lab.sync('2026-02-02T23:30:00-05:00')
+  stateDb = openStateDb(lab.folder.stateDb)
+  side = await startWeb(
+    {...lab.config, webPort: 0, now: NOW},
+    {stateDb, folder: lab.folder, jobs: []},
+    lab.createWorld(NOW),
+  )
+})
+
+afterAll(async () => {
+  await side[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+const statusOf = async (path: string) => (await fetch(side.url + path)).status
+
+/** The texts that a page shows as received. */
+async function readReceived(path: string): Promise<string[]> {
+  const page = await (await fetch(side.url + path)).text()
+  const shown = [...page.matchAll(/<pre class="received" tabindex="0">(.*?)<\/pre>/gs)]
+  return shown.map(([, text = '']) => text.replaceAll('&quot;', '"'))
+}
+
+test('a record is shown byte for byte on the page, by the command, and in the evidence', async () => {
+  const {stdout} = await lab.run(['trace', 'deal_000001', '--json'])
+  const [{record, source}] = JSON.parse(stdout).versions
+  expect(source).toBe('detail')
+  expect(record).toContain(`"loan_program":"bridge_30yr"`)
+  expect(record).toContain(`"servicer":${DIGITS}`)
+  expect((await lab.run(['trace', 'deal_000001'])).stdout).toContain(record)
+  expect(await readReceived('/deals/deal_000001/received')).toEqual([record])
+  const [{quarantine_id: id}] = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout).records
+  const bad = JSON.parse((await lab.run(['quarantine', 'show', id, '--json'])).stdout).record
+  expect(bad).toContain(`"loan_amount":"much"`)
+  expect(bad).toContain(`"servicer":${DIGITS}`)
+  expect(await readReceived(`/quarantine/${id}`)).toEqual([bad])
+  const evidence = join(lab.folder.root, '../evidence')
+  expect((await lab.run(['evidence', 'current', evidence])).code).toBe(0)
+  const archive = gunzipSync(readFileSync(join(evidence, 'responses.warc.gz'))).toString()
+  for (const text of [record, bad]) expect(archive).toContain(text)
+})
+
+test('of what nobody knows there is no page', async () => {
+  expect(await statusOf('/deals/deal_x/received')).toBe(404)
+  expect(await statusOf('/quarantine/q_x')).toBe(404)
+})
+
+/** The processes that read history for this one. */
+const listReaders = () =>
+  readdirSync('/proc')
+    .filter((pid) => /^\d+$/.test(pid))
+    .filter((pid) => {
+      try {
+        const isOurs =
+          readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[1] === String(process.pid)
+        return isOurs && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('history-process')
+      } catch {
+        return false
+      }
+    })
+
+test('one process answers whatever pages ask of the history; another takes its place, and none is left', async () => {
+  const before = listReaders()
+  await using own = await startWeb(
+    {...lab.config, webPort: 0, now: NOW},
+    {stateDb, folder: lab.folder, jobs: []},
+    lab.createWorld(NOW),
+  )
+  const askAll = async () => {
+    for (const path of ['/books', '/quarantine', '/deals/deal_000001/received', '/'])
+      expect((await fetch(own.url + path)).status, path).toBe(200)
+  }
+  const listOwn = () => listReaders().filter((pid) => !before.includes(pid))
+  await askAll()
+  const [first = '', ...more] = listOwn()
+  expect(more).toEqual([])
+  await askAll()
+  expect(listOwn()).toEqual([first])
+  process.kill(Number(first), 'SIGKILL')
+  await until(() => listOwn().length === 0)
+  await askAll()
+  expect(listOwn()).toHaveLength(1)
+  await own[Symbol.asyncDispose]()
+  await until(() => listOwn().length === 0)
+})
+
+test('the process has no secrets of the environment, and does little for those who hang up in their turn', async () => {
+  const before = listReaders()
+  await using own = await startWeb(
+    {...lab.config, webPort: 0, now: NOW},
+    {stateDb, folder: lab.folder, jobs: []},
+    lab.createWorld(NOW),
+  )
+  const [pid = ''] = listReaders().filter((one) => !before.includes(one))
+  const names = readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0')
+  expect(names.filter((line) => /^(HOME|PATH|LOANTAPE_\w+)=/.test(line))).toEqual([])
+  const read = async () => expect((await fetch(`${own.url}/books`)).status).toBe(200)
+  /** The processor time that it has taken, in ticks. */
+  const ticks = () => {
+    const fields = readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ') ?? []
+    return Number(fields[11]) + Number(fields[12])
+  }
+  await read()
+  const start = ticks()
+  for (let index = 0; index < 10; index += 1) await read()
+  const ofTen = ticks() - start
+  process.kill(Number(pid), 'SIGSTOP')
+  const stopped = ticks()
+  for (let round = 0; round < 5; round += 1) {
+    const statuses: (number | undefined)[] = []
+    const sent = Array.from({length: 21}, () => {
+      const one = ask(`${own.url}/books`, {localAddress: '127.0.0.2', agent: false})
+      one.once('response', ({statusCode}) => statuses.push(statusCode)).on('error', () => undefined)
+      return one.end()
+    })
+    // An address has twenty pages under way at once: so the others have come, and wait.
+    await until(() => statuses.includes(503))
+    for (const one of sent) one.destroy()
+    await until(
+      () =>
+        new Promise<boolean>((resolve) => {
+          ask(`${own.url}/tables`, {localAddress: '127.0.0.2', agent: false}, ({statusCode}) =>
+            resolve(statusCode === 200),
+          ).end()
+        }),
+    )
+  }
+  process.kill(Number(pid), 'SIGCONT')
+  await read()
+  expect(ticks() - stopped).toBeLessThan(3 * ofTen)
+})

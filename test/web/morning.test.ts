@@ -1,0 +1,70 @@
+import {expect, test} from 'vitest'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {describeMorning} from '../../src/web/report.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {aDeal, createLab, someDeals} from '../support/lab.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+
+test('two walks of one day, the first there is: the second is compared with what readers saw before it', async () => {
+  await using lab = await createLab({tables: PAGE_TABLES})
+  const {store} = lab.service
+  store.insert([
+    ...someDeals(30, {status: 'funded'}),
+    aDeal(31),
+    aDeal(32, {propertyAddress: '1 Elm St, Stamford, CT 06902'}),
+  ])
+  const first = await lab.sync('2026-03-02T20:00:00-05:00')
+  using stateDb = openStateDb(lab.folder.stateDb)
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: []},
+    lab.createWorld(),
+  )
+  const read = async (path: string) =>
+    (await (await fetch(side.url + path)).text())
+      .replaceAll(/<[^>]+>/g, ' ')
+      .replaceAll('&#39;', "'")
+      .replaceAll(/\s+/g, ' ')
+  expect(await read('/')).toContain('There is no earlier day or release to compare 2026-03-02 with')
+
+  for (const {id} of someDeals(10)) store.remove(id)
+  store.update('deal_000031', {loanAmountCents: 400_000_00n})
+  store.update('deal_000032', {status: 'funded'})
+  await lab.sync('2026-03-02T21:00:00-05:00', {accept: ['shrink']})
+  // A release of a past moment is none that readers saw.
+  expect((await lab.run(['build', '--as-of', '2026-03-02', '--known-at', '2026-03-03T01:30:00Z'])).code).toBe(
+    0,
+  )
+  const page = await read('/')
+  const before = 'the release before, as of 2026-03-02, known at 2026-03-02 20:00:00 EST'
+  expect(page).toContain(`What moved it since ${before}`)
+  expect(page).toContain('Against the release before')
+  // Ten of 350,000 went, 50,000 came, and 350,000 went from the pipeline to funded.
+  expect(page).toContain('−$3,450,000.00 since the release before')
+  expect(page).toContain('−$3,150,000.00 since the release before')
+  expect(page).toContain('−$300,000.00 since the release before')
+  expect(page).toContain('deal_000032 – +$350,000.00 −$350,000.00 draft → funded')
+  expect(page).toContain('deal_000031 +$50,000.00 – +$50,000.00 $350,000.00 → $400,000.00')
+  expect(page).toMatch(/All −\$3,450,000\.00 −\$3,150,000\.00 −\$300,000\.00/)
+
+  // A filter is judged in each of the two.
+  const ofPipeline = await read('/?part=pipeline')
+  expect(ofPipeline).toContain('deal_000032 −$350,000.00 – −$350,000.00 is gone, was draft')
+  expect(ofPipeline).toMatch(/All −\$300,000\.00 – −\$300,000\.00/)
+  expect(await read('/?size_band=250–500k&state=CT')).toMatch(/deal_000032 \S+ \S+ \S+ draft → funded/)
+
+  const {words} = await describeMorning(requireRelease(lab.folder))
+  expect(words).toContain(`What moved it since ${before}, 12 deals in all:`)
+  expect(words).toContain('- deal_000032: draft → funded')
+
+  await lab.sync('2026-03-03T21:00:00-05:00')
+  store.update('deal_000031', {loanAmountCents: 500_000_00n})
+  await lab.sync('2026-03-03T22:00:00-05:00')
+  const next = await read('/')
+  expect(next).toContain('What moved it since 2026-03-02')
+  const [, id] = /against=(2026-03-03-[0-9a-f]{12})/.exec(await (await fetch(side.url)).text()) ?? []
+  expect(await read(`/?against=${id}`)).toContain('What moved it since the release before, as of 2026-03-03')
+  expect(await read(`/?against=${id}`)).toMatch(/All \+\$100,000\.00 – \+\$100,000\.00/)
+  expect(first.release_id).not.toBe(id)
+})

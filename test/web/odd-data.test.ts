@@ -1,0 +1,216 @@
+import {chmodSync} from 'node:fs'
+import {afterAll, beforeAll, describe, expect, test} from 'vitest'
+import {requireRelease} from '../../src/release/manifest.ts'
+import {COLUMNS} from '../../src/release-columns.ts'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import type {WireRecord} from '../../src/types.ts'
+import {openDatabase} from '../../src/warehouse/database.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {describeMorning, renderReport} from '../../src/web/report.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {writeSqlFolder} from '../model/folder.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
+
+const BARE = 'deal_000001'
+
+const TURNED = '\u202e123 tS niaM\u202c'
+
+/** What a source may send as a text, and no page may show as anything else. */
+const HOSTILE = [
+  '<script>document.title="stolen"</script>',
+  '"><img src=x onerror=alert(1)>',
+  `' or 1=1 --`,
+  '`; drop table core.deal; --`',
+  '=HYPERLINK("http://example.com","x")',
+  TURNED,
+  '\u2066\u2067rtl\u2069',
+  'שלום 12, תל אביב',
+  '\u0001\u0008\u001b[31m\u007f\u0085',
+  '👩‍👩‍👧‍👦 🏚️',
+  '%00 %2e%2e/ \\ {{1}}',
+  'x'.repeat(8192),
+  'y'.repeat(10_000),
+  '\ud800 half',
+  '   ',
+]
+
+const READABLE = HOSTILE.filter((text) => text.length <= 8192)
+
+const idOf = (text: string) => `deal_${String(HOSTILE.indexOf(text) + 100).padStart(6, '0')}`
+
+/** Beside what every page has: no text of the data is left out of these. */
+const PAGES = [
+  '/',
+  '/?against=2026-03-02',
+  '/portfolio',
+  '/portfolio?by=status&show=funded_wa_ltv',
+  '/portfolio?part=funded&loan_program=unknown',
+  '/pipeline',
+  '/deals',
+  '/deals?sort=property_address',
+  '/deals?part=open&q=1',
+  '/books',
+  '/books/2026-03',
+  '/pages/own',
+  '/tables',
+  '/tables/core.deal',
+  '/tables/mart.portfolio_breakdown',
+  '/sql?q=from core.deal',
+  '/compare',
+  '/checks',
+  '/behind/moved?against=2026-03-02',
+  '/behind/closing?month=2026-03',
+  '/behind/largest_loan_program?top=5',
+  '/quarantine',
+  '/runs',
+  ...READABLE.map((text) => `/deals/${idOf(text)}`),
+  `/deals/${idOf(TURNED)}/received`,
+]
+
+let lab: Lab
+let own: ReturnType<typeof writeSqlFolder>
+const opened: {stateDb: StateDb; side: WebSide}[] = []
+
+async function serve(folder: Lab['folder']): Promise<WebSide> {
+  const stateDb = openStateDb(folder.stateDb)
+  const tools = {stateDb, folder, jobs: [], env: lab.env}
+  const config = {...lab.config, dataDir: folder.root, webPort: 0, sqlDir: own.path}
+  const side = await startWeb(config, tools, lab.createWorld())
+  opened.push({stateDb, side})
+  return side
+}
+
+beforeAll(async () => {
+  lab = await createLab({tables: 'all'})
+  const {store, faults} = lab.service
+  store.insert([
+    ...someDeals(80, {status: 'funded'}),
+    ...HOSTILE.map((text, index) => aDeal(index + 100, {propertyAddress: text, loanProgram: text})),
+  ])
+  // What the local service would not store: no address at all, and a text of any kind as a status.
+  const spoil = (deal: WireRecord): WireRecord => ({
+    ...deal,
+    ...(deal.id === BARE && {property_address: null}),
+    ...(HOSTILE.includes(String(deal.property_address)) && {status: deal.property_address}),
+  })
+  faults.add({
+    match: {path: /^\/deals\?/},
+    fault: {kind: 'mutate', change: (body) => ({...body, data: (body.data as WireRecord[]).map(spoil)})},
+  })
+  faults.add({
+    match: {path: /^\/deals\/\w+$/},
+    fault: {kind: 'mutate', change: (body) => ({...body, data: spoil(body.data as WireRecord)})},
+  })
+  await lab.sync('2026-03-02T23:30:00-05:00')
+  store.update('deal_000002', {loanAmountCents: 1n})
+  await lab.sync('2026-03-03T23:30:00-05:00')
+  own = writeSqlFolder({
+    'pages/own.md':
+      '# Own\n\n```sql\nselect * from core.deal\n```\n\n```sql bar\nselect property_address, loan_amount from core.deal\n```\n',
+  })
+})
+
+afterAll(async () => {
+  for (const {stateDb, side} of opened) {
+    await side[Symbol.asyncDispose]()
+    stateDb[Symbol.dispose]()
+  }
+  own[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+/** What a page says, without its markup. */
+async function read(side: WebSide, path: string): Promise<string> {
+  const answer = await fetch(side.url + path)
+  const text = await answer.text()
+  expect(answer.status, `${path}: ${text.replaceAll(/<style>.*?<\/style>/gs, '').slice(0, 3000)}`).toBe(200)
+  expect(text, path).not.toMatch(/Unexpected|Not shown|invalid_type/)
+  return text
+}
+
+describe('a source whose texts are hostile', () => {
+  let side: WebSide
+
+  beforeAll(async () => {
+    side = await serve(lab.folder)
+  })
+
+  test('every page opens, shows its texts as texts, and no character of them moves others', async () => {
+    for (const path of PAGES) {
+      const text = await read(side, path)
+      expect(text, path).not.toMatch(/<script>|<img|<b>x/)
+      const shown = text.replaceAll(/<(style|script|textarea)\b.*?<\/\1>/gs, '').replaceAll(/<[^>]*>/g, '')
+      expect(shown, path).not.toMatch(/[[\p{Cc}\p{Bidi_Control}]--[\t\n\r]]/v)
+    }
+  })
+
+  test('what turns others around is shown as what it is', async () => {
+    const text = await read(side, `/deals/${idOf(TURNED)}`)
+    expect(text).toContain('⟨U+202E⟩123 tS niaM⟨U+202C⟩')
+  })
+
+  test('a name is as long as names are, and a blank one is said to be blank', async () => {
+    for (const path of ['/portfolio', '/pipeline', '/checks']) {
+      const text = await read(side, path)
+      expect(text, path).not.toMatch(/>[^<]*x{100}/)
+      expect(text, path).toContain('(blank)')
+    }
+  })
+
+  test('a deal says between which days something began, and in signs how it moved', async () => {
+    const deal = await read(side, '/deals/deal_000003')
+    expect(deal).toMatch(/funded on<\/dt><dd><bdi>by 2026-03-02</)
+    expect(deal).toMatch(/status since<\/dt><dd><bdi>from 2026-01-05 to 2026-03-02</)
+    expect(deal).not.toMatch(/is exact|at earliest|is missing/)
+    const moved = await read(side, '/behind/moved?against=2026-03-02')
+    expect(moved).toContain('pipeline –')
+    expect(moved).toContain('$350,000.00 → $0.01')
+    expect(moved).not.toMatch(/\$0\.00|page 1 of 1/)
+  })
+
+  test('a deal without an address is called by its id, in the list, on its own page and in the report', async () => {
+    expect(await lab.query('select deal_id from core.deal where property_address is null')).toEqual([
+      {deal_id: BARE},
+    ])
+    expect(await read(side, `/deals/${BARE}`)).toContain(`<h1>${BARE}</h1>`)
+    expect(await read(side, '/deals')).toContain(BARE)
+    expect(await renderReport(requireRelease(lab.folder))).toContain('Portfolio report')
+  })
+})
+
+describe('a release in which everything is null that may be', () => {
+  let side: WebSide
+  let folder: Lab['folder']
+
+  beforeAll(async () => {
+    folder = lab.copyFolder('nulls')
+    const {database} = requireRelease(folder)
+    chmodSync(database, 0o644)
+    await using db = await openDatabase({attach: [{path: database, alias: 'release'}]})
+    for (const [table, columns] of Object.entries(COLUMNS)) {
+      const nullable = Object.entries(columns).filter(([, kind]) => kind.endsWith('?'))
+      if (nullable.length > 0)
+        await db.run(`update release.${table} set ${nullable.map(([name]) => `"${name}" = null`).join(', ')}`)
+    }
+    side = await serve(folder)
+  })
+
+  test('every page opens', async () => {
+    for (const path of PAGES) await read(side, path)
+  })
+
+  test('report, digest, diff and trace say what is known', async () => {
+    const release = requireRelease(folder)
+    expect(await renderReport(release)).toContain('Portfolio report')
+    expect((await describeMorning(release)).words).toContain('Weighted loan-to-value: –')
+    const env = {LOANTAPE_DATA_DIR: folder.root}
+    for (const args of [
+      ['diff', 'current', '2026-03-02'],
+      ['trace', 'deal_000100'],
+      ['trace', 'mart.portfolio_summary.open_amount'],
+    ])
+      expect(await lab.run(args, env), args.join(' ')).toMatchObject({code: 0})
+    const {code, stdout} = await lab.run(['status'], env)
+    expect({code, stdout}).toEqual({code: 1, stdout: expect.stringContaining('13 deals of 94 in no class')})
+  })
+})

@@ -1,0 +1,27 @@
+import {expect, test} from 'vitest'
+import {openStateDb} from '../../src/state/state-db.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {createLab, runProgram, someDeals} from '../support/lab.ts'
+
+test('after a first walk nobody knows how long deals have been in their status, and the page says so', async () => {
+  await using lab = await createLab()
+  const created = {createdAt: Date.parse('2026-01-05T12:00:00Z')}
+  lab.service.store.insert([
+    ...someDeals(3, {status: 'approved', ...created}),
+    ...someDeals(5, {status: 'draft', ...created}).slice(3),
+  ])
+  expect(await runProgram(['sync'], lab.env)).toMatchObject({code: 0})
+  using stateDb = openStateDb(lab.folder.stateDb)
+  await using side = await startWeb(
+    {...lab.config, webPort: 0},
+    {stateDb, folder: lab.folder, jobs: [], env: lab.env},
+    lab.createWorld(),
+  )
+  const page = (await (await fetch(new URL('/pipeline', side.url))).text()).replaceAll(/<[^>]+>/g, ' ')
+  expect(page).toMatch(/draft\s+unknown \(≥ 0\)\s+2\s/)
+  expect(page).toMatch(/approved\s+unknown \(≥ 0\)\s+3\s/)
+  expect(page).not.toContain('≤7')
+  // Nothing can be said of how long it takes.
+  expect(page).not.toMatch(/approved\s+all/)
+  expect(page).toContain('Only a part of this month was observed')
+})

@@ -1,0 +1,109 @@
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
+import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
+import type {WebSide} from '../../src/web/http-server.ts'
+import {startWeb} from '../../src/web/web-server.ts'
+import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {PAGE_TABLES} from './page-tables.ts'
+
+const OPERATOR = 'a-token-of-24-characters'
+const VIEWER = 'another-token-for-those-who-look'
+
+let lab: Lab
+let stateDb: StateDb
+let all: WebSide
+let some: WebSide
+
+beforeAll(async () => {
+  lab = await createLab({tables: PAGE_TABLES})
+  lab.service.store.insert(someDeals(3))
+  await lab.sync('2026-06-01T16:00:00Z')
+  stateDb = openStateDb(lab.folder.stateDb)
+  const sqlDir = join(lab.folder.root, '../sql')
+  mkdirSync(join(sqlDir, 'pages'), {recursive: true})
+  writeFileSync(join(sqlDir, 'pages/deals.md'), '# x\n\n```sql\nselect deal_id from core.deal\n```\n')
+  const tools = {stateDb, folder: lab.folder, jobs: [], env: lab.env}
+  const config = {...lab.config, webPort: 0, webToken: OPERATOR, webViewerToken: VIEWER, sqlDir}
+  all = await startWeb(config, tools, lab.createWorld())
+  some = await startWeb({...config, viewerTables: 'mart.*, core.deal_history'}, tools, lab.createWorld())
+})
+
+afterAll(async () => {
+  await all[Symbol.asyncDispose]()
+  await some[Symbol.asyncDispose]()
+  stateDb[Symbol.dispose]()
+  await lab[Symbol.asyncDispose]()
+})
+
+async function read(path: string, {side = some, token = VIEWER} = {}) {
+  const answer = await fetch(side.url + path, {headers: {authorization: `Bearer ${token}`}})
+  return {status: answer.status, url: answer.url, text: await answer.text()}
+}
+
+const query = (sql: string) => `/data/query.csv?q=${encodeURIComponent(sql)}`
+
+test('viewers are told what they can read', async () => {
+  expect((await read('/tables', {side: all})).text).toContain('Viewers can read all of these tables')
+  expect((await read('/tables')).text).not.toContain('Viewers can read all')
+})
+
+test('viewers can read the tables that they are given, by every way', async () => {
+  expect(await read(query('select count(*) as n from mart.portfolio_summary'))).toMatchObject({
+    text: 'n\n1\n',
+  })
+  expect(await read(query('select count(*) as n from CORE.Deal_History'))).toMatchObject({text: 'n\n3\n'})
+  expect((await read('/data/mart.portfolio_summary.json')).status).toBe(200)
+  expect((await read('/data/core.deal_history.parquet')).status).toBe(200)
+  expect((await read('/tables/core.deal_history')).text).toContain('deal_000001')
+  expect((await read('/')).url).toBe(`${some.url}/tables`)
+  const {text} = await read('/tables')
+  expect(text).toContain('/tables/mart.run')
+  expect(text).not.toMatch(/\/tables\/(core\.deal"|accounting)/)
+})
+
+test.each([
+  query('select count(*) from core.deal'),
+  query('select count(*) from release.core.deal'),
+  query('select count(*) from kept.work.deal_standing'),
+  query('with x as (from core.deal) select * from x'),
+  query('select (select max(deal_id) from core.deal) from mart.portfolio_summary'),
+  query(`select 1 from mart.portfolio_summary where exists (from "core"."deal")`),
+  query('from accounting.journal_line'),
+  query('from seed.status'),
+  query('summarize core.deal'),
+  '/data/core.deal.csv',
+  '/data/core.deal.parquet',
+  '/data/accounting.journal_line.xlsx',
+  '/tables/core.deal',
+  '/tables/accounting.journal_line',
+  '/deals',
+  '/deals/deal_000001',
+  '/portfolio',
+  '/books',
+  '/compare',
+  '/runs',
+  '/quarantine',
+  '/nowhere',
+])('viewers cannot read %s', async (path) => {
+  const {status, text} = await read(path)
+  expect(status, text).toBeGreaterThanOrEqual(400)
+  expect(text).not.toMatch(/deal_00000|Main St/)
+  const operator = await read(path, {token: OPERATOR})
+  if (path.startsWith('/data') && !path.includes('release.')) expect(operator.status, operator.text).toBe(200)
+})
+
+test('what a viewer cannot read is neither in the catalogue, nor on own pages, nor told by a filter', async () => {
+  const {text} = await read(query('select distinct table_name from duckdb_columns() where not internal'))
+  expect(text).not.toMatch(/deal|journal|mart/)
+  const page = await read('/pages/deals')
+  expect(page.text).toContain('Catalog Error')
+  expect(page.text).not.toContain('deal_000001')
+  expect((await read('/pages/deals', {token: OPERATOR})).text).toContain('deal_000001')
+  for (const status of ['draft', 'funded'])
+    expect(
+      await read(`${query('select count(*) as n from core.deal_history')}&status=${status}`),
+    ).toMatchObject({
+      text: 'n\n0\n',
+    })
+})
