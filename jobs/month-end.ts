@@ -14,7 +14,12 @@ export default {
     {
       do: 'export',
       profiles: ['csv'],
-      tables: ['accounting.journal_line', 'accounting.loan_register', 'mart.funded_rollforward'],
+      tables: [
+        'accounting.journal_line',
+        'accounting.loan_register',
+        'accounting.tie_out',
+        'mart.funded_rollforward',
+      ],
       period: 'previous',
     },
   ],

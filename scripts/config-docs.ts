@@ -3,9 +3,9 @@ import {CATALOGUE, EXIT_CODES, exitCodeOf} from '../src/errors.ts'
 
 /** `docs/configuration.md`, from the settings themselves. */
 export function renderConfigurationPage(): string {
-  const rows = listSettings().map(({env, about, default: fallback, example}) => {
+  const rows = listSettings().map(({env, about, values, default: fallback, example}) => {
     const value = fallback === undefined ? '' : `\`${fallback}\``
-    return `| \`${env}\` | ${value} | ${about}${example === undefined ? '' : ` Example: \`${example}\`.`} |`
+    return `| \`${env}\` | ${value} | ${values} | ${about}${example === undefined ? '' : ` Example: \`${example}\`.`} |`
   })
   return `# Configuration
 
@@ -15,12 +15,12 @@ Settings come from environment variables and from a file \`.env\` in the working
 \`--data\` goes over both. An empty value counts as not set. Every problem is reported at once (exit code 2), a name that
 does not exist included. A lender of a [fleet](operations.md#many-lenders) also has the settings of the fleet's \`.env\`. \`loantape config\` prints the effective settings, secrets masked.
 
-| setting | default | meaning |
-|---|---|---|
+| setting | default | values | meaning |
+|---|---|---|---|
 ${rows.join('\n')}
-| \`LOANTAPE_API_KEY_FILE\` |  | File that holds the API key, where it should not stand in the environment. |
-| \`LOANTAPE_POSTGRES_URL_FILE\` |  | File that holds the PostgreSQL URL. |
-| \`LOANTAPE_WEB_TOKEN_FILE\`, \`…_WEBHOOK_SECRET_FILE\`, \`…_WEBHOOK_SECRET_PREVIOUS_FILE\`, \`…_ALARM_WEBHOOK_URL_FILE\`, \`…_SMTP_URL_FILE\`, \`…_DEAD_MAN_URL_FILE\` |  | The same for the other secrets. |
+| \`LOANTAPE_API_KEY_FILE\` |  |  | File that holds the API key, where it should not stand in the environment. |
+| \`LOANTAPE_POSTGRES_URL_FILE\` |  |  | File that holds the PostgreSQL URL. |
+| \`LOANTAPE_WEB_TOKEN_FILE\`, \`…_WEBHOOK_SECRET_FILE\`, \`…_WEBHOOK_SECRET_PREVIOUS_FILE\`, \`…_ALARM_WEBHOOK_URL_FILE\`, \`…_SMTP_URL_FILE\`, \`…_DEAD_MAN_URL_FILE\` |  |  | The same for the other secrets. |
 
 ## Exit codes
 

@@ -6,6 +6,7 @@ import {compileAnew} from '../src/model/compile-models.ts'
 import {formatPlan, keyOfPlan, SHIPPED_PLAN} from '../src/model/plan-cache.ts'
 import {readSources} from '../src/pipeline/sources.ts'
 import {renderConfigurationPage, renderEnvExample, renderErrorsPage} from './config-docs.ts'
+import {renderReleaseColumns} from './release-columns.ts'
 import {renderServicePage} from './service-docs.ts'
 
 const root = join(import.meta.dirname, '..')
@@ -16,4 +17,6 @@ const servicePage = join(root, 'docs/service.md')
 writeFileSync(servicePage, renderServicePage(readFileSync(servicePage, 'utf8')))
 
 const sources = readSources(parseConfig({}, {readFile: () => ''}), [])
-writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources, version()), await compileAnew(sources))}\n`)
+const plan = await compileAnew(sources)
+writeFileSync(SHIPPED_PLAN, `${formatPlan(keyOfPlan(sources, version()), plan)}\n`)
+writeFileSync(join(root, 'src/release-columns.ts'), renderReleaseColumns(plan))

@@ -38,6 +38,12 @@ export function createFrozenClock(instant: number): Clock {
   return {now: () => instant}
 }
 
+/** The business clock: it stands still where `LOANTAPE_NOW` says when. */
+export function createBusinessClock(now: string | undefined): Clock {
+  const instant = now === undefined ? null : parseInstant(now)
+  return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
+}
+
 /** A clock that goes back by less than this is being set right; one that goes back further was wrong. */
 export const SMALL_STEP_MS = 1000
 

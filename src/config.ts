@@ -4,6 +4,7 @@ import {z} from 'zod'
 import {isCalendarDate} from './clock.ts'
 import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
+import {quantity} from './money.ts'
 import {findNearest} from './nearest.ts'
 import {SETTINGS, type Settings} from './settings.ts'
 
@@ -32,10 +33,17 @@ export function listSettings() {
     return {
       env: envNameOf(key),
       about: description,
+      values: describeValues(schema),
       default: fallback === undefined ? undefined : String(fallback),
       example: example === undefined ? undefined : String(example),
     }
   })
+}
+
+/** What a setting may be, in the words that refuse what it may not. */
+function describeValues(schema: z.ZodType): string {
+  const [, expected = ''] = /expected (.+)/.exec(schema.safeParse('\0').error?.issues[0]?.message ?? '') ?? []
+  return expected.replace(/"(\w+)"/g, '`$1`').replaceAll('|', ', ')
 }
 
 /** Secrets that may stand in a file of their own. */
@@ -87,7 +95,7 @@ export function parseConfig(
   if (!parsed.success || problems.length > 0) {
     throw newError(
       'CONFIG_INVALID',
-      `Configuration has ${problems.length} problem(s):\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
+      `Configuration has ${quantity(problems.length, 'problem')}:\n${problems.map((line) => `  - ${line}`).join('\n')}\n`,
     )
   }
   const {baseUrl, ...parsedSettings} = parsed.data

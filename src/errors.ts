@@ -1,3 +1,4 @@
+import {ZodError} from 'zod'
 import catalogue from './errors.json' with {type: 'json'}
 
 /** What a failure leaves behind and how to go on; every message the user sees is built from these. */
@@ -151,8 +152,18 @@ function kindOf(kind: string): new (failure: Failure) => LoantapeError {
   throw new Error(`kind '${kind}' in errors.json`)
 }
 
-/** The message of anything thrown. */
+/** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
+export function closeWords(words: string): string {
+  return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
+}
+
+/** The message of anything thrown; of what a schema refused the places and why, never as JSON. */
 export function messageOf(error: unknown): string {
+  if (error instanceof ZodError)
+    return error.issues
+      .slice(0, 3)
+      .map(({path, message}) => `${path.join('.') || 'value'}: ${message}`)
+      .join('; ')
   return error instanceof Error ? error.message : String(error)
 }
 

@@ -70,3 +70,13 @@ export function addAmounts(amounts: readonly (string | null)[]): string {
 export function groupThousands(amount: string | number): string {
   return String(amount).replace(/\B(?=(\d{3})+(?!\d))(?<!\.\d*)/g, ',')
 }
+
+/** How many of something there are: `1 entry`, `1,234 entries`. */
+export function quantity(count: number, noun: string): string {
+  const plural = /[^aeiou]y$/.test(noun)
+    ? noun.replace(/y$/, 'ies')
+    : /(s|x|ch|sh)$/.test(noun)
+      ? `${noun}es`
+      : `${noun}s`
+  return `${groupThousands(count)} ${count === 1 ? noun : plural}`
+}

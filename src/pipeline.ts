@@ -9,6 +9,7 @@ import {fetchMissingDetails} from './pipeline/detail.ts'
 import {type EventsResult, lookAgain} from './pipeline/events.ts'
 import {previewWalk, settleWalk} from './pipeline/settle-walk.ts'
 import {readToEnd} from './pipeline/walk.ts'
+import type {ReleaseManifest} from './release-manifest.ts'
 import {type CurrentRun, withRun} from './state/runs.ts'
 import {openStateDb} from './state/state-db.ts'
 import {listNamedDeals, settleEvents} from './state/webhook-events.ts'
@@ -41,7 +42,7 @@ export interface SyncResult {
   /** What became of the streams beside the deals, in the order they were read. */
   streams: ChildResult[]
   release_id: string | null
-  checks: {passed: number; warned: number}
+  checks: ReleaseManifest['checks']
   duration_ms: number
   waited_ms: number
 }
@@ -77,7 +78,7 @@ export async function syncDeals(config: Config, request: SyncRequest, world: Wor
       changes: walked.changes,
       streams: walked.streams,
       release_id: build?.release_id ?? null,
-      checks: build?.checks ?? {passed: 0, warned: 0},
+      checks: build?.checks ?? {passed: 0, warned: 0, results: []},
       duration_ms: world.realClock.now() - startedAt,
       waited_ms: walked.waitedMs,
     }

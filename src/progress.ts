@@ -1,4 +1,4 @@
-import {groupThousands} from './money.ts'
+import {groupThousands, quantity} from './money.ts'
 
 /** How far the step under way has got. */
 export interface Progress {
@@ -19,6 +19,6 @@ export interface Progress {
 export function countOf({step, unit, done = 0, total}: Progress): string {
   if (unit === undefined) return ''
   const counted = groupThousands(done)
-  if (typeof total !== 'number' || done > total) return `${counted} ${unit}`
+  if (typeof total !== 'number' || done > total) return quantity(done, unit.replace(/s$/, ''))
   return `${counted} of ${groupThousands(total)}${unit === step ? '' : ` ${unit}`}`
 }

@@ -1,3 +1,4 @@
+import {isIP} from 'node:net'
 import {z} from 'zod'
 
 const within = (form: RegExp, what: string, low: number, high: number) =>
@@ -20,6 +21,22 @@ export const integer = (low: number, high: number, fallback: number) =>
 
 /** An address on the web that may be left out. */
 export const webUrl = () => z.url({protocol: /^https?$/, error: 'expected an http or https URL'}).optional()
+
+function isAddressRange(text: string): boolean {
+  const [address = '', bits = '0', ...more] = text.split('/')
+  const most = {4: 32, 6: 128}[isIP(address)] ?? -1
+  return more.length === 0 && /^\d{1,3}$/.test(bits) && Number(bits) <= most
+}
+
+/** Addresses or ranges of them, with commas. */
+export const addressRanges = () =>
+  z
+    .string()
+    .refine(
+      (text) => text.split(/\s*,\s*/).every(isAddressRange),
+      'expected addresses or ranges such as 10.0.0.0/8, with commas',
+    )
+    .optional()
 
 /** A text without spaces that nobody should see. */
 export const secret = (least: number) =>

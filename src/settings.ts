@@ -1,7 +1,15 @@
 import {resolve} from 'node:path'
 import {z} from 'zod'
 import {isTimeZone, parseInstant} from './clock.ts'
-import {integer, integerWithin, number, secret, webhookSecret, webUrl} from './setting-forms.ts'
+import {
+  addressRanges,
+  integer,
+  integerWithin,
+  number,
+  secret,
+  webhookSecret,
+  webUrl,
+} from './setting-forms.ts'
 
 /** The name of a lender beside others. */
 export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
@@ -31,11 +39,13 @@ export const SETTINGS = {
     .describe('Folder that holds everything loantape writes.'),
   ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
   rateBurst: integer(1, 100_000, 5).describe('Requests that may follow each other at once after a pause.'),
-  pageSize: integer(1, 100, 100).describe('Records asked for per page, 1 to 100.'),
+  pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
   detail: z
     .enum(['auto', 'on', 'off'])
     .prefault('auto')
-    .describe('Whether single deals are fetched for the fields list rows lack: `auto` asks once and sees.'),
+    .describe(
+      'Whether single deals are fetched: `auto` those whose list rows lack a field, where one answers that is tried first, `on` each deal in turn, `off` none.',
+    ),
   detailPath: z
     .string()
     .regex(/^\/.*\{id\}/, 'expected a path with {id}')
@@ -118,7 +128,7 @@ export const SETTINGS = {
       'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and opens where DuckDB is as new as ours.',
     ),
   modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
-    'Seconds one model or check may take before the build ends with exit code 3. A query of the workbench may take no longer either.',
+    'Seconds one model or check may take before the build ends with exit code 3. A question asked on the workbench may take no longer either.',
   ),
   memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:
@@ -136,6 +146,11 @@ export const SETTINGS = {
     .prefault('127.0.0.1')
     .describe('Address `loantape serve` listens on; any but a loopback one needs LOANTAPE_WEB_TOKEN.'),
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
+  webProxy: addressRanges().meta({
+    description:
+      'Addresses or ranges, with commas, of the proxy in front of the web side: whom it names in `X-Forwarded-For` is who asks. Without it all who come through a proxy share the places of one address.',
+    example: '10.0.0.0/8',
+  }),
   webToken: secret(16).meta({
     description:
       'Token that the workbench and metrics ask for, as Bearer or as the password of a browser; 16 characters at least, or `sha256:` and the hex digest of one.',
@@ -146,6 +161,18 @@ export const SETTINGS = {
       'Another token, for those who may see everything but records as they were received; needs LOANTAPE_WEB_TOKEN.',
     isSecret: true,
   }),
+  viewerTables: z
+    .string()
+    .regex(
+      /^\w+\.(\w+|\*)(\s*,\s*\w+\.(\w+|\*))*$/,
+      'expected tables such as core.deal, or mart.*, with commas',
+    )
+    .optional()
+    .meta({
+      description:
+        'Tables, or whole schemas as `mart.*`, with commas, that viewers can read, and nothing beside them; without it they can read all.',
+      example: 'mart.*,core.deal',
+    }),
   webhookSecret: webhookSecret().meta({
     description: 'Secret the service signs its webhooks with (Standard Webhooks); without it none is taken.',
     example: 'whsec_...',

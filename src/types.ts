@@ -170,6 +170,8 @@ export interface Check {
   /** `error`: nothing is released; `warn`: recorded. */
   severity: 'error' | 'warn'
   description: string
+  /** What to do about the rows it finds. */
+  next?: string | undefined
   file: string
   /** Line of a comment tag; null when the file is the check. */
   line: number | null
@@ -190,8 +192,15 @@ export interface Seed {
   types: Record<string, string>
   /** The names of its columns, the key first. */
   columns: string[]
-  /** The rows, each with the line it begins at and its text; null where nothing stands. */
-  rows: {values: (string | null)[]; line: number; text: string}[]
+  /** Columns that a seed in its place may leave out, from the headers `ending:canonical?`: they are null then. */
+  optional?: string[]
+  /** The rows, each with the line it begins at, its text, and the file it is from with the columns there; null where nothing stands. */
+  rows: {
+    values: (string | null)[]
+    line: number
+    text: string
+    origin?: {file: string; columns: readonly string[]}
+  }[]
   /** Computed from something that was validated, not read from a file of seeds. */
   isComputed?: boolean
 }
@@ -206,4 +215,16 @@ export interface BuildPlan {
   checkReads: ReadonlyMap<string, readonly string[]>
   /** Columns and types of each model's table, in order. */
   columns: ReadonlyMap<string, readonly {name: string; type: string}[]>
+}
+
+/** A term of a month's roll-forward as the books have it: `amount` = `booked` + `unbooked`. Amounts are decimal text, USD. */
+export interface TiedTerm {
+  term: string
+  amount: string
+  booked: string
+  unbooked: string
+  /** Why something is not booked: an opening balance that nobody asked for, or an ending that another system books. */
+  because: 'opening balance' | 'booked elsewhere' | null
+  /** What is neither: always 0. */
+  difference: string
 }

@@ -1,12 +1,32 @@
 import {z} from 'zod'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {quantity} from '../money.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {Condition} from '../state/alarms.ts'
+import {type Condition, readSince} from '../state/alarms.ts'
 import {type JobRun, listLastAttempts} from '../state/job-runs.ts'
 import {findFirstWatch} from '../state/job-watch.ts'
-import {findLastSuccess, type Run} from '../state/runs.ts'
+import {findFailedRun, findLastSuccess, findOutcomeSince, type Run} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
+
+/** A condition that is not as it should be. */
+export interface Alarm extends Condition {
+  /** ISO 8601, real clock. */
+  since: string
+}
+
+/** What is wrong now, whether people were told of it or not; oldest first. */
+export function listAlarms(
+  stateDb: StateDb,
+  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
+  now: number,
+  release: ReleaseManifest | undefined,
+): Alarm[] {
+  return readConditions(stateDb, config, now, release)
+    .filter(({state}) => state !== 'ok')
+    .map((condition) => ({...condition, since: readSince(stateDb, condition, now)}))
+    .sort((a, b) => (a.since < b.since ? -1 : 1))
+}
 
 /** What people are told about, as the state database and the current release have it now. */
 export function readConditions(
@@ -18,7 +38,7 @@ export function readConditions(
   const lastSync = findLastSuccess(stateDb, 'sync')
   return [
     ...describeLimits(release),
-    ...listLastAttempts(stateDb).map(describeJob),
+    ...listLastAttempts(stateDb).map((run) => describeJob(run, findFailure(stateDb, run))),
     ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
     ...describeQuarantine(lastSync, config),
     ...describeRates(findLastSuccess(stateDb, 'rates')),
@@ -34,25 +54,39 @@ const TITLES: Record<number, string> = {
   8: 'was stopped by a guard',
 }
 
-function describeJob(run: JobRun): Condition {
+/** The run that a job failed with, and the last run of the same command since, if there is one. */
+function findFailure(stateDb: StateDb, job: JobRun): {failed: Run; later: Run | undefined} | undefined {
+  const failed = job.exit_code === 0 ? undefined : findFailedRun(stateDb, job)
+  return failed && {failed, later: findOutcomeSince(stateDb, failed)}
+}
+
+function describeJob(run: JobRun, failure: ReturnType<typeof findFailure>): Condition {
   const name = `job ${run.job}`
   const which = `Run ${run.job_run_id} of job ${run.job}, due ${run.slot ?? 'when asked for'}`
   if (run.exit_code === 0) {
     return {name, state: 'ok', title: `job ${run.job} is done`, words: `${which}, ended ${run.ended_at}.`}
   }
+  const {failed, later} = failure ?? {}
+  if (later?.exit_code === 0) {
+    const words = `${which}, failed; run ${later.run_id} did what it failed at. What follows in the job is done at its next slot.`
+    return {name, state: 'ok', title: `${failed?.command} of job ${run.job} is done`, words}
+  }
+  const {exit_code, error_code, error, ended_at} = later ?? run
   const problem =
-    run.error_code === 'JOB_TIMEOUT'
-      ? 'took too long and was ended'
-      : (TITLES[run.exit_code ?? 1] ?? 'failed')
+    error_code === 'JOB_TIMEOUT' ? 'took too long and was ended' : (TITLES[exit_code ?? 1] ?? 'failed')
   const again =
     run.state === 'queued'
       ? `It is tried again at ${new Date(run.not_before).toISOString()}.`
       : 'It is not tried again before its next slot.'
+  const said = later
+    ? `Run ${later.run_id} of \`loantape ${later.command}\`, after run ${run.job_run_id} of the job had failed`
+    : `${which}, attempt ${run.attempt}`
   return {
     name,
-    state: run.error_code ?? 'failed',
-    title: `Job ${run.job} ${problem} [${run.error_code ?? 'failed'}]`,
-    words: `${which}, attempt ${run.attempt}: ${run.error ?? CRASHED}\n${again}`,
+    state: error_code ?? 'failed',
+    title: `Job ${run.job} ${problem} [${error_code ?? 'failed'}]`,
+    words: `${said}: ${error ?? CRASHED}\n${again}`,
+    since: ended_at ?? undefined,
   }
 }
 
@@ -78,6 +112,7 @@ function describeFreshness(
           state: 'stale',
           title: `No sync has succeeded for ${alarmMaxAgeHours} hours`,
           words: `${last} The current release and all exports are kept as they are. See \`loantape status\`.`,
+          since: new Date(since + alarmMaxAgeHours * HOUR_MS).toISOString(),
         }
       : {name: 'freshness', state: 'ok', title: 'a sync has succeeded', words: last},
   ]
@@ -100,6 +135,7 @@ function describeQuarantine(
           state: 'above',
           title: `More than ${alarmQuarantine} records in quarantine`,
           words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
+          since: lastSync.ended_at ?? undefined,
         }
       : {name: 'quarantine', state: 'ok', title: 'the quarantine is within its bounds', words: counted},
   ]
@@ -116,8 +152,9 @@ function describeLimits(release: ReleaseManifest | undefined): Condition[] {
       name: 'limits',
       // Another limit is another state, so that it is told as well.
       state: `exceeded: ${samples.map((sample) => sample.split(' (')[0]).join(', ')}`,
-      title: `${failures} ${failures === 1 ? 'limit is' : 'limits are'} exceeded`,
+      title: `${quantity(failures, 'limit')} ${failures === 1 ? 'is' : 'are'} exceeded`,
       words: `${of}: ${samples.join('; ')}. See mart.limit_status.`,
+      since: release.known_at,
     },
   ]
 }
@@ -141,8 +178,9 @@ function describeRates(lastRates: Run | undefined): Condition[] {
     {
       name: 'rates',
       state: 'faulty',
-      title: `${faulty} of ${feeds.length} rate feeds could not be read whole`,
+      title: `${faulty} of ${quantity(feeds.length, 'rate feed')} could not be read whole`,
       words: `Run ${lastRates.run_id}: ${named.join(' ')} Everything else was stored. See docs/rates.md.`,
+      since: lastRates.ended_at ?? undefined,
     },
   ]
 }

@@ -1,13 +1,14 @@
 import {Option} from 'commander'
 import {formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
 import {newError} from '../errors.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {type BuildResult, buildRelease} from '../pipeline/build.ts'
 import type {BuildRequest} from '../pipeline/prepare-build.ts'
 import {verifyBuild} from '../pipeline/verify-build.ts'
+import type {ReleaseManifest} from '../release-manifest.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
-import {renderTable} from './table.ts'
+import {joinLines, renderTable} from './table.ts'
 
 type Options = BuildRequest & {verify?: boolean}
 
@@ -38,6 +39,15 @@ export default function addBuild(command: CliCommand): void {
     )
 }
 
+/** The checks that warned, each with what it found first and what to do. */
+export function renderWarnings({results}: Pick<ReleaseManifest['checks'], 'results'>): string[] {
+  return results.map(({name, failures, samples, deals, next}) => {
+    const counted = `${quantity(failures, 'row')}${deals === undefined ? '' : ` of ${quantity(deals, 'deal')}`}`
+    const more = failures > samples.length ? ', …' : '.'
+    return `Check '${name}' warned: ${counted}: ${samples.join(', ')}${more}${next === undefined ? '' : ` ${next}`}`
+  })
+}
+
 function renderBuild({
   outcome,
   release_id,
@@ -48,16 +58,21 @@ function renderBuild({
   models,
   verified = false,
 }: BuildResult & {verified?: boolean}): string {
-  const passed = `${checks.passed} checks passed, ${checks.warned} warned.`
+  const passed = `${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`
   if (is_scratch) {
     const table = renderTable(
       ['model', {number: 'rows'}, {number: 'ms'}],
       models.map(({name, rows, duration_ms}) => [name, groupThousands(rows), String(duration_ms)]),
     )
-    return `Built into the scratch release: ${passed}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
+    return `${joinLines([`Built into the scratch release: ${passed}`, ...renderWarnings(checks)])}\n\n${table}\n\n${dir}/portfolio.duckdb, or \`loantape query --release scratch\``
   }
   const words = outcome === 'released' ? 'Built' : 'Nothing new:'
-  return `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}\n${dir}${verified ? '\nEvery table is that of a whole build, byte by byte.' : ''}`
+  return joinLines([
+    `${words} release ${release_id} (${is_current ? 'current' : 'beside the current one'}): ${passed}`,
+    ...renderWarnings(checks),
+    dir,
+    verified && 'Every table is that of a whole build, byte by byte.',
+  ])
 }
 
 /** An instant, as DuckDB reads it in UTC. */

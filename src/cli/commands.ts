@@ -35,6 +35,7 @@ export const COMMANDS: Record<
   status: ['last runs, last certificate and current release', () => import('./status.ts')],
   doctor: ['check configuration, source, data folder, models and release', () => import('./doctor.ts')],
   explain: ['what an error means by its code', () => import('./explain.ts')],
+  completion: ['completion of words for bash, zsh or fish', () => import('./completion.ts')],
   config: ['the effective settings, secrets masked', () => import('./config.ts')],
   service: ['run the local Deal Financing Service with synthetic deals', () => import('./service.ts')],
   push: ['send records to the Deal Financing Service', () => import('./push.ts')],

@@ -1,4 +1,4 @@
-import {type Clock, createFrozenClock, parseInstant, realClock} from '../clock.ts'
+import {createBusinessClock, realClock} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
 import {createLog} from '../log.ts'
@@ -67,7 +67,7 @@ export function createCli(surroundings: Surroundings) {
         stopping.abort(new Error(`stopped by ${signal}`))
       })
       return {
-        clock: createBusinessClock(config),
+        clock: createBusinessClock(config.now),
         realClock,
         random: Math.random,
         log,
@@ -110,8 +110,3 @@ const MAY_END_AFTER = new Set<RunStep>([
   'checks passed',
   'tables written',
 ])
-
-function createBusinessClock({now}: Config): Clock {
-  const instant = now === undefined ? null : parseInstant(now)
-  return instant === null ? realClock : createFrozenClock(Number(instant / 1000n))
-}

@@ -1,12 +1,11 @@
 import {relative} from 'node:path'
-import type {z} from 'zod'
-import {centsOf, formatCents, groupThousands} from '../money.ts'
-import {bucketRow, summaryRow} from '../page/breakdown.ts'
+import {centsOf, formatCents, quantity} from '../money.ts'
 import {dollars, percent, ratio} from '../page/figures.ts'
 import type {EventsResult} from '../pipeline/events.ts'
 import type {SyncResult} from '../pipeline.ts'
 import type {Release} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
+import {type RowOf, rowOf} from '../release-row.ts'
 import type {ChangeCounts} from '../types.ts'
 import {renderTable, signed} from './table.ts'
 
@@ -27,16 +26,31 @@ export interface DemoResult {
   export_dirs: string[]
 }
 
-type Summary = z.output<typeof shownSummary>
-const shownSummary = summaryRow.omit({
-  pipeline_deals: true,
-  pipeline_amount: true,
-  wa_ltv: true,
-  ltv_coverage_pct: true,
-})
+type Summary = RowOf<typeof shownSummary>
+const shownSummary = rowOf('mart.portfolio_summary', [
+  'deals',
+  'amount',
+  'open_deals',
+  'open_amount',
+  'open_wa_ltv',
+  'ended_deals',
+  'ended_amount',
+  'funded_deals',
+  'funded_amount',
+  'funded_wa_ltv',
+])
 
-type Share = z.output<typeof shareRow>
-const shareRow = bucketRow.omit({dimension: true, wa_ltv: true})
+type Share = RowOf<typeof shareRow>
+const shareRow = rowOf('mart.portfolio_breakdown', [
+  'bucket',
+  'deals',
+  'amount',
+  'share_pct',
+  'open_deals',
+  'open_amount',
+  'funded_amount',
+  'funded_share_pct',
+])
 
 /** Totals and shares of a release. */
 export async function readPortfolio(
@@ -56,15 +70,17 @@ export async function readPortfolio(
 
 /** One line for what webhooks brought between two nights. */
 export function renderDay(day: string, {events, deals, appended}: EventsResult): string {
-  return `Day of ${day}: ${events} events received by webhook, ${deals} deals read again, ${appended} of them changed.`
+  return `Day of ${day}: ${quantity(events, 'event')} received by webhook, ${quantity(deals, 'deal')} read again, ${appended} of them changed.`
 }
 
 /** One line for what a night's sync saw. */
 export function renderNight(day: string, sync: SyncResult, durationMs: number): string {
   const {created, updated, missing, vanished} = sync.changes
   const changes = `${created} new, ${updated} changed, ${missing} missing, ${vanished} vanished`
-  const lists = sync.streams.map(({stream, changes}) => `, ${changes.created} new ${stream}`).join('')
-  return `Night of ${day}: ${sync.walk.pages} pages, ${sync.walk.distinct} deals (${changes})${lists}, ${sync.checks.passed} checks passed, ${(durationMs / 1000).toFixed(1)} s.`
+  const lists = sync.streams
+    .map(({stream, changes}) => `, ${quantity(changes.created, `new ${stream.replace(/s$/, '')}`)}`)
+    .join('')
+  return `Night of ${day}: ${quantity(sync.walk.pages, 'page')}, ${quantity(sync.walk.distinct, 'deal')} (${changes})${lists}, ${quantity(sync.checks.passed, 'check')} passed, ${(durationMs / 1000).toFixed(1)} s.`
 }
 
 /**
@@ -110,7 +126,7 @@ export function renderDemo(result: DemoResult, dataDir: string): string {
 /** One line of the portfolio's totals, led by what it is the total of. */
 function renderTotal(title: string, deals: number, amount: string, ltv: number | null = null): string {
   const share = ltv === null ? '' : `; loan-to-value ${ratio(ltv)}`
-  return `${title.padEnd(8)}${groupThousands(deals)} deals, ${dollars(amount)}${share}.`
+  return `${title.padEnd(8)}${quantity(deals, 'deal')}, ${dollars(amount)}${share}.`
 }
 
 /** All deals; a status is wholly open or wholly ended. */
@@ -133,7 +149,7 @@ function renderPrograms(shares: readonly Share[]): string {
       {number: 'open deals'},
       {number: 'open amount'},
       {number: 'funded amount'},
-      {number: 'share of funded'},
+      {number: 'of funded'},
     ],
     shares.map(({bucket, open_deals, open_amount, funded_amount, funded_share_pct}) => [
       bucket,

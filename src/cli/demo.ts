@@ -4,6 +4,7 @@ import {addDays, businessDateOf, createFrozenClock, DAY_MS, HOUR_MS} from '../cl
 import {type Config, requireSource} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {codeOf, type LoantapeError, newError} from '../errors.ts'
+import {quantity} from '../money.ts'
 import {walkAndApply} from '../pipeline.ts'
 import {isOtherProcess} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
@@ -64,9 +65,28 @@ export default function addDemo(command: CliCommand): void {
 const MARK =
   'This folder belongs to `loantape demo`, which empties it when it runs again. No other command puts data into it.\n'
 
+const ACCOUNTS_FILE = 'accounting.json'
+
+/** Where the synthetic lender books its loans, so that its journals can be looked at. */
+const DEMO_ACCOUNTS = `${JSON.stringify(
+  {
+    receivable: {
+      ground_up_construction: {code: '1220', name: 'Construction loans receivable'},
+      multifamily_bridge: {code: '1230', name: 'Multifamily loans receivable'},
+      commercial_bridge: {code: '1240', name: 'Commercial loans receivable'},
+      '*': {code: '1200', name: 'Loans receivable'},
+    },
+    clearing: {code: '1090', name: 'Funding clearing'},
+    ended: {code: '1000', name: 'Cash'},
+    opening: {code: '3900', name: 'Opening balances'},
+  },
+  null,
+  2,
+)}\n`
+
 /** What a demo leaves in its folder, and what other commands make there of it. */
 const MADE_BY_DEMO =
-  /^(\.loantape-demo|\.spill|(warehouse|history|ledger|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
+  /^(\.loantape-demo|\.spill|(warehouse|state)\..+|(current|hash\.key)(\.tmp-.+)?|scratch|releases|exports|tape|cache|queries|(report-|dictionary\.).+)$/
 
 /**
  * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
@@ -81,8 +101,10 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   const pid = /^pid (\d+)/m.exec(mark ?? '')?.[1]
   if (pid !== undefined && isOtherProcess(Number(pid))) throw describeRunning(root, pid)
   const names = readdirSync(root).sort()
-  // Of a mark in other words an earlier version is the author, which let real data in.
-  const foreign = mark?.startsWith(MARK) ? names.find((name) => !MADE_BY_DEMO.test(name)) : names[0]
+  const isOwn = (name: string) =>
+    MADE_BY_DEMO.test(name) ||
+    (name === ACCOUNTS_FILE && readFileSync(join(root, name), 'utf8') === DEMO_ACCOUNTS)
+  const foreign = mark?.startsWith(MARK) ? names.find((name) => !isOwn(name)) : names[0]
   if (foreign !== undefined)
     throw newError(
       'DEMO_FOLDER',
@@ -93,6 +115,7 @@ function claimDemoFolder(folder: DataFolder): Disposable {
   for (const name of names.reverse()) rmSync(join(root, name), {recursive: true, force: true})
   try {
     writeFileSync(demoMark, `${MARK}${DEMO_PROCESS}\n`, {flag: 'wx'})
+    writeFileSync(join(root, ACCOUNTS_FILE), DEMO_ACCOUNTS)
   } catch (error) {
     throw codeOf(error) === 'EEXIST' ? describeRunning(root, 'unknown') : error
   }
@@ -126,7 +149,7 @@ async function runDemo(
   })
   const [firstDay = today] = days
   seedPortfolio(service.store, {deals: options.deals, seed: options.seed, today: firstDay})
-  say(`A Deal Financing Service with ${service.store.count()} deals listens on ${service.url}.`)
+  say(`A Deal Financing Service with ${quantity(service.store.count(), 'deal')} listens on ${service.url}.`)
   const demoConfig = {
     ...config,
     baseUrl: service.url,

@@ -1,4 +1,4 @@
-import {lstatSync} from 'node:fs'
+import {existsSync, lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {describeLost, readStanding} from '../accounting/journal-origin.ts'
 import {findUnmapped, quotePrograms} from '../accounting/mapping.ts'
@@ -9,9 +9,10 @@ import {isSameMapping} from '../contract/mapped-field.ts'
 import {readTargets} from '../delivery/target.ts'
 import {explainError, type Failure, newError} from '../errors.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {readAccountMapping} from '../pipeline/account-mapping.ts'
+import {quantity} from '../money.ts'
+import {findOwnMapping, requireOwnMapping} from '../pipeline/account-mapping.ts'
 import {findKnownFields, readMappedFields} from '../pipeline/fields-file.ts'
-import {readPrograms} from '../pipeline/journal-read.ts'
+import {readPrograms, readUnmappedEndings} from '../pipeline/journal-read.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
 import {readSources} from '../pipeline/sources.ts'
@@ -21,7 +22,7 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify-release.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {openStateDb} from '../state/state-db.ts'
 import {findTapeKey} from '../state/tape-rows.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -29,7 +30,7 @@ import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/stored-settings.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
 import type {CliCommand} from './command.ts'
-import {describeFirstSync} from './first-sync.ts'
+import {describeFirstSync, isWholeList} from './first-sync.ts'
 import {renderNotIssued} from './period.ts'
 
 interface Finding {
@@ -82,7 +83,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
   },
   tapes: async (config, folder, world) => {
-    if (!hasStateDb(folder.stateDb)) return 'none yet'
+    if (!existsSync(folder.stateDb)) return 'none yet'
     using stateDb = openStateDb(folder.stateDb)
     if (findTapeKey(stateDb) === undefined) return 'none yet'
     const {fingerprint} = requireTapeKey(config, folder, stateDb, world)
@@ -91,7 +92,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
   models: async (config, folder, world) => {
     const sources = readSources(config, await findKnownFields(folder))
     await compileModels(sources, world)
-    return `${sources.models.length} models, ${sources.checks.length} checks and ${sources.seeds.length} seeds compile`
+    return `${quantity(sources.models.length, 'model')}, ${quantity(sources.checks.length, 'check')} and ${quantity(sources.seeds.length, 'seed')} compile`
   },
   fields: async (_config, folder) => {
     const [asked, known] = [readMappedFields(folder), await findKnownFields(folder)]
@@ -103,16 +104,21 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     ]
   },
   accounts: async (config, folder) => {
-    const mapping = readAccountMapping(config)
+    if (!findOwnMapping(config))
+      return 'none: nothing is issued or closed until `loantape accounting init` has written some and you have set them'
+    const mapping = requireOwnMapping(config)
     const release = findCurrentRelease(folder)
     const unmapped = release ? findUnmapped(mapping, await readPrograms(release)) : []
-    if (unmapped.length === 0) return 'every program has a receivable account'
-    const problem = `Programs without a receivable account: ${quotePrograms(unmapped)}.`
-    const next = "Name one for each in accounting.json, or one for '*': until then journals are not exported."
-    return [{code: 'ACCOUNT_UNMAPPED', problem, next}]
+    const endings = release ? await readUnmappedEndings(release) : []
+    if (unmapped.length + endings.length === 0) return 'every program and every ending has one'
+    const problems = [
+      ...(unmapped.length > 0 ? [`Programs without a receivable account: ${quotePrograms(unmapped)}.`] : []),
+      ...(endings.length > 0 ? [`Endings without an account: ${endings.join(', ')}.`] : []),
+    ]
+    return [newError('ACCOUNTING_UNMAPPED', problems.join(' '))]
   },
   books: async (config, folder) => {
-    if (!hasStateDb(folder.stateDb) || !hasWarehouse(folder)) return 'nothing issued yet'
+    if (!existsSync(folder.stateDb) || !hasWarehouse(folder)) return 'nothing issued yet'
     using stateDb = openStateDb(folder.stateDb)
     const {standing, lost} = await readStanding(stateDb, folder)
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})
@@ -144,7 +150,9 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     const words = `${source.baseUrl} answers and takes the key`
     if (pin !== undefined) return words
     const {records, nextCursor} = readPage(body, findEnvelope(body))
-    return `${words}; ${describeFirstSync(source, nextCursor === null ? records.length : undefined)}`
+    const isWhole = source.detail === 'auto' && isWholeList(records, readMappedFields(folder))
+    const asked = {...source, ...(isWhole && {detail: 'off' as const})}
+    return `${words}; ${describeFirstSync(asked, nextCursor === null ? records.length : undefined)}`
   },
   history: async (_config, folder) => {
     if (!hasWarehouse(folder)) return 'none yet'
@@ -156,7 +164,9 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (!release) return describeNoRelease(folder)
     const faults = await verifyReleaseFiles(release)
     const {release_id, tables} = release.manifest
-    return faults.length > 0 ? faults : `${release_id}: ${tables.length} files match the manifest`
+    return faults.length > 0
+      ? faults
+      : `${release_id}: ${quantity(tables.length, 'file')} ${tables.length === 1 ? 'matches' : 'match'} the manifest`
   },
 }
 

@@ -1,3 +1,4 @@
+import {quantity} from '../money.ts'
 import {applyEvents} from '../pipeline.ts'
 import {type Claim, executeRun} from '../schedule/execute-run.ts'
 import {webhookJob} from '../schedule/job.ts'
@@ -16,8 +17,8 @@ export default function addEvents(command: CliCommand): void {
         executeRun(config, {job: webhookJob, claim}, world, () => applyEvents(config, world)),
       ({outcome, events, deals, appended}) => {
         if (outcome === 'unchanged') return 'No event waits.'
-        const words = outcome === 'walked' ? 'a walk was made' : `${appended} versions appended`
-        return `${events} events about ${deals} deals: ${words}.`
+        const words = outcome === 'walked' ? 'a walk was made' : `${quantity(appended, 'version')} appended`
+        return `${quantity(events, 'event')} about ${quantity(deals, 'deal')}: ${words}.`
       },
     )
 }

@@ -1,4 +1,4 @@
-import {groupThousands} from '../money.ts'
+import {quantity} from '../money.ts'
 import {type EvidenceResult, writeEvidence} from '../pipeline/evidence.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
@@ -24,10 +24,9 @@ export default function addEvidence(command: CliCommand): void {
 }
 
 function renderEvidence({dir, release_id, batch_id, tapes, lines, answers}: EvidenceResult): string {
-  const count = (number: number) => groupThousands(number)
   return [
     `Evidence of ${batch_id === null ? '' : `batch ${batch_id} of `}release ${release_id}: ${dir}`,
-    `${count(lines)} lines of ${count(tapes)} tapes, ${count(answers)} answers as they came. It holds deals in plain: give it to nobody else.`,
+    `${quantity(lines, 'line')} of ${quantity(tapes, 'tape')}, ${quantity(answers, 'answer')} as they came. It holds deals in plain: give it to nobody else.`,
     `\`python3 ${dir}/check.py\` checks it, on any machine.`,
   ].join('\n')
 }

@@ -5,33 +5,56 @@ import type {CliCommand} from './command.ts'
 /** `loantape explain`. */
 export default function addExplain(command: CliCommand): void {
   command
-    .description('what an error means by its code: what is kept, what to do')
+    .description('what an error means by its code: what is kept, what to do; all codes where none is given')
     .example('explain GUARD_SHRINK')
-    .argument('<code>', 'as it stands in brackets behind a message')
+    .argument('[code]', 'as it stands in brackets behind a message, or a part of it')
     .does(
-      (_call, asked: string) => explain(asked),
-      ({code, exit_code, meaning, kept, next}) =>
-        [
-          `${code}: exit ${exit_code}, ${meaning}.`,
-          `Kept: ${kept ?? 'the message says what.'}`,
-          `Next: ${next ?? 'the message says what to do.'}`,
-        ].join('\n'),
+      (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
+      (found) => (Array.isArray(found) ? renderAll(found) : renderOne(found)),
     )
 }
 
-function explain(asked: string) {
-  const found = Object.entries(CATALOGUE).find(([code]) => code === asked.toUpperCase())
-  if (!found) throw newError('EXPLAIN_CODE', `Code '${asked}': ${suggest(asked.toUpperCase())}.`)
-  const [code, {kind, kept, next}] = found
-  const exit_code = exitCodeOf(kind)
-  return {code, exit_code, meaning: EXIT_CODES[exit_code] ?? '', kept, next}
+type Explained = ReturnType<typeof listAll>[number]
+
+function listAll() {
+  return Object.entries(CATALOGUE).map(([code, {kind, kept, next}]) => {
+    const exit_code = exitCodeOf(kind)
+    return {code, exit_code, meaning: EXIT_CODES[exit_code] ?? '', kept, next}
+  })
 }
 
-/** The codes that begin as what was asked, or the nearest. */
-function suggest(asked: string): string {
-  const codes = Object.keys(CATALOGUE)
-  const alike = codes.filter((code) => code.startsWith(asked))
-  if (alike.length > 0) return `expected ${alike.join(', ')}`
-  const nearest = findNearest(asked, codes)
-  return nearest === undefined ? 'expected one of docs/errors.md' : `the nearest is ${nearest}`
+/** @throws ConfigError `EXPLAIN_CODE` naming the codes that hold what was asked, or the nearest */
+function explain(asked: string): Explained {
+  const word = asked.toUpperCase().replace(/^\[|\]$/g, '')
+  const all = listAll()
+  const found = all.find(({code}) => code === word)
+  if (found) return found
+  const codes = all.map(({code}) => code)
+  const holding = (part?: string) => (part === undefined ? [] : codes.filter((code) => code.includes(part)))
+  const nearest = [
+    () => holding(word),
+    () => holding(findNearest(word, codes)),
+    () => holding(findNearest(word, [...new Set(codes.flatMap((code) => code.split('_')))])),
+  ].reduce<string[]>((found, look) => (found.length > 0 ? found : look()), [])
+  throw newError(
+    'EXPLAIN_CODE',
+    `Code '${asked}': expected ${nearest.length > 0 ? nearest.join(', ') : 'a code that there is'}.`,
+  )
+}
+
+function renderOne({code, exit_code, meaning, kept, next}: Explained): string {
+  return [
+    `${code}: exit ${exit_code}, ${meaning}.`,
+    `Kept: ${kept ?? 'the message says what.'}`,
+    `Next: ${next ?? 'the message says what to do.'}`,
+  ].join('\n')
+}
+
+function renderAll(all: readonly Explained[]): string {
+  const byExit = [...Map.groupBy(all, ({exit_code}) => exit_code)].sort(([a], [b]) => a - b)
+  return byExit
+    .map(([exit, those]) =>
+      [`Exit ${exit}, ${EXIT_CODES[exit]}:`, ...those.map(({code}) => `  ${code}`)].join('\n'),
+    )
+    .join('\n\n')
 }

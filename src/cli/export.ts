@@ -4,14 +4,14 @@ import type {DeliveryResult} from '../delivery/deliver-files.ts'
 import {readTargets} from '../delivery/target.ts'
 import {type LoantapeError, newError} from '../errors.ts'
 import {type BatchResult, TABLE_PROFILE_NAMES} from '../export/batch.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {deliverBatches, redeliverBatch} from '../pipeline/deliver.ts'
 import {type ExportRequest, exportRelease, previewExport} from '../pipeline/export.ts'
 import {reissueBatch} from '../pipeline/journal-export.ts'
 import type {JournalPreview} from '../pipeline/journal-preview.ts'
 import type {Call, CliCommand} from './command.ts'
 import {dateOption} from './options.ts'
-import {renderTable} from './table.ts'
+import {renderTable, renderTerms} from './table.ts'
 
 interface CliOptions {
   asOf?: string
@@ -157,7 +157,7 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
   )
   const heads = files.map(({name, head}) => `${name} begins:\n${head}`)
   return [
-    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued`,
+    `${profile}: would issue batch ${batch_id} of ${period}, nothing was issued${renderTerms(batch.terms)}`,
     '',
     table,
     '',
@@ -167,16 +167,25 @@ function renderPreview({batch, accounts, files}: JournalPreview): string {
 
 /** One delivery, for people. */
 export function renderDelivery({target, profile, batch_id, outcome, sent}: DeliveryResult): string {
-  const words = outcome === 'unchanged' ? 'has everything already' : `took ${sent} files`
+  const words = outcome === 'unchanged' ? 'has everything already' : `took ${quantity(sent, 'file')}`
   return `${target}: ${words} of ${profile}/${batch_id}`
 }
 
 /** One batch, for people. */
-export function renderBatch({profile, period, batch_id, outcome, files, rows, dir}: BatchResult): string {
-  if (outcome === 'empty') return `${profile}: nothing to book in ${period}`
+export function renderBatch({
+  profile,
+  period,
+  batch_id,
+  outcome,
+  files,
+  rows,
+  dir,
+  terms,
+}: BatchResult): string {
+  if (outcome === 'empty') return `${profile}: nothing to book in ${period}${renderTerms(terms)}`
   const words = {
     written: 'written',
     unchanged: period === undefined ? 'there already, byte for byte' : 'issued before, nothing new since',
   }[outcome]
-  return `${profile}: batch ${batch_id}, ${files} files, ${rows} rows ${words}\n  ${dir}`
+  return `${profile}: batch ${batch_id}, ${quantity(files, 'file')}, ${quantity(rows, 'row')} ${words}\n  ${dir}${renderTerms(terms)}`
 }

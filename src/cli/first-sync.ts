@@ -1,6 +1,10 @@
 import type {Config} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import type {MappedField} from '../contract/mapped-field.ts'
+import {optionalColumnsOf} from '../contract/stream.ts'
 import {parseChildStreams} from '../contract/streams.ts'
-import {groupThousands} from '../money.ts'
+import {findValue} from '../json.ts'
+import {groupThousands, quantity} from '../money.ts'
 
 /** What the number of requests of a sync depends on. */
 type Asked = Pick<
@@ -26,11 +30,21 @@ export function describeFirstSync(config: Asked, deals: number | undefined): str
   const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
   const time = formatTime(Math.max(0, requests - rateBurst) / ratePerSecond)
   const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
-  const subject = `${groupThousands(counted)} ${counted === 1 ? 'deal' : 'deals'}${what}`
+  const subject = `${quantity(counted, 'deal')}${what}`
   const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`
   const isWhole = wanted.length === 0 || (deals !== undefined && deals <= most)
   const rest = `; LOANTAPE_DETAIL_BUDGET_MINUTES lets one run get those of ${groupThousands(most)} deals, later runs the rest`
   return `a first sync ${words} at ${ratePerSecond} requests/s${isWhole ? '' : rest}`
+}
+
+/** Whether list rows such as these leave nothing to ask single deals for. */
+export function isWholeList(records: readonly unknown[], mapped: readonly MappedField[]): boolean {
+  const names = (path: readonly string[]) => (record: unknown) => findValue(record, path) !== undefined
+  return (
+    records.length > 0 &&
+    optionalColumnsOf(dealStream).every(({name}) => records.every(names([name]))) &&
+    mapped.every(({path}) => records.some(names(path)))
+  )
 }
 
 function formatTime(seconds: number): string {

@@ -22,7 +22,7 @@ export function readRow(
 ): SourceRow {
   const standing = readStanding(
     folder,
-    {stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
+    {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
     world,
   )
   const {running: holder, release, last_success} = standing
@@ -31,6 +31,7 @@ export function readRow(
   return {
     source: name,
     healthy: standing.healthy,
+    is_classified: standing.is_classified,
     error: null,
     last_success: last_success && {ended_at: last_success.ended_at, age_hours: last_success.age_hours},
     release: release && {
@@ -51,6 +52,7 @@ export function brokenRow(name: string, error: unknown): SourceRow {
   return {
     source: name,
     healthy: false,
+    is_classified: true,
     error: {code, message: scrubSecrets(message)},
     last_success: null,
     release: null,

@@ -1,10 +1,9 @@
 import {join, resolve} from 'node:path'
 import pLimit from 'p-limit'
 import {type Config, requireSource} from '../config.ts'
-import {newError} from '../errors.ts'
 import type {Place} from '../process.ts'
 import {type Job, readJobs} from '../schedule/job.ts'
-import {type DataFolder, dataFolderAt, isInside} from '../warehouse/data-folder.ts'
+import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Cli} from './context.ts'
 import {readConfig} from './read-config.ts'
 import {ENV_FILE, requireSourceFolder} from './source-folder.ts'
@@ -53,12 +52,6 @@ export async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: 
     ...settings,
     dataDir: resolve(dir, dataDir),
     ...(jobsDir !== undefined && {jobsDir: resolve(dir, jobsDir)}),
-  }
-  if (isInside(config.dataDir, join(dir, '..')) && !isInside(config.dataDir, dir)) {
-    throw newError(
-      'FLEET_DATA_SHARED',
-      `Data folder '${config.dataDir}' of source '${name}' lies in another's.`,
-    )
   }
   return {
     config,

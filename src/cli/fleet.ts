@@ -1,9 +1,11 @@
+import {existsSync} from 'node:fs'
 import {dirname, resolve} from 'node:path'
 import pLimit from 'p-limit'
 import {EXIT_CODES, explainError, newError} from '../errors.ts'
+import {quantity} from '../money.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {CombinedVerification} from '../pipeline/verify-combined.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {carryOutCommand} from '../web/command.ts'
 import type {SourceRow} from '../web/fleet-page.ts'
@@ -85,11 +87,15 @@ export default function addFleet(command: CliCommand): void {
 
 function renderVerified({server, totals, differing}: CombinedVerification): string {
   if (totals.length === 0) return `Nothing at ${server} is computed over all lenders yet.`
-  if (differing === 0) return `All ${totals.length} sums at ${server} are those of all lenders together.`
+  if (differing === 0)
+    return `All of ${quantity(totals.length, 'sum')} at ${server} are those of all lenders together.`
   const lines = totals
     .filter(({together, sum}) => together !== sum)
     .map(({table, column, together, sum}) => `${table}.${column}: ${together} together, ${sum} as a sum`)
-  return [`${differing} of ${totals.length} sums at ${server} differ:`, ...lines].join('\n  ')
+  return [
+    `${differing} of ${quantity(totals.length, 'sum')} at ${server} ${differing === 1 ? 'differs' : 'differ'}:`,
+    ...lines,
+  ].join('\n  ')
 }
 
 /** The fleet in whose folder we are. */
@@ -122,7 +128,7 @@ async function readStatus(
   try {
     const source = await readSource(cli, fleetDir, name)
     const {stateDb: path} = source.folder
-    using stateDb = hasStateDb(path) ? openStateDb(path, PATIENCE_MS) : undefined
+    using stateDb = existsSync(path) ? openStateDb(path, PATIENCE_MS) : undefined
     return readRow(name, source, {stateDb, maxAgeHours}, world)
   } catch (error) {
     return brokenRow(name, error)

@@ -1,6 +1,6 @@
 import type {Clock} from '../clock.ts'
 import type {Log} from '../log.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {countOf, type Progress} from '../progress.ts'
 
 /** What shows how a run gets on. */
@@ -86,7 +86,7 @@ function renderProgress(
   const words: [rank: number, text: string | false][] = [
     [0, step.padEnd(10)],
     [3, count],
-    [6, pages !== undefined && `${pages} ${pages === 1 ? 'page' : 'pages'}`.padStart(9)],
+    [6, pages !== undefined && quantity(pages, 'page').padStart(9)],
     [2, formatDuration(elapsedMs).padStart(5)],
     [5, perSecond > 0 && formatRate(perSecond).padStart(6)],
     [4, isEnding && `${formatDuration(Math.ceil((total - done) / perSecond) * 1000)} left`],

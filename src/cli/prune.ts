@@ -1,3 +1,4 @@
+import {quantity} from '../money.ts'
 import {type PruneResult, pruneData} from '../pipeline/prune.ts'
 import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
@@ -24,6 +25,6 @@ function renderPruned({outcome, releases, batches, quarantined, tapes}: PruneRes
     ...releases.map((id) => `  release ${id}`),
     ...batches.map((batch) => `  batch ${batch}`),
     ...tapes.map((path) => `  tape ${path}`),
-    quarantined > 0 && `  what ${quarantined} records in quarantine held`,
+    quarantined > 0 && `  what ${quantity(quarantined, 'record')} in quarantine held`,
   ])
 }

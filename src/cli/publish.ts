@@ -1,3 +1,4 @@
+import {quantity} from '../money.ts'
 import {type PublishResult, publishRelease} from '../pipeline/publish.ts'
 import {PUBLISH_TARGETS} from '../release-target.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -28,6 +29,9 @@ export default function addPublish(command: CliCommand): void {
 /** What a publication came to, for people. */
 export function renderPublished({outcome, release_id, server, tables, rows, loaded}: PublishResult): string {
   if (outcome === 'unchanged') return `Release ${release_id} is published at ${server} already.`
-  const sent = loaded === tables ? '' : ` ${loaded} tables were sent, the others were there.`
-  return `Release ${release_id} published at ${server}: ${tables} tables, ${rows} rows.${sent}`
+  const sent =
+    loaded === tables
+      ? ''
+      : ` ${quantity(loaded, 'table')} ${loaded === 1 ? 'was' : 'were'} sent, the others were there.`
+  return `Release ${release_id} published at ${server}: ${quantity(tables, 'table')}, ${quantity(rows, 'row')}.${sent}`
 }

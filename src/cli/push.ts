@@ -2,6 +2,7 @@ import {readFileSync} from 'node:fs'
 import {createDealClient} from '../client/deal-client.ts'
 import {requireSource} from '../config.ts'
 import {codeOf, newError} from '../errors.ts'
+import {quantity} from '../money.ts'
 import {parseDealRows} from '../push/deal-rows.ts'
 import {type PushResult, pushDeals} from '../push/push-deals.ts'
 import {appendResult, readCreated} from '../push/result-file.ts'
@@ -33,7 +34,7 @@ export default function addPush(command: CliCommand): void {
         return result
       },
       ({created, known, invalid, refused, result_file}) =>
-        `${created} deals created, ${known} known from before, ${invalid} rows invalid, ${refused} refused.\n` +
+        `${quantity(created, 'deal')} created, ${known} known from before, ${quantity(invalid, 'row')} invalid, ${refused} refused.\n` +
         `Row by row: ${result_file}`,
     )
 }

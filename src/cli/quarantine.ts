@@ -1,6 +1,12 @@
 import type {Config} from '../config.ts'
-import {countPruned, listReasons, listWaiting, listWaitingRecords} from '../load/quarantine.ts'
-import {showQuarantined} from '../pipeline/quarantined-records.ts'
+import {countPruned, listWaiting} from '../load/quarantine.ts'
+import {quantity} from '../money.ts'
+import {
+  NOT_AT_HAND,
+  type ReasonsRequest,
+  readReasons,
+  showQuarantined,
+} from '../pipeline/quarantined-records.ts'
 import {replayQuarantine} from '../pipeline/replay.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
@@ -24,7 +30,7 @@ export default function addQuarantine(command: CliCommand): void {
     .option('--path <field>', 'only records of which this field could not be read')
     .option('--reason <text>', 'only those of this reason')
     .option('--page <n>', 'which page of records, the latest first', parseCount('--page', 1_000_000), 1)
-    .does(({config, options}: Call<ReasonsOptions>) => readReasons(config, options), renderReasons)
+    .does(({config, options}: Call<ReasonsRequest>) => readReasons(config, options), renderReasons)
   quarantine
     .command('show')
     .example('quarantine show q_8d2f6a01b3c4')
@@ -33,7 +39,7 @@ export default function addQuarantine(command: CliCommand): void {
     .does(
       ({config}, id: string) => showQuarantined(config, id),
       ({record, ...entry}) =>
-        Object.entries({...entry, record: record === null ? GONE : JSON.stringify(record, null, 2)})
+        Object.entries({...entry, record: record ?? NOT_AT_HAND})
           .map(([name, value]) => `${name}: ${value ?? ''}`)
           .join('\n'),
     )
@@ -45,18 +51,16 @@ export default function addQuarantine(command: CliCommand): void {
       ({config, world}) => replayQuarantine(config, world),
       ({replayed, waiting, pruned, appended, release_id}) =>
         joinLines([
-          `${replayed} records can be read now, ${appended} versions appended; ${waiting} still wait.`,
+          `${quantity(replayed, 'record')} can be read now, ${quantity(appended, 'version')} appended; ${waiting} still ${waiting === 1 ? 'waits' : 'wait'}.`,
           describePruned(pruned),
           release_id && `Release ${release_id}.`,
         ]),
     )
 }
 
-/** What stands for a record that is gone. */
-const GONE = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
-
 const describePruned = (pruned: number) =>
-  pruned > 0 && `${pruned} more were never read, and what they held has been pruned.`
+  pruned > 0 &&
+  `${pruned} more ${pruned === 1 ? 'was' : 'were'} never read, and what they held has been pruned.`
 
 /** The records that wait, without what they hold, and how many have been pruned. */
 async function readWaiting({dataDir}: Config) {
@@ -64,30 +68,8 @@ async function readWaiting({dataDir}: Config) {
   if (!hasWarehouse(folder)) return {records: [], pruned: 0}
   await using db = await openHistory(folder)
   const entries = await listWaiting(db, 'history')
-  const records = entries.map(({record: _, place: __, ...entry}) => entry)
+  const records = entries.map(({place: _, ...entry}) => entry)
   return {records, pruned: await countPruned(db, 'history')}
-}
-
-interface ReasonsOptions {
-  path?: string
-  reason?: string
-  page: number
-}
-
-const PER_PAGE = 50
-
-/** Why records wait, and a page of them. */
-async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsOptions) {
-  const folder = dataFolderAt(dataDir)
-  if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
-  await using db = await openHistory(folder)
-  const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
-  return {
-    reasons: await listReasons(db, 'history'),
-    records: await listWaitingRecords(db, 'history', asked),
-    per_page: PER_PAGE,
-    pruned: await countPruned(db, 'history'),
-  }
 }
 
 function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof readReasons>>): string {
@@ -106,7 +88,7 @@ function renderReasons({reasons, records, pruned}: Awaited<ReturnType<typeof rea
         one.path,
         String(one.times),
         one.since,
-        one.walk_id ?? '',
+        one.walk_id,
       ]),
     ),
     describePruned(pruned),

@@ -1,7 +1,7 @@
 import {readFileSync} from 'node:fs'
 import {Option} from 'commander'
 import {stringify} from 'csv-stringify/sync'
-import {codeOf, messageOf, newError} from '../errors.ts'
+import {closeWords, codeOf, messageOf, newError} from '../errors.ts'
 import {openRelease} from '../release/open-release.ts'
 import {type Database, requireOneStatement} from '../warehouse/database.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -101,11 +101,6 @@ function hintQuotes(sql: string, error: unknown): string {
   const [, word] = /^Binder Error: Referenced column "(\w+)" not found/.exec(messageOf(error)) ?? []
   const compared = new RegExp(`(?:[=<>]|\\blike|\\bin\\s*\\((?:[^()]*,)?)\\s*"?${word}\\b`, 'i')
   return word !== undefined && compared.test(sql) ? `A text stands in single quotes: '${word}'.\n` : ''
-}
-
-/** The engine's words so that others can follow: a drawing of the place ends its line, all else is a sentence. */
-function closeWords(words: string): string {
-  return words.endsWith('^') ? `${words}\n` : words.replace(/[^.!?]$/, '$&.')
 }
 
 const numeric = /^(TINYINT|SMALLINT|INTEGER|BIGINT|HUGEINT|U\w+INT|FLOAT|DOUBLE|DECIMAL)/

@@ -1,9 +1,10 @@
-import {existsSync, readFileSync} from 'node:fs'
-import {dirname, join, resolve} from 'node:path'
+import {existsSync, readFileSync, realpathSync} from 'node:fs'
+import {dirname, isAbsolute, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {codeOf, newError} from '../errors.ts'
+import {isInside} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 import {ENV_FILE, findSource, type SourceFolder} from './source-folder.ts'
 
@@ -19,10 +20,40 @@ export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: 
   }
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
   const config = parseConfig(given, {
-    readFile: (path) => readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8'),
+    readFile(path) {
+      if (source) requireOwnPlace(source, path)
+      return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
+    },
   })
   parseChildStreams(config.streams)
-  return source ? {...config, source: source.name} : config
+  if (!source) return config
+  const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
+  const named = [sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile]
+  for (const path of [...named, options.data === undefined ? dataDir : undefined])
+    if (path !== undefined) requireOwnPlace(source, path)
+  if (config.clickhouseSource !== source.name)
+    throw newError(
+      'FLEET_DATA_SHARED',
+      `Name '${config.clickhouseSource}' in LOANTAPE_CLICKHOUSE_SOURCE of source '${source.name}': expected its own.`,
+      {next: 'Leave the setting out.'},
+    )
+  return {...config, source: source.name}
+}
+
+/**
+ * Nothing that a source names lies in the folder of another, nor is it what the fleet alone may read.
+ *
+ * @throws ConfigError `FLEET_DATA_SHARED`
+ */
+function requireOwnPlace({name, dir, fleetDir}: SourceFolder, path: string): void {
+  const place = resolve(dir, path)
+  const named = isAbsolute(path) ? path : `${dir}/${path}`
+  // Where the system gets to, which follows a link before the `..` behind it.
+  const reached = existsSync(named) ? realpathSync.native(named) : place
+  const isForeign = (one: string) =>
+    !isInside(one, dir) && (isInside(one, dirname(dir)) || isInside(one, join(fleetDir, ENV_FILE)))
+  if (!isForeign(place) && !isForeign(reached)) return
+  throw newError('FLEET_DATA_SHARED', `Path '${place}' of source '${name}' lies in another's.`)
 }
 
 /** What the fleet's own process needs, and what no two sources may share. */

@@ -1,5 +1,5 @@
 import {newError} from '../errors.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
 import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
@@ -35,12 +35,12 @@ function readWithout({without, why}: RebuildOptions): {walk: string; why: string
 export function renderRebuilt({outcome, units, since, differences, set_aside}: RebuildResult): string {
   const from = since === null ? '' : `, settled since ${since}`
   return joinLines([
-    `${groupThousands(units)} units on tapes${from}.`,
+    `${quantity(units, 'unit')} on tapes${from}.`,
     outcome === 'equal' && 'The warehouse is what they say.',
     differences === null && 'The warehouse there is cannot be read; nothing was compared.',
     ...(differences ?? []).map(
       ({table, only_now, only_rebuilt}) =>
-        `raw.${table}: ${groupThousands(only_now)} rows only now, ${groupThousands(only_rebuilt)} only in the new one`,
+        `raw.${table}: ${quantity(only_now, 'row')} only now, ${groupThousands(only_rebuilt)} only in the new one`,
     ),
     outcome === 'different' && '`--apply` puts the new one in its place.',
     outcome === 'rebuilt' && 'The new warehouse is in place.',

@@ -1,4 +1,5 @@
 import {join} from 'node:path'
+import {quantity} from '../money.ts'
 import type {RatesResult} from '../pipeline/rates.ts'
 import type {Release} from '../release/manifest.ts'
 import {type Claim, performJob} from '../schedule/execute-run.ts'
@@ -6,11 +7,13 @@ import {requireJob} from '../schedule/job.ts'
 import type {StepResult} from '../schedule/run-job.ts'
 import {writeFileAtomically} from '../warehouse/atomic-file.ts'
 import {renderBackup} from './backup.ts'
+import {renderWarnings} from './build.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderBatch, renderDelivery} from './export.ts'
 import {claimOption} from './options.ts'
 import {renderPublished} from './publish.ts'
 import {renderSync} from './sync.ts'
+import {renderTerms} from './table.ts'
 
 /** `loantape run`. */
 export default function addRun(command: CliCommand): void {
@@ -38,10 +41,15 @@ function renderStep(step: StepResult): string {
   if (step.do === 'sync') return renderSync(step.result)
   if (step.do === 'backup') return renderBackup(step.result)
   if (step.do === 'close_period') {
-    const {period, outcome} = step.result
-    return outcome === 'not_due' ? `Period ${period}: not due today.` : `Period ${period}: ${outcome}.`
+    const {period, outcome, terms} = step.result
+    return outcome === 'not_due'
+      ? `Period ${period}: not due today.`
+      : `Period ${period}: ${outcome}.${renderTerms(terms)}`
   }
-  if (step.do === 'build') return `Release ${step.result.release_id}: ${step.result.outcome}.`
+  if (step.do === 'build') {
+    const {release_id, outcome, checks} = step.result
+    return [`Release ${release_id}: ${outcome}.`, ...renderWarnings(checks)].join('\n')
+  }
   if (step.do === 'ingest_rates') return renderRates(step.result)
   if (step.do === 'deliver') return step.result.map(renderDelivery).join('\n')
   if (step.do === 'publish') return renderPublished(step.result)
@@ -51,7 +59,7 @@ function renderStep(step: StepResult): string {
 function renderRates({outcome, feeds}: RatesResult): string {
   if (outcome === 'not_configured') return 'Rates: no feeds in LOANTAPE_RATES_FILE; nothing was read.'
   const lines = feeds.map(({feed, outcome, rows, appended, known, empty, rejected, problems}) => {
-    const counts = `${rows} rows, ${appended} new, ${known} known, ${empty} without a value, ${rejected} rejected`
+    const counts = `${quantity(rows, 'row')}, ${appended} new, ${known} known, ${empty} without a value, ${rejected} rejected`
     return [`Rates of ${feed}: ${outcome === 'read' ? counts : 'not read'}.`, ...problems].join('\n  ')
   })
   return lines.join('\n')

@@ -1,7 +1,7 @@
 import {randomBytes} from 'node:crypto'
 import {once} from 'node:events'
 import {businessDateOf} from '../clock.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {linkPortfolio} from '../service/linked-portfolio.ts'
 import {seedPortfolio} from '../service/portfolio.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -70,7 +70,7 @@ export default function addService(command: CliCommand): void {
         options,
         {url: service.url, api_key: apiKey},
         ({url, api_key}) =>
-          `Deal Financing Service with ${service.store.count()} deals, until Ctrl-C:\n` +
+          `Deal Financing Service with ${quantity(service.store.count(), 'deal')}, until Ctrl-C:\n` +
           `  LOANTAPE_BASE_URL=${url}\n  LOANTAPE_API_KEY=${api_key}`,
       )
       if (!world.signal.aborted) await once(world.signal, 'abort')

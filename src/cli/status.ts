@@ -1,26 +1,31 @@
+import {existsSync} from 'node:fs'
+import {listAlarms} from '../alarm/conditions.ts'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
-import {newError} from '../errors.ts'
+import {CheckError, newError} from '../errors.ts'
 import {type DriftFinding, listLastDrift} from '../load/drift.ts'
+import {listKnownFields} from '../load/mapped-fields.ts'
 import {countWaiting} from '../load/quarantine.ts'
-import {groupThousands} from '../money.ts'
+import {readSeeds} from '../model/seeds.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
+import {sqlFoldersOf} from '../pipeline/sources.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
 import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
-import {listAlarms} from '../state/alarms.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
 import {findLearntRate} from '../state/learnt-rate.ts'
 import {findLockHolder} from '../state/lock.ts'
 import {findLastSuccess, listRuns} from '../state/runs.ts'
-import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
+import {renderWarnings} from './build.ts'
 import type {Call, CliCommand} from './command.ts'
 import {renderNotIssued} from './period.ts'
 import {joinLines, renderTable} from './table.ts'
@@ -47,28 +52,46 @@ export function parseHours(text: string): number {
 
 type Status = Awaited<ReturnType<typeof readStatus>>
 
+const CLASSIFIED = 'status_is_classified'
+
+/** Above this share of deals in no class, the figures by class are not those of the portfolio. */
+const TOLERATED_UNCLASSIFIED_PCT = 10
+
 /** What tells how a data folder is doing without its warehouse: the state database, the current release, and its jobs. */
 export function readStanding(
   folder: DataFolder,
-  {stateDb, jobs, maxAgeHours}: {stateDb: StateDb | undefined; jobs: readonly Job[]; maxAgeHours: number},
+  {
+    config,
+    stateDb,
+    jobs,
+    maxAgeHours,
+  }: {config: Config; stateDb: StateDb | undefined; jobs: readonly Job[]; maxAgeHours: number},
   world: World,
 ) {
   const success = stateDb && findLastSuccess(stateDb, 'sync')
   const endedAt = success?.ended_at ?? null
-  const ageHours = endedAt === null ? null : (world.realClock.now() - Date.parse(endedAt)) / HOUR_MS
+  const now = world.realClock.now()
+  const ageHours = endedAt === null ? null : (now - Date.parse(endedAt)) / HOUR_MS
+  const release = findCurrentRelease(folder)?.manifest
+  const unclassified_deals = release?.checks.results.find(({name}) => name === CLASSIFIED)?.deals ?? 0
+  const isClassified =
+    unclassified_deals * 100 <= (release?.source.present.deals ?? 0) * TOLERATED_UNCLASSIFIED_PCT
   return {
-    healthy: ageHours !== null && ageHours <= maxAgeHours,
+    healthy: isClassified && ageHours !== null && ageHours <= maxAgeHours,
+    /** Deals whose status no class is known for. */
+    unclassified_deals,
+    is_classified: isClassified,
     max_age_hours: maxAgeHours,
     last_success:
       success && endedAt !== null && ageHours !== null
         ? {run_id: success.run_id, ended_at: endedAt, age_hours: Math.round(ageHours * 100) / 100}
         : null,
     running: (stateDb && findLockHolder(stateDb, world)) ?? null,
-    release: findCurrentRelease(folder)?.manifest ?? null,
-    /** Alarms that are raised. */
-    alarms: stateDb ? listAlarms(stateDb) : [],
+    release: release ?? null,
+    /** What is wrong now, and since when. */
+    alarms: stateDb ? listAlarms(stateDb, config, now, release) : [],
     /** The next slot of each job, soonest first, ISO 8601. */
-    next_slots: listNextOfEach(jobs.filter(isEnabled), world.realClock.now()).map(({job, slot}) => ({
+    next_slots: listNextOfEach(jobs.filter(isEnabled), now).map(({job, slot}) => ({
       job: job.name,
       slot: new Date(slot).toISOString(),
     })),
@@ -78,11 +101,13 @@ export function readStanding(
 async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = await readJobs(config)
-  const history = await readHistoryStatus(folder)
+  const history = await readHistoryStatus(folder, readKnownStatuses(config))
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
-  using stateDb = hasStateDb(folder.stateDb) ? openStateDb(folder.stateDb) : undefined
+  using stateDb = existsSync(folder.stateDb) ? openStateDb(folder.stateDb) : undefined
   return {
-    ...readStanding(folder, {stateDb, jobs, maxAgeHours}, world),
+    /** The data folder. */
+    folder: folder.root,
+    ...readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world),
     /** What the checks of the last build found that was to become current, whether it did or not. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
@@ -98,8 +123,22 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   }
 }
 
-async function readHistoryStatus(folder: DataFolder): Promise<{
-  /** Where the records of the last applied walk were not as the contract has them. */
+/** The statuses that have a class; none where a seed cannot be read, which `doctor` says. */
+function readKnownStatuses(config: Config): Set<string> {
+  try {
+    const status = readSeeds(sqlFoldersOf(config)).find(({name}) => name === 'status')
+    return new Set(status?.rows.map(({values: [key]}) => key?.toLowerCase() ?? ''))
+  } catch (error) {
+    if (error instanceof CheckError) return new Set()
+    throw error
+  }
+}
+
+async function readHistoryStatus(
+  folder: DataFolder,
+  statuses: ReadonlySet<string>,
+): Promise<{
+  /** Where the records of the last applied walk were as neither the contract, `fields.json` nor `seed.status` has them. */
   drift: DriftFinding[]
   /** Records that wait in quarantine. */
   quarantine_waiting: number
@@ -107,8 +146,14 @@ async function readHistoryStatus(folder: DataFolder): Promise<{
   if (!hasWarehouse(folder)) return {drift: [], quarantine_waiting: 0}
   await using db = await openHistory(folder)
   const drift: DriftFinding[] = []
+  const mapped = (await listKnownFields(db, 'history')).map(({path}) => path.join('.'))
+  const isKnown = ({kind, path, value}: DriftFinding) =>
+    kind === 'new_field'
+      ? mapped.some((field) => field === path || field.startsWith(`${path}.`))
+      : path === 'status' && statuses.has(value ?? '')
   for (const stream of STREAMS) {
-    const found = await listLastDrift(db, 'history', stream)
+    const all = await listLastDrift(db, 'history', stream)
+    const found = stream.parent ? all : all.filter((one) => !isKnown(one))
     drift.push(...found.map((one) => (stream.parent ? {...one, path: `${stream.plural}: ${one.path}`} : one)))
   }
   return {drift, quarantine_waiting: await countWaiting(db, 'history')}
@@ -125,8 +170,8 @@ function renderRelease({release_id, as_of, checks, source, models}: ReleaseManif
     .slice(0, SLOWEST)
     .map(({name, duration_ms}) => `${name} ${duration_ms} ms`)
   return joinLines([
-    `Release ${release_id}: as of ${as_of}, ${checks.passed} checks passed, ${checks.warned} warned.`,
-    `Walk ${source.walk_id}: ${source.records} records, ${distinct} distinct, ${quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${present.deals} deals, ${groupThousands(present.amount)}.`,
+    `Release ${release_id}: as of ${as_of}, ${quantity(checks.passed, 'check')} passed, ${checks.warned} warned.`,
+    `Walk ${source.walk_id}: ${quantity(source.records, 'record')}, ${distinct} distinct, ${quarantined} quarantined, amount ${groupThousands(source.amount_total)}; present ${quantity(present.deals, 'deal')}, ${groupThousands(present.amount)}.`,
     `Models: ${models.length} built in ${total} ms; slowest ${slowest.join(', ')}.`,
   ])
 }
@@ -137,14 +182,13 @@ const NAMED_IDS = 5
 function renderChecking({release_id, failed}: Checking): string[] {
   return failed.map(({name, severity, failures, ids}) => {
     const named = `${ids.slice(0, NAMED_IDS).join(', ')}${failures > NAMED_IDS ? ', …' : ''}`
-    const rows = failures === 1 ? 'row' : 'rows'
-    return `Check '${name}' (${severity}): ${failures} ${rows} in release ${release_id}: ${named}.`
+    return `Check '${name}' (${severity}): ${quantity(failures, 'row')} in release ${release_id}: ${named}.`
   })
 }
 
 function renderDrift({kind, path, value, records}: DriftFinding): string {
   const what = value === null ? path : `${path} '${value}'`
-  return `Drift: ${kind} ${what} in ${records} ${records === 1 ? 'record' : 'records'}.`
+  return `Drift: ${kind} ${what} in ${quantity(records, 'record')}.`
 }
 
 function renderRuns({runs, running}: Status): string {
@@ -160,24 +204,40 @@ function renderRuns({runs, running}: Status): string {
   )
 }
 
+function describeHealth({
+  healthy,
+  is_classified,
+  unclassified_deals,
+  max_age_hours,
+  release,
+}: Status): string {
+  if (healthy) return 'healthy'
+  if (is_classified) return `older than ${max_age_hours} h`
+  return `not healthy, ${quantity(unclassified_deals, 'deal')} of ${groupThousands(release?.source.present.deals ?? 0)} in no class`
+}
+
 function renderStatus(status: Status): string {
   const {last_success, running, quarantine_waiting: waiting, webhooks, learnt_rate_per_second: rate} = status
   const [next] = status.next_slots
   return joinLines([
+    `Data folder ${status.folder}.`,
     last_success
-      ? `Last success ${last_success.ended_at} (${last_success.age_hours} h ago): ${status.healthy ? 'healthy' : `older than ${status.max_age_hours} h`}.`
+      ? `Last success ${last_success.ended_at} (${last_success.age_hours} h ago): ${describeHealth(status)}.`
       : 'No sync has succeeded here yet.',
     running &&
       `Running: ${running.command}, pid ${running.pid}, since ${running.started_at}, ${running.progress}.`,
     status.release && renderRelease(status.release),
-    ...(status.checking ? renderChecking(status.checking) : []),
-    waiting === 1 && 'Quarantine: 1 record waits; `loantape quarantine list` shows it.',
-    waiting > 1 && `Quarantine: ${waiting} records wait; \`loantape quarantine list\` shows them.`,
+    ...(status.release ? renderWarnings(status.release.checks) : []),
+    ...(status.checking && status.checking.release_id !== status.release?.release_id
+      ? renderChecking(status.checking)
+      : []),
+    waiting > 0 &&
+      `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
     ...status.drift.map(renderDrift),
     webhooks &&
       `Webhooks: missed ${webhooks.missed} of the ${webhooks.changes} changes of walk ${webhooks.walk_id}.`,
     ...status.not_issued.map((open) => `Not yet issued of ${open.period}: ${renderNotIssued(open)}.`),
-    ...status.alarms.map(({name, state, since}) => `Alarm: ${name}, ${state}, since ${since}.`),
+    ...status.alarms.map(({title, words, since}) => `Alarm since ${since}: ${title}. ${words}`),
     next && `Next slot, where \`loantape serve\` runs: ${next.job} at ${next.slot}.`,
     rate !== null && `Learnt rate: ${rate.toFixed(2)} requests a second.`,
     status.runs.length > 0 && `\n${renderRuns(status)}`,

@@ -1,8 +1,10 @@
 import {Option} from 'commander'
 import {newError} from '../errors.ts'
 import {ACCEPTABLE, type Acceptance} from '../load/guard.ts'
+import {quantity} from '../money.ts'
 import type {ChildResult} from '../pipeline/children.ts'
 import {type SyncResult, syncDeals} from '../pipeline.ts'
+import {renderWarnings} from './build.ts'
 import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'
 
@@ -62,13 +64,14 @@ export function renderSync(result: SyncResult): string {
   const released = {
     dry_run: 'Dry run: nothing was stored.',
     unchanged: `Nothing new: release ${result.release_id} stays current.`,
-    released: `Released ${result.release_id}: ${result.checks.passed} checks passed, ${result.checks.warned} warned.`,
+    released: `Released ${result.release_id}: ${quantity(result.checks.passed, 'check')} passed, ${result.checks.warned} warned.`,
   }[outcome]
   return joinLines([
-    `Walk of ${walk.business_date} complete: ${walk.pages} pages, ${walk.distinct} deals${quarantined}${resumed}.`,
+    `Walk of ${walk.business_date} complete: ${quantity(walk.pages, 'page')}, ${quantity(walk.distinct, 'deal')}${quarantined}${resumed}.`,
     `Changes: ${moved.join(', ') || 'none'}.`,
     ...result.streams.map(renderStream),
     released,
+    ...renderWarnings(result.checks),
   ])
 }
 
@@ -77,6 +80,6 @@ function renderStream({stream, outcome, listed, failed, ended, changes, reason}:
   const what =
     outcome === 'refused'
       ? `refused (${reason}); deals are released without them`
-      : `${listed} ${listed === 1 ? 'list' : 'lists'} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
+      : `${quantity(listed, 'list')} read, ${failed} failed; ${created} created, ${updated} updated, ${missing} missing, ${vanished} vanished`
   return `${stream}: ${what}${ended === 'done' ? '' : ` (${ended})`}.`
 }

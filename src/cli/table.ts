@@ -1,4 +1,5 @@
 import {groupThousands} from '../money.ts'
+import type {TiedTerm} from '../types.ts'
 
 /** What a source put into a text must not steer the terminal: control characters but line ends are shown, not sent. */
 export function showControls(text: string): string {
@@ -68,4 +69,29 @@ function renderRecords(columns: readonly PrintedColumn[], rows: readonly (readon
 /** A cell has one line. */
 function toCell(text: string): string {
   return showControls(text).replaceAll('\n', '\\n')
+}
+
+/** A month's roll-forward as the books have it: what is not booked, by name, and every term; empty where nothing moved. */
+export function renderTerms(terms: readonly TiedTerm[] = []): string {
+  if (terms.length === 0) return ''
+  const unbooked = terms
+    .filter(({because}) => because !== null)
+    .map(({term, unbooked, because}) => `${term} ${groupThousands(unbooked)} (${because})`)
+  const table = renderTable(
+    [
+      'roll-forward',
+      {number: 'amount'},
+      {number: 'booked'},
+      {number: 'not booked'},
+      'because',
+      {number: 'difference'},
+    ],
+    terms.map(({term, amount, booked, unbooked, because, difference}) => [
+      term,
+      ...[amount, booked, unbooked].map(groupThousands),
+      because ?? '',
+      groupThousands(difference),
+    ]),
+  )
+  return `${unbooked.length > 0 ? `\nNot booked: ${unbooked.join(', ')}.` : ''}\n${table}`
 }

@@ -1,7 +1,7 @@
 import {exitCodeOf} from '../errors.ts'
 import type {TextRow} from '../model/compare-rows.ts'
 import type {CaseResult} from '../model/run-cases.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {type Tested, testModels} from '../pipeline/test-models.ts'
 import type {Call, CliCommand} from './command.ts'
 import {fitTable, joinLines} from './table.ts'
@@ -44,7 +44,7 @@ function renderTested(
   const counts = `${passed} passed${failed > 0 ? `, ${failed} failed` : ''}`
   return [
     ...cases.filter((one) => !one.passed).map((one) => renderFailure(one, width)),
-    `${cases.length} ${cases.length === 1 ? 'case' : 'cases'} of ${tables} ${tables === 1 ? 'table' : 'tables'}: ${counts}, in ${(duration_ms / 1000).toFixed(1)} s.`,
+    `${quantity(cases.length, 'case')} of ${quantity(tables, 'table')}: ${counts}, in ${(duration_ms / 1000).toFixed(1)} s.`,
   ].join('\n\n')
 }
 

@@ -1,5 +1,5 @@
 import {newError} from '../errors.ts'
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {type Trace, traceDeal} from '../pipeline/trace.ts'
 import {type FigureTrace, isFigure, traceFigure} from '../pipeline/trace-figure.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -55,20 +55,21 @@ function renderFigure({figure, value, as_of, deals}: FigureTrace): string {
     last_changed_at,
   ])
   return joinLines([
-    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${groupThousands(deals.length)} ${deals.length === 1 ? 'deal' : 'deals'}.`,
+    `${figure} is ${value === null ? 'not known' : groupThousands(value)} as of ${as_of}: ${quantity(deals.length, 'deal')}.`,
     deals.length > 0 && `\n${renderTable(columns, rows)}\n`,
     '`loantape trace <deal>` shows the record behind each, as the source sent it.',
   ])
 }
 
 function renderTrace(trace: Trace, field: string | undefined): string {
-  const {kind, source, business_date, observed_at, tape, line, request, sha256, record} = trace
+  const {kind, source, business_date, observed_at, tape, line, request, sha256, record, list_row} = trace
   return joinLines([
     `${business_date}  ${kind} (${source})${field === undefined ? '' : `  ${field}: ${trace.value ?? 'not shown'}`}`,
     `  asked at ${observed_at}${request === null ? '' : `: GET ${request}`}`,
     tape === null
       ? '  its tape is not kept'
       : `  ${tape}, line ${line}${sha256 === null ? '' : `, sha256 ${sha256}`}`,
-    record !== null && `  ${JSON.stringify(record)}`,
+    record !== null && `  ${record}`,
+    list_row !== null && `  what its own page left out stands in its list row:\n  ${list_row}`,
   ])
 }

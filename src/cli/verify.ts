@@ -1,4 +1,5 @@
-import {groupThousands} from '../money.ts'
+import {groupThousands, quantity} from '../money.ts'
+import {examineBackup, sayAuthentic} from '../pipeline/backup.ts'
 import {rebuildWarehouse} from '../pipeline/rebuild.ts'
 import {type VerifyResult, verifyAll} from '../pipeline/verify.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -11,16 +12,29 @@ export default function addVerify(command: CliCommand): void {
     .description('examine everything that is kept: tapes, certificates, current release, batches')
     .example('verify')
     .option('--rebuild', 'compute the warehouse anew from them, too, and compare')
+    .option(
+      '--backup <dir>',
+      'examine this backup instead: its files, and its manifest under the key of tapes',
+    )
     .does(
-      async (call: Call<{rebuild?: boolean}>) => {
+      async (call: Call<{rebuild?: boolean; backup?: string}>) => {
         const {cli, config, options, world} = call
+        if (options.backup !== undefined) {
+          const {paths: _, ...examined} = await examineBackup(config, options.backup)
+          return examined
+        }
         const verified = await verifyAll(config, world)
         const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
         const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
         if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
         return {...verified, ...(rebuilt && {rebuilt})}
       },
-      ({rebuilt, ...verified}) => joinLines([renderVerified(verified), rebuilt && renderRebuilt(rebuilt)]),
+      (found) => {
+        if ('from' in found)
+          return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
+        const {rebuilt, ...verified} = found
+        return joinLines([renderVerified(verified), rebuilt && renderRebuilt(rebuilt)])
+      },
     )
 }
 
@@ -29,11 +43,12 @@ function renderVerified(found: VerifyResult): string {
   return joinLines([
     tapes === 0
       ? 'There are no tapes yet.'
-      : `${groupThousands(tapes)} tapes with ${groupThousands(found.lines)} lines, since ${found.since}.`,
+      : `${quantity(tapes, 'tape')} with ${quantity(found.lines, 'line')}, since ${found.since}.`,
     closed > 0 &&
-      `${groupThousands(closed)} are sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
-    removed > 0 && `${groupThousands(removed)} older ones were removed by \`loantape prune\`.`,
-    `${groupThousands(found.walks)} applied walks add up; ${found.release_tables} tables of the current release and ${groupThousands(found.batch_files)} files of batches were compared.`,
+      `${groupThousands(closed)} ${closed === 1 ? 'is' : 'are'} sealed with a key that was given up or is not at hand: only their sha256 was compared.`,
+    removed > 0 &&
+      `${quantity(removed, 'older tape')} ${removed === 1 ? 'was' : 'were'} removed by \`loantape prune\`.`,
+    `${quantity(found.walks, 'applied walk')} ${found.walks === 1 ? 'adds' : 'add'} up; ${quantity(found.release_tables, 'table')} of the current release and ${quantity(found.batch_files, 'file')} of batches were compared.`,
     ...problems.map(({path, problem, next}) => `${path}: ${problem}${next === undefined ? '.' : ` ${next}`}`),
     problems.some(({next}) => next === undefined) &&
       'History, releases and books are as before. Bring these files back from a backup.',

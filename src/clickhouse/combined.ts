@@ -141,6 +141,10 @@ const CALENDAR: [columns: string[], isWhole: string][] = [
     ['cohort_month', 'age_months'],
     "addMonths(toDate(concat(cohort_month, '-01')), age_months) < toDate(concat(last_month, '-01'))",
   ],
+  [
+    ['cohort_month', 'months_on_book'],
+    "addMonths(toDate(concat(cohort_month, '-01')), months_on_book) < toDate(concat(last_month, '-01'))",
+  ],
 ]
 
 /**

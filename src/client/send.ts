@@ -61,6 +61,26 @@ async function refusalOf(response: Response): Promise<ApiError> {
   return new ApiError({status: response.status, code: 'unknown', detail}, {requestId})
 }
 
+/** Far more than any file the service takes. */
+const MOST_BYTES = 64 * 1024 * 1024
+
+/** Reads a body to its end: one that is cut short is an attempt that failed, and one that unpacks to more than there can be is no answer. */
+async function readWhole(response: Response): Promise<Response | ApiError> {
+  const parts: Uint8Array[] = []
+  let length = 0
+  for await (const part of response.body ?? []) {
+    length += part.length
+    parts.push(part)
+    if (length > MOST_BYTES)
+      return new ApiError({
+        status: response.status,
+        code: 'answer_too_large',
+        detail: `The service answered with more than ${MOST_BYTES} bytes.`,
+      })
+  }
+  return new Response(length > 0 ? Buffer.concat(parts) : null, response)
+}
+
 /** Sends requests: what meets an overload, or fails and may be repeated, is sent again. */
 export function createSender(options: ClientOptions): (outgoing: Outgoing) => Promise<Response> {
   const {apiKey, retries = 4, timeoutMs = 30_000, fetch = globalThis.fetch, clock = realClock} = options
@@ -76,9 +96,7 @@ export function createSender(options: ClientOptions): (outgoing: Outgoing) => Pr
         signal: AbortSignal.timeout(timeoutMs),
         ...(body !== undefined && {body}),
       })
-      // Whole: a body that is cut short is an attempt that failed.
-      const whole = await response.blob()
-      return new Response(whole.size > 0 ? whole : null, response)
+      return await readWhole(response)
     } catch (cause) {
       return new ApiError({status: 0, code: 'no_answer', detail: 'The service did not answer.'}, {cause})
     }

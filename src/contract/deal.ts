@@ -39,7 +39,7 @@ export const dealStream: Stream = {
     {name: 'property_address', type: 'VARCHAR'},
     {name: 'loan_amount', type: 'DECIMAL(18,2)'},
     {name: 'property_value', type: 'DECIMAL(18,2)', mayBeAbsent: true},
-    {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true},
+    {name: 'loan_program', type: 'VARCHAR', mayBeAbsent: true, mayBeBlank: true},
     {name: 'status', type: 'VARCHAR', isCanonical: true},
     {name: 'created_at', type: 'TIMESTAMP', precisionColumn: 'created_at_precision'},
     {name: 'created_at_precision', type: 'VARCHAR'},

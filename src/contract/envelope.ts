@@ -17,7 +17,8 @@ interface Place {
 
 /** A response, looked through. */
 interface Finding {
-  records: {name: string; items: unknown[]}
+  /** `path` leads to them from the body. */
+  records: {path: string[]; items: unknown[]}
   /** Every place that has `has_more`; they agree. */
   positions: Place[]
   hasMore: boolean
@@ -39,7 +40,7 @@ export function findEnvelope(body: unknown): string {
 }
 
 function formatEnvelope(records: Finding['records'], position: Place | undefined): string {
-  return `${records.name} | ${position?.name ?? TOP_LEVEL}`
+  return `${records.path.join('.')} | ${position?.name ?? TOP_LEVEL}`
 }
 
 /**
@@ -76,10 +77,10 @@ function inspectBody(body: unknown): Finding {
   return {records, positions, hasMore}
 }
 
-/** The records of a page's body. */
+/** The records of a page's body, and where they stand in it. */
 export function findRecords(body: WireRecord): Finding['records'] {
   const {data} = body
-  if (Array.isArray(data)) return {name: 'data', items: data}
+  if (Array.isArray(data)) return {path: ['data'], items: data}
   if (!isObject(data)) throw createBroken(`expected 'data' to hold the records, found ${kindOf(data)}`)
   const arrays = Object.entries(data).flatMap(([name, items]) =>
     Array.isArray(items) ? [{name, items}] : [],
@@ -88,7 +89,7 @@ export function findRecords(body: WireRecord): Finding['records'] {
   if (!only || arrays.length > 1) {
     throw createBroken(`expected one array of records in 'data', found ${arrays.length}`)
   }
-  return {name: `data.${only.name}`, items: only.items}
+  return {path: ['data', only.name], items: only.items}
 }
 
 /** In an order that does not depend on the order of the fields. */

@@ -63,9 +63,17 @@ const meaning = z
   .regex(/^\P{Cc}*\S\P{Cc}*$/u, 'expected one line of text')
 
 const part = z.string().regex(/^\P{Cc}+$/u, 'expected a name without control characters')
-const path = z.union([part.transform((text) => text.split('.')), z.array(part).min(1)])
+const DEEPEST_PATH = 20
+const path = z
+  .union([part.transform((text) => text.split('.')), z.array(part).min(1)])
+  .refine(({length}) => length <= DEEPEST_PATH, `expected at most ${DEEPEST_PATH} names`)
 
-const fieldsShape = z.record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
+/** Each field is a column of the release. */
+const MOST_FIELDS = 200
+
+const fieldsShape = z
+  .record(name, z.strictObject({type, path: path.optional(), meaning: meaning.optional()}))
+  .refine((fields) => Object.keys(fields).length <= MOST_FIELDS, `expected at most ${MOST_FIELDS} fields`)
 
 /**
  * Reads `fields.json`: the column of each field, with its `type`, where it stands in a record (`path`, by default a field of

@@ -8,6 +8,8 @@ export interface Column {
   type: 'VARCHAR' | 'DECIMAL(18,2)' | 'TIMESTAMP'
   /** Stored as sent, compared in lower case and without blanks around it. */
   isCanonical?: true
+  /** A blank text says as much as none. */
+  mayBeBlank?: true
   /** A source may leave the field out: the tables have a boolean `<name>_present` beside it. */
   mayBeAbsent?: true
   /**

@@ -4,6 +4,7 @@ import {dirname, join} from 'node:path'
 import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
+import type {TiedTerm} from '../types.ts'
 import {digestFile, syncToDisk} from '../warehouse/atomic-file.ts'
 import {type DataFolder, requireExports} from '../warehouse/data-folder.ts'
 import {openDatabase} from '../warehouse/database.ts'
@@ -66,6 +67,8 @@ export interface BatchResult {
   bytes: number
   /** `empty`: a journal with nothing to book, which has no batch: `batch_id` and `dir` are empty. */
   outcome: 'written' | 'unchanged' | 'empty'
+  /** Of a journal: the terms of the month's roll-forward, what of each it books, and by name what it does not. */
+  terms?: readonly TiedTerm[]
 }
 
 /** Which batch to write. */

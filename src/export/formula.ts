@@ -11,8 +11,25 @@ import type {NeutralisedCell} from './profile.ts'
 const FORMULA = quoteLiteral('^[\\p{Z}\\p{C}]*[=+@＝＋＠－-]|^[\\t\\r\\n]')
 
 /** SQL that is true where a text would be taken for a formula. */
-function buildFormulaTest(column: string): string {
-  return `coalesce(regexp_matches(${quoteName(column)}, ${FORMULA}), false)`
+const buildFormulaTest = (column: string) => buildTest(quoteName(column))
+
+const buildTest = (text: string) => `coalesce(regexp_matches(${text}, ${FORMULA}), false)`
+
+/** Types of which no value is a formula. */
+const NO_TEXT = /^(U?(TINY|SMALL|BIG|HUGE)?INT(EGER)?|DECIMAL|FLOAT|DOUBLE|BOOLEAN|DATE|TIME|UUID|INTERVAL)\b/
+
+/**
+ * SQL of rows whose texts are safe as {@link buildSafeValue} makes them, whatever their type, and ids among them: for people, who
+ * give them to no importer.
+ */
+export function buildSafeRows(columns: readonly TableColumn[], from: string): string {
+  const values = columns.map((column) => {
+    const name = quoteName(column.name)
+    if (NO_TEXT.test(column.type)) return name
+    const text = `${name}::varchar`
+    return `case when ${buildTest(text)} then '''' || ${text} else ${text} end as ${name}`
+  })
+  return `select ${values.join(', ')} from ${from}`
 }
 
 /** Whether people write what stands in a column; an id is text, too, but nothing may be put in front of it. */

@@ -50,6 +50,7 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
         await writeSheets(book, db, sheets, sheetRows)
       }
     })
+    pinZipDates(join(dir, name))
     const rows = notes.reduce((sum, note) => sum + note.rows, 0)
     const sheets = notes.map(({about: _about, ...note}) => note)
     return {files: [{name, rows, columns: [], sum_amount: null, sum_debit: null, sum_credit: null, sheets}]}
@@ -57,31 +58,32 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
 }
 
 /**
- * Writes the rows of a query as a workbook of one sheet.
+ * Writes rows as a workbook of one sheet, whose bytes are final as they are written.
  *
  * @param title of the sheet
+ * @param from a table, a view or a subquery
  * @throws Error where a sheet does not hold them; CheckError `EXPORT_CELL_TOO_LONG`
  */
 export async function writeQueryBook(
   db: Database,
-  {path, title, sql}: {path: string; title: string; sql: string},
+  {path, title, from}: {path: string; title: string; from: string},
   manifest: ReleaseManifest,
   sheetRows: number = SHEET_ROWS,
 ): Promise<void> {
   // Computed once: the rows are read for the widths of columns, and then written.
-  await db.run(`create or replace temp table asked as select * from (${sql}\n) limit ${sheetRows}`)
+  await db.run(`create temp table sheet_row as from ${from} limit ${sheetRows}`)
   try {
-    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from asked')
+    const {rows} = await db.one(z.object({rows: z.coerce.number()}), 'select count(*) as rows from sheet_row')
     if (rows === sheetRows)
       throw new Error(
         `more than ${groupThousands(sheetRows - 1)} rows, which is what a worksheet holds: ask for fewer, or for CSV or Parquet.`,
       )
     const names = [title.slice(0, NAME_CHARACTERS)]
     await writeBook(path, manifest, (book) =>
-      writeSheets(book, db, {table: title, from: 'asked', rows: 'asked', names}, sheetRows),
+      writeSheets(book, db, {table: title, from: 'sheet_row', rows: 'sheet_row', names}, sheetRows),
     )
   } finally {
-    await db.run('drop table asked')
+    await db.run('drop table sheet_row')
   }
 }
 
@@ -113,7 +115,6 @@ async function writeBook(
   }
   // The stream may fail first: the library would then wait for it for ever.
   await Promise.race([work(), isDone.then(() => new Promise<never>(() => undefined))])
-  pinZipDates(path)
 }
 
 /** The names of each table's sheets, no two alike to a spreadsheet, which knows no difference of case. */

@@ -14,7 +14,7 @@ export interface RateReading {
   businessDate: string
   /** Business clock. */
   now: bigint
-  conclude?: Conclude | undefined
+  conclude: Conclude
 }
 
 const seqRow = z.object({seq: z.coerce.number()})
@@ -63,7 +63,7 @@ export async function appendRates(
        where known.value is distinct from read_rate.value`,
       [feed, new DuckDBTimestampValue(observedAt), businessDate, recordedAt, before.seq],
     )
-    return (await conclude?.(recordedAt.micros)) ?? null
+    return conclude(recordedAt.micros)
   })
   const after = await db.one(seqRow, SELECT_SEQ)
   const appended = after.seq - before.seq

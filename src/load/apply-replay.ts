@@ -15,7 +15,7 @@ export interface Replay {
   records: {entry: QuarantineEntry; observation: Observation}[]
   /** Business clock, microseconds since the epoch. */
   now: bigint
-  conclude?: Conclude
+  conclude: Conclude
 }
 
 /**
@@ -44,7 +44,7 @@ export async function applyReplay(db: Database, stream: Stream, replay: Replay):
          where quarantine_id in (select unnest(from_json($2, '["varchar"]')))`,
         [new DuckDBTimestampValue(replay.now), JSON.stringify(ids)],
       )
-      return (await replay.conclude?.(recordedAt)) ?? null
+      return replay.conclude(recordedAt)
     },
   })
   await db.run('drop table temp.staged_replay')

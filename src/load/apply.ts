@@ -22,7 +22,7 @@ export interface Application {
   /** Business clock, microseconds since the epoch. */
   now: bigint
   details?: {fetched: number; failed: number} | undefined
-  conclude?: Conclude | undefined
+  conclude: Conclude
 }
 
 /**
@@ -56,7 +56,7 @@ export function applyObservations(
     await applyMapped(db, stream, {staged: plan.staged, businessDate: batch.businessDate, recorded})
     if (batch.walkId !== null) await completeCertificate(db, stream, batch.walkId, {plan, details, recorded})
     await dropPlan(db)
-    return (await conclude?.(recorded.micros)) ?? null
+    return conclude(recorded.micros)
   }
   return settle(db, {kind, walkId: batch.walkId, now}, store)
 }

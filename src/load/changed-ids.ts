@@ -8,7 +8,7 @@ import type {Database} from '../warehouse/database.ts'
  */
 export async function* listChangedIds(db: Database, {idColumn}: Stream): AsyncGenerator<string> {
   const rows = db.stream(
-    `select ${idColumn} from temp.change where is_listed and content <> 'unchanged'
+    `select ${idColumn} from temp.change where is_listed and content not in ('unchanged', 'respelled')
      union all
      select ${idColumn} from temp.absence where head_kind = 'seen'`,
   )

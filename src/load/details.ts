@@ -1,6 +1,6 @@
 import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
-import type {Column, Stream} from '../contract/stream.ts'
+import {type Column, optionalColumnsOf, type Stream} from '../contract/stream.ts'
 import type {Observation, Quarantined, WireRecord} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {type RejectedRecord, stageQuarantined} from './quarantine.ts'
@@ -25,7 +25,8 @@ export type StagedDetail =
 
 /**
  * The records whose own page is to be fetched, in order of need: absent ones (gone or only overlooked?), new and
- * changed ones, then those not looked at for longest. Records this walk has already fetched are left out.
+ * changed ones, then those not looked at for longest. Records this walk has already fetched are left out, and in mode `auto`
+ * those whose list rows lack nothing.
  *
  * Reads the temporary tables of `findAbsences`.
  *
@@ -36,13 +37,15 @@ export type StagedDetail =
 export async function listDetailCandidates(
   db: Database,
   stream: Stream,
-  asked: {now: bigint; limit: number},
+  asked: {now: bigint; limit: number; mode: 'auto' | 'on'},
 ): Promise<DetailCandidate[]> {
+  const isWhole =
+    asked.mode === 'auto' && (await namesMappedFields(db, stream)) ? buildWholeSql(stream) : 'false'
   const {head} = tablesOf(stream)
   const inNeed = `need, ${isSettledSql(stream)} desc, detail_at nulls first, id`
   const rows = await db.all(
     z.record(z.string(), z.string().nullable()),
-    `with candidate as materialized (${buildCandidatesSql(stream)}),
+    `with candidate as materialized (${buildCandidatesSql(stream, isWhole)}),
      quota as (
        select greatest(
          (select least(1, count(*)) from absence),
@@ -51,11 +54,14 @@ export async function listDetailCandidates(
        from ${head} where kind = 'seen'
      ),
      needed as (
-       from candidate where need <> '2'
+       from candidate where need in ('0', '1')
        union all
        from candidate where need = '2'
        qualify detail_at <= $1 - interval ${ROTATION_DAYS} day
          or row_number() over (order by detail_at, id) <= (select records from quota)
+       union all
+       from candidate where need = '3'
+       qualify row_number() over (order by id) <= (select least(1, count(*)) from absence)
      )
      select * exclude (detail_at)
      from needed
@@ -73,8 +79,24 @@ export async function listDetailCandidates(
   })
 }
 
-/** SQL of absent records (need 0), new and changed ones (1), and those that are as they were (2). */
-function buildCandidatesSql(stream: Stream): string {
+/** SQL condition: a list row holds every field of the contract. */
+function buildWholeSql(stream: Stream): string {
+  return ['true', ...optionalColumnsOf(stream).map(({name}) => `${name}_present`)].join(' and ')
+}
+
+/** Whether the list names each mapped field: a row of such a list that leaves one out has none. */
+async function namesMappedFields(db: Database, {mapped = []}: Stream): Promise<boolean> {
+  if (mapped.length === 0) return true
+  const {named} = await db.one(
+    z.object({named: z.coerce.number()}),
+    `select count(distinct said.name) as named
+     from (select unnest(from_json(mapped, '[{"name":"varchar"}]')) as said from incoming where source = 'list')`,
+  )
+  return named === mapped.length
+}
+
+/** SQL of absent records (need 0), new and changed ones (1), those that are as they were (2), and those that lack nothing (3). */
+function buildCandidatesSql(stream: Stream, isWhole: string): string {
   const {idColumn} = stream
   return `
     with listed as (
@@ -82,6 +104,7 @@ function buildCandidatesSql(stream: Stream): string {
         i.*,
         h.detail_at,
         case
+          when ${isWhole} then '3'
           when h.list_hash is null or i.list_hash <> h.list_hash or h.detail_at is null then '1'
           else '2'
         end as need

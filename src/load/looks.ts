@@ -19,7 +19,7 @@ export interface Looks {
   now: bigint
   /** None where they were guarded before. */
   limits: GuardLimits | null
-  conclude?: Conclude
+  conclude: Conclude
 }
 
 /**

@@ -134,7 +134,7 @@ function buildSizesSql(stream: Stream): string {
     changed as (
       select
         count(*) filter (content in ('created', 'restored')) as come,
-        coalesce(sum(${amount}) filter (content <> 'unchanged'), 0)
+        coalesce(sum(${amount}) filter (content in ('created', 'restored', 'updated')), 0)
           - coalesce(sum(head_amount) filter (content = 'updated'), 0) as come_amount
       from change
     ),

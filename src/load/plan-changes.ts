@@ -4,7 +4,7 @@ import type {ChangeCounts} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {createIncoming, dropIncoming} from './incoming.ts'
 import {buildMovesSql, createLooked, type Movement, measureMovement} from './movement.ts'
-import {buildReachSql, buildRowHashSql, tablesOf} from './stream-tables.ts'
+import {buildReachSql, buildRowHashSql, comparedSql, tablesOf} from './stream-tables.ts'
 import type {OpenWalk} from './walk-state.ts'
 
 /** What applying a walk would do, and what the guards need to know to allow it. */
@@ -51,7 +51,8 @@ const planRow = z.object({
  * Compares what was staged with the latest known states and leaves two temporary tables: `change`, a row per record
  * that was observed in a way that is stored, and `absence`, a row per record that a walk proves absent. Nothing is stored yet.
  *
- * A field that was absent is carried from the state before; what then equals that state is not a change.
+ * A field that was absent is carried from the state before; what then equals that state is not a change. What says the same in
+ * another spelling is appended, and counts as unchanged.
  *
  * @param staged the table to read; the stream's own by default
  */
@@ -105,6 +106,8 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
   const {head} = tablesOf(stream)
   const carried = stream.columns.map((column) => `${carry(stream, column)} as ${column.name}`)
   const columnsNow = new Map(stream.columns.map((column) => [column.name, carry(stream, column)]))
+  const isSame = ({name}: Column) =>
+    `${comparedSql(stream, name, `h.${name}`)} is not distinct from ${comparedSql(stream, name, `(${columnsNow.get(name)})`)}`
   const flags = stream.columns.filter((c) => c.mayBeAbsent).map(({name}) => `i.${name}_present`)
   // A record that is as it was leaves no row here: an unchanged walk costs no memory.
   return `
@@ -124,6 +127,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
         h.list_hash as head_list_hash,
         h.detail_at as head_detail_at,
         coalesce(i.observed_at < h.observed_at, false) as is_late,
+        ${stream.columns.map(isSame).join(' and ')} as is_same,
         ${buildMovesSql(
           stream,
           (name) => `h.${name}`,
@@ -155,7 +159,7 @@ function buildChangeSql(stream: Stream, batch: Batch): string {
           when source = 'gone' or is_late then 'unchanged'
           when head_kind is null then 'created'
           when head_kind = 'vanished' then 'restored'
-          when row_hash <> head_row_hash then 'updated'
+          when row_hash <> head_row_hash then if(is_same, 'respelled', 'updated')
           else 'unchanged'
         end as content
       from hashed
@@ -255,7 +259,7 @@ function buildPlanSql(stream: Stream, {walkId}: Batch): string {
         count(*) filter (is_listed and content = 'updated') as updated,
         count(*) filter (is_listed and content = 'restored') as restored,
         (select count(*) from incoming where is_listed)
-          - count(*) filter (is_listed and content <> 'unchanged') as unchanged,
+          - count(*) filter (is_listed and content not in ('unchanged', 'respelled')) as unchanged,
         count(*) filter (is_appended) as appended
       from change
     ),

@@ -4,7 +4,7 @@ import type {Database} from '../warehouse/database.ts'
 const countRow = z.object({records: z.coerce.number()})
 
 /** Which records have served before an instant `$1`: they were replayed, or their walk was refused or given up. */
-const SERVED = `(record is not null or place is not null) and (
+const SERVED = `place is not null and (
   replayed_at < cast($1 as timestamp)
   or (
     replayed_at is null
@@ -40,6 +40,6 @@ export async function forgetPlaces(db: Database, walkIds: readonly string[]): Pr
 export async function pruneRecords(db: Database, before: string): Promise<number> {
   const records = await countServed(db, 'warehouse', before)
   const where = SERVED.replace('CATALOG', 'warehouse')
-  await db.run(`update warehouse.raw.quarantine set record = null, place = null where ${where}`, [before])
+  await db.run(`update warehouse.raw.quarantine set place = null where ${where}`, [before])
   return records
 }

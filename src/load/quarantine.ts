@@ -14,7 +14,7 @@ import {STAGE} from './stream-tables.ts'
 export type RejectedRecord = Quarantined & {place: string}
 
 const stagedTypes: DuckDBType[] = [
-  ...Array<DuckDBType>(8).fill(VARCHAR),
+  ...Array<DuckDBType>(7).fill(VARCHAR),
   TIMESTAMP,
   DATE,
   TIMESTAMP,
@@ -41,7 +41,6 @@ export async function stageQuarantined(
     record.id,
     record.path,
     record.reason,
-    null,
     record.observedAt,
     walk.businessDate,
     null,
@@ -56,7 +55,7 @@ export type QuarantineEntry = z.output<typeof entryRow>
 const entryRow = z.object({
   quarantine_id: z.string(),
   stream: z.string(),
-  walk_id: z.string().nullable(),
+  walk_id: z.string(),
   /** `list` or `detail`. */
   source: z.string(),
   record_id: z.string().nullable(),
@@ -68,14 +67,12 @@ const entryRow = z.object({
   /** `YYYY-MM-DD HH:MM:SS[.ssssss]`, UTC. */
   observed_at: z.string(),
   replayed_at: z.string().nullable(),
-  /** Where it stands on the tape of its walk; null once that tape is not kept any more. */
+  /** Where it stands on the tape of its walk; null once it is pruned, or that tape is not kept any more. */
   place: z.string().nullable(),
-  /** The whole record as JSON text, of one stored before there were tapes; null once it has been pruned. */
-  record: z.string().nullable(),
 })
 
-/** A record that is neither here nor on a tape can never be read again: it waits for nothing. */
-const WAITS = 'replayed_at is null and (record is not null or place is not null)'
+/** A record that is on no tape can never be read again: it waits for nothing. */
+const WAITS = 'replayed_at is null and place is not null'
 
 /**
  * The records in quarantine that wait to be replayed, oldest first.
@@ -108,7 +105,7 @@ export type WaitingRecord = z.output<typeof waitingRow>
 const waitingRow = z.object({
   /** Of the last time. */
   quarantine_id: z.string(),
-  walk_id: z.string().nullable(),
+  walk_id: z.string(),
   stream: z.string(),
   record_id: z.string().nullable(),
   path: z.string(),
@@ -164,11 +161,11 @@ export async function countWaiting(db: Database, catalog: 'warehouse' | 'history
   return waiting
 }
 
-/** How many records in quarantine were never replayed and cannot be any more: texts or tapes have been pruned. */
+/** How many records in quarantine were never replayed and cannot be any more: they or their tapes have been pruned. */
 export async function countPruned(db: Database, catalog: 'warehouse' | 'history'): Promise<number> {
   const {pruned} = await db.one(
     z.object({pruned: z.coerce.number()}),
-    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and record is null and place is null`,
+    `select count(*) as pruned from ${catalog}.raw.quarantine where replayed_at is null and place is null`,
   )
   return pruned
 }

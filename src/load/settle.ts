@@ -16,23 +16,23 @@ export interface Settle {
 /**
  * Takes down on a tape that something is stored at this instant, last in the transaction that stores it.
  *
- * @returns the chain of that line; null where there is no tape
+ * @returns the chain of that line
  */
-export type Conclude = (recordedAt: bigint) => Promise<string | null>
+export type Conclude = (recordedAt: bigint) => Promise<string>
 
 /**
  * Stores what becomes history, in one transaction with a row of `raw.settle`: its `history_id` stands for everything
  * stored up to here, so that two histories are the same up to a settle exactly when both have it. Where nothing was
  * appended the history is as it was, and there is no row.
  *
- * @param append stores rows with the `recorded_at` it is given, and tells where the tape stands then, if there is one; it leaves
+ * @param append stores rows with the `recorded_at` it is given, and tells where the tape stands then; it leaves
  * nothing behind when it fails
  * @returns `recorded_at`, microseconds since the epoch; later than every one before it
  */
 export function settle(
   db: Database,
   {kind, walkId, now}: Settle,
-  append: (recordedAt: DuckDBTimestampValue) => Promise<string | null>,
+  append: (recordedAt: DuckDBTimestampValue) => Promise<string>,
 ): Promise<bigint> {
   return inTransaction(db, async () => {
     const recordedAt = await nextRecordedAt(db, now)

@@ -51,7 +51,9 @@ export function amountOf({amountColumn}: Stream): string {
 
 /** SQL of a column, or of another expression of its values, as they are compared. */
 export function comparedSql({columns}: Stream, column: string, value: string = column): string {
-  return columns.find(({name}) => name === column)?.isCanonical ? canonicalSql(value) : value
+  const {isCanonical, mayBeBlank} = columns.find(({name}) => name === column) ?? {}
+  if (mayBeBlank) return `case when trim(${value}) <> '' then ${value} end`
+  return isCanonical ? canonicalSql(value) : value
 }
 
 /** SQL condition: the settled column of a row of a stream's tables, or another expression of it, is a settled value. */

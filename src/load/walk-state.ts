@@ -121,8 +121,6 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
     business_date: walk.businessDate,
     started_at: instant(walk.startedAt),
     ended_at: instant(walk.endedAt),
-    cursor_received_at: instant(walk.cursorReceivedAt),
-    next_cursor: walk.nextCursor,
     envelope: walk.envelope,
     is_complete: walk.isComplete,
     resumed: walk.resumed,

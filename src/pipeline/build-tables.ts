@@ -14,7 +14,7 @@ import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
-import {openHistoryCopy} from '../warehouse/history.ts'
+import {openHistoryFile} from '../warehouse/history.ts'
 import {countEach, lanesOf, limitBuild} from './limits.ts'
 import {filesOf, isPlain, type PlannedBuild} from './prepare-build.ts'
 
@@ -122,7 +122,7 @@ async function build(
   const {timeZone, dayCutoff} = config
   const files = filesOf(dir)
   if (!before) for (const file of [files.database, files.work]) rmSync(file, {force: true})
-  await using db = await openHistoryCopy(files.history, {lanes: lanesOf(config)})
+  await using db = await openHistoryFile(files.history, {lanes: lanesOf(config)})
   const limited = await limitBuild(
     db,
     config,
@@ -177,7 +177,7 @@ async function build(
   const wholeAt = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
   const next = {
     moment,
-    history_id: source.identity.history_id ?? '',
+    history_id: source.identity.history_id,
     inputs,
     shared,
     rebuilt,

@@ -12,7 +12,7 @@ import {
 } from '../release/build-folder.ts'
 import {noteLastBuild} from '../release/last-build.ts'
 import {databasesOf, findCurrentRelease, type Release, requireRelease} from '../release/manifest.ts'
-import {writeModels} from '../release/models-file.ts'
+import {writeChecks, writeModels} from '../release/models-file.ts'
 import {resolveMoment} from '../release/moment.ts'
 import {markPast, noteUse, pruneReleases} from '../release/surplus.ts'
 import type {CheckOutcome, ReleaseManifest} from '../release-manifest.ts'
@@ -36,7 +36,7 @@ export interface BuildResult {
   is_current: boolean
   /** Whether it holds a selection of models only. */
   is_scratch: boolean
-  checks: {passed: number; warned: number}
+  checks: ReleaseManifest['checks']
   models: ReleaseManifest['models']
 }
 
@@ -70,7 +70,7 @@ export async function buildRelease(
   if (existing === undefined || isMoved) {
     using stateDb = openStateDb(folder.stateDb)
     const pruned = pruneReleases(folder, config, listNeededReleases(stateDb))
-    world.log.info({release_id, count: pruned.length}, 'released; count releases pruned')
+    world.log.info({release_id, count: pruned.length}, 'released; older releases removed')
   }
   if (out !== undefined) copyRelease(release.database, out)
   return {
@@ -81,7 +81,7 @@ export async function buildRelease(
     dir: release.dir,
     is_current: request.select === undefined && isCurrent(),
     is_scratch: request.select !== undefined,
-    checks: {passed: checks.passed, warned: checks.warned},
+    checks,
     models,
   }
 }
@@ -115,6 +115,7 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
       recordChecking(folder, build, found, world),
     )
     await writeModels(buildDir, source.plan)
+    await writeChecks(buildDir, source.checks, outcomes)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
     if (next) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
@@ -143,7 +144,7 @@ function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['ch
   return {
     passed: outcomes.length - warned.length,
     warned: warned.length,
-    results: warned.map(({name, severity, failures, samples}) => ({name, severity, failures, samples})),
+    results: warned.map(({ids: _ids, ...result}) => result),
   }
 }
 

@@ -64,15 +64,7 @@ export async function compareTables(db: Database): Promise<TableDifference[]> {
 function selectCompared(catalog: 'present' | 'warehouse', table: string): string {
   const rows = `from ${catalog}.raw.${table}`
   if (table.endsWith('_head')) return `select * exclude (detail_at, list_hash) ${rows}`
-  if (table === 'settle') {
-    // What was stored before heads were has none.
-    const known = 'seq in (select seq from present.raw.settle where tape_head is not null)'
-    return `select * replace (case when ${known} then tape_head end as tape_head) ${rows}`
-  }
   if (table !== 'quarantine') return rows
-  const pruned = `quarantine_id in (
-    select quarantine_id from present.raw.quarantine where record is null and place is null
-  )`
-  const kept = ['record', 'place'].map((name) => `case when ${pruned} then null else ${name} end as ${name}`)
-  return `select * replace (${kept.join(', ')}) ${rows}`
+  const kept = 'quarantine_id in (select quarantine_id from present.raw.quarantine where place is not null)'
+  return `select * replace (case when ${kept} then place end as place) ${rows}`
 }

@@ -25,6 +25,7 @@ export async function fetchMissingDetails(
   const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
     limit: most,
+    mode: config.detail,
   })
   if (candidates.length === 0) return {fetched: 0, failed: 0}
   const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))

@@ -1,3 +1,4 @@
+import {existsSync} from 'node:fs'
 import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/journal-profiles.ts'
 import type {Config} from '../config.ts'
 import {compileModels} from '../model/compile-models.ts'
@@ -10,7 +11,7 @@ import {
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
-import {hasStateDb, openStateDb} from '../state/state-db.ts'
+import {openStateDb} from '../state/state-db.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -37,7 +38,7 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
 }
 
 function readLastChecking(folder: DataFolder): Checking | undefined {
-  if (!hasStateDb(folder.stateDb)) return undefined
+  if (!existsSync(folder.stateDb)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   return findLastChecking(stateDb)
 }
@@ -92,7 +93,7 @@ function describeSeed({name: seed}: Seed, plan: BuildPlan): DictionaryTable {
   return {
     name,
     kind: 'seed',
-    description: `Reference data from seeds/${seed}.csv; a file of that name in LOANTAPE_SQL_DIR replaces it.`,
+    description: `Reference data from seeds/${seed}.csv; a file of that name in LOANTAPE_SQL_DIR adds its lines, each in place of the one with its key.`,
     grain: columns.slice(0, 1).map((column) => column.name),
     columns: columns.map((column) => ({...column, meaning: ''})),
     reads: [],

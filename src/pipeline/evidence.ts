@@ -115,7 +115,7 @@ type Subject = z.output<typeof subjectSchema> & {
 const subjectSchema = z.object({
   release_id: z.string(),
   known_at: z.string(),
-  history_id: z.string().nullable(),
+  history_id: z.string(),
   source: sourceBridgeSchema,
 })
 
@@ -140,7 +140,7 @@ async function readOrigin(
   folder: DataFolder,
   {known_at, history_id}: Subject,
   of: string,
-): Promise<{tapeHead: string | null; baseUrl: string}> {
+): Promise<{tapeHead: string; baseUrl: string}> {
   await using db = await openHistory(folder)
   const {historyId, tapeHead} = await readHistoryId(db, known_at.replace(/Z$/, ''))
   if (history_id === historyId)
@@ -162,15 +162,15 @@ interface ProvingTape {
 function followBack(
   folder: DataFolder,
   key: TapeKey,
-  head: string | null,
+  head: string,
 ): {tapes: ProvingTape[]; before: string | null} {
   using stateDb = openStateDb(folder.stateDb)
   const ended = listReadableTapes(folder, stateDb, key).filter(({ended_at}) => ended_at !== null)
   const units = ended.flatMap(readUnits)
   const byHead = new Map(units.map((unit) => [unit.head, unit]))
   const reached: TapeUnit[] = []
-  let before = head
-  for (let unit = byHead.get(head ?? ''); unit; unit = byHead.get(before ?? '')) {
+  let before: string | null = head
+  for (let unit = byHead.get(head); unit; unit = byHead.get(before ?? '')) {
     reached.push(unit)
     before = unit.before
   }

@@ -35,7 +35,7 @@ export interface ExportRequest {
 /**
  * Writes tables as one batch per profile; of journals what is new since the last export, which may be none or two.
  *
- * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_PERIOD`, `EXPORT_TABLE`, `PERIOD_…`, `ACCOUNT_UNMAPPED`
+ * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_PERIOD`, `EXPORT_TABLE`, `PERIOD_…`, `ACCOUNTING_…`
  */
 export async function exportRelease(
   config: Config,

@@ -54,14 +54,12 @@ export async function readPublished(
   {combinedName}: Pick<ReleaseTarget, 'combinedName'>,
   world: Pick<World, 'log'>,
 ): Promise<PublishedRelease & AsyncDisposable> {
-  const models = readReleaseModels(dir) ?? []
+  const models = readReleaseModels(dir)
   const grainOf = (table: string) => models.find(({name}) => name === table)?.grain ?? []
-  // A release of an earlier version keeps no `work` tables, and is no part of what lenders are together.
-  const isWhole = combinedName !== undefined && models.length > 0
   await using db = await openDatabase({
     attach: [
       {path: database, alias: 'release', readOnly: true},
-      ...(isWhole ? [{path: work, alias: 'kept', readOnly: true}] : []),
+      ...(combinedName ? [{path: work, alias: 'kept', readOnly: true}] : []),
     ],
   })
   const described = await describeTables(db, 'release')
@@ -77,7 +75,7 @@ export async function readPublished(
     const place = {...splitName(name), file: join(dir, file), sha256, order}
     tables.push({...place, comment, columns, grain: grainOf(name), totals})
   }
-  if (!isWhole)
+  if (!combinedName)
     return {manifest, database, tables, combined: [], [Symbol.asyncDispose]: async () => undefined}
   const kept = await describeTables(db, 'kept')
   const plan = await planCombined({models, kept: [...kept.keys()], nameOf: combinedName}, world)

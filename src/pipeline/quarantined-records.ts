@@ -1,12 +1,20 @@
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
-import {findQuarantined, type QuarantineEntry} from '../load/quarantine.ts'
+import {sliceJson} from '../json.ts'
+import {
+  countPruned,
+  findQuarantined,
+  listReasons,
+  listWaitingRecords,
+  type QuarantineEntry,
+} from '../load/quarantine.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {TapeLine} from '../tape/line.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
+import {hasWarehouse} from '../warehouse/warehouse.ts'
 import {findReadKey} from './tape-key.ts'
 import {listReadableTapes, type ReadableTape, textOf} from './tape-units.ts'
 
@@ -15,13 +23,12 @@ export interface FoundRecord {
   record: unknown
   /** Of a child: in whose list it stood. */
   parentId: string | undefined
-  /** The same to be printed, its numbers to the last digit. */
-  print(): unknown
+  /** The text of the record as it stands in the answer; of a deal's own page without what its list row added. */
+  text(): string | undefined
 }
 
 /**
- * Finds records in quarantine on the tapes of their walks; those stored before there were tapes are in the warehouse. What stands on a
- * tape that cannot be read is left out.
+ * Finds records in quarantine on the tapes of their walks. What stands on a tape that cannot be read is left out.
  *
  * @returns them by their quarantine ids
  * @throws UnexpectedError `TAPE_DAMAGED`
@@ -31,11 +38,7 @@ export function findQuarantinedRecords(
   tapes: readonly ReadableTape[],
 ): Map<string, FoundRecord> {
   const found = new Map<string, FoundRecord>()
-  for (const {quarantine_id, record: text} of entries) {
-    if (text !== null) found.set(quarantine_id, describe(text))
-  }
-  const onTape = entries.filter(({record}) => record === null)
-  for (const [walkId, ofWalk] of Map.groupBy(onTape, ({walk_id}) => walk_id)) {
+  for (const [walkId, ofWalk] of Map.groupBy(entries, ({walk_id}) => walk_id)) {
     const tape = tapes.find(({unit}) => unit === walkId)
     let pages = 0
     for (const line of tape?.lines() ?? []) {
@@ -51,21 +54,47 @@ export function findQuarantinedRecords(
   return found
 }
 
+/** What stands for a record that is gone. */
+export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or sealed with another key'
+
 /**
- * A record in quarantine with what it holds, null where that is not at hand.
+ * A record in quarantine with its text, as its source sent it; null where that is not at hand.
  *
  * @throws ConfigError `QUARANTINE_UNKNOWN`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function showQuarantined(
   config: Config,
   quarantineId: string,
-): Promise<Omit<QuarantineEntry, 'record'> & {record: unknown}> {
+): Promise<QuarantineEntry & {record: string | null}> {
   const folder = dataFolderAt(config.dataDir)
   const entry = await findEntry(folder, quarantineId)
   using stateDb = openStateDb(folder.stateDb)
   const tapes = listReadableTapes(folder, stateDb, findReadKey(config, folder))
   const found = findQuarantinedRecords([entry], tapes)
-  return {...entry, record: found.get(quarantineId)?.print() ?? null}
+  return {...entry, record: found.get(quarantineId)?.text() ?? null}
+}
+
+/** Which records in quarantine are asked for: of a field and a reason, or all; pages count from 1. */
+export interface ReasonsRequest {
+  path?: string
+  reason?: string
+  page: number
+}
+
+const PER_PAGE = 50
+
+/** Why records wait in quarantine, and a page of them; what was pruned is counted. */
+export async function readReasons({dataDir}: Config, {path, reason, page}: ReasonsRequest) {
+  const folder = dataFolderAt(dataDir)
+  if (!hasWarehouse(folder)) return {reasons: [], records: [], per_page: PER_PAGE, pruned: 0}
+  await using db = await openHistory(folder)
+  const asked = {path, reason, limit: PER_PAGE, offset: Math.max(0, page - 1) * PER_PAGE}
+  return {
+    reasons: await listReasons(db, 'history'),
+    records: await listWaitingRecords(db, 'history', asked),
+    per_page: PER_PAGE,
+    pruned: await countPruned(db, 'history'),
+  }
 }
 
 async function findEntry(folder: DataFolder, quarantineId: string): Promise<QuarantineEntry> {
@@ -86,55 +115,20 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
 function read(line: TapeLine, position: number): FoundRecord {
   const {frame, listed, parent, received_sha256: isSealed} = line.frame
   const text = textOf(line)
-  if (frame === 'detail') {
-    return describe(text, (body) => ({...(listed as object), ...(body as {data: object}).data}))
-  }
+  const body = JSON.parse(text)
+  if (frame === 'detail')
+    return {
+      record: {...(listed as object), ...body.data},
+      parentId: undefined,
+      text: () => sliceJson(text, ['data']),
+    }
   const parentId = frame === 'children' ? String(parent) : undefined
   if (isSealed === undefined) {
-    return describe(text, (body) => findRecords(body as Record<string, unknown>).items[position], parentId)
+    const {path, items} = findRecords(body)
+    return {record: items[position], parentId, text: () => sliceJson(text, [...path, position])}
   }
-  const sealed = parseNormalised(text).quarantined.find((one) => one.position === position)
-  return {...describe(JSON.stringify(sealed?.record ?? null)), parentId}
-}
-
-function describe(
-  text: string,
-  pick = (body: unknown): unknown => body,
-  parentId: string | undefined = undefined,
-): FoundRecord {
-  return {record: pick(JSON.parse(text)), parentId, print: () => print(text, pick)}
-}
-
-/** What nests deeper than can be printed is cut below this level. */
-const DEEPEST_LEVEL = 100
-
-function print(text: string, pick: (body: unknown) => unknown): unknown {
-  try {
-    const exact = pick(parseExact(text))
-    JSON.stringify(exact)
-    return exact
-  } catch (error) {
-    if (error instanceof RangeError) return cutBelow(pick(JSON.parse(text)), DEEPEST_LEVEL)
-    throw error
-  }
-}
-
-function cutBelow(value: unknown, levels: number): unknown {
-  if (typeof value !== 'object' || value === null) return value
-  if (levels === 0) return '(nested too deep)'
-  if (Array.isArray(value)) return value.map((item) => cutBelow(item, levels - 1))
-  return Object.fromEntries(Object.entries(value).map(([name, item]) => [name, cutBelow(item, levels - 1)]))
-}
-
-declare global {
-  interface JSON {
-    rawJSON(text: string): unknown
-  }
-}
-
-/** A JSON text with its numbers as they are written: no number of a program holds all their digits. */
-function parseExact(text: string): unknown {
-  return JSON.parse(text, (_name, value: unknown, context?: {source?: string}) =>
-    typeof value === 'number' && context?.source !== undefined ? JSON.rawJSON(context.source) : value,
-  )
+  const {quarantined} = parseNormalised(text)
+  const sealed = quarantined.findIndex((one) => one.position === position)
+  const path = ['quarantined', sealed, 'record']
+  return {record: quarantined[sealed]?.record ?? null, parentId, text: () => sliceJson(text, path)}
 }

@@ -69,7 +69,7 @@ async function takeOverRows(db: Database, units: readonly TapeUnit[], since: str
     walk: `(state = 'applied' and ${before}) or (state in ('refused', 'abandoned') and walk_id not in (${names}))`,
     listing: isKept,
     drift: isKept,
-    quarantine: `walk_id is null or ${isKept}`,
+    quarantine: isKept,
     setting: 'true',
     rate: before,
     settle: before,

@@ -1,26 +1,20 @@
-import {z} from 'zod'
 import {bucketRow, summaryRow} from '../page/breakdown.ts'
 import type {Series} from '../page/chart.ts'
-import type {PortfolioReport} from '../page/portfolio-report.ts'
+import type {Cells, PortfolioReport} from '../page/portfolio-report.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
-import type {Queries} from '../warehouse/database.ts'
+import {anyRow, type ReleaseQueries, type RowOf, rowOf} from '../release-row.ts'
 
-const count = z.coerce.number()
-
-const positionRow = z.object({day: z.string(), status: z.string(), amount: count})
-const qualityRow = z.object({measure: z.string(), value: z.number().nullable(), deals: count})
-const cellsRow = z.record(
-  z.string(),
-  z
-    .union([z.string(), z.number(), z.boolean(), z.null()])
-    .transform((value) => (value === null ? null : String(value))),
-)
+const positionRow = rowOf('mart.position_daily', ['day', 'status'], {amount: 'number?'})
+const qualityRow = rowOf('mart.data_quality', ['value', 'deals'], {measure: 'text?'})
 
 /** What there is to say of the deals whose tables these are. */
-export async function readPortfolio(tables: Queries, manifest: ReleaseManifest): Promise<PortfolioReport> {
+export async function readPortfolio(
+  tables: ReleaseQueries,
+  manifest: ReleaseManifest,
+): Promise<PortfolioReport> {
   const readIfThere = async (table: string, order: string) =>
     manifest.tables.some(({name}) => name === table)
-      ? await tables.all(cellsRow, `from ${table} order by ${order}`)
+      ? (await tables.all(anyRow, `from ${table} order by ${order}`)).map(asTexts)
       : null
   return {
     ...manifest,
@@ -41,8 +35,13 @@ export async function readPortfolio(tables: Queries, manifest: ReleaseManifest):
   }
 }
 
+const asTexts = (row: RowOf<typeof anyRow>): Cells =>
+  Object.fromEntries(
+    Object.entries(row).map(([name, value]) => [name, value === null ? null : String(value)]),
+  )
+
 /** The amount of each open status on each day, in the order of `seed.status`; statuses never held are left out. */
-async function readPositions(db: Queries): Promise<{days: string[]; positions: Series[]}> {
+async function readPositions(db: ReleaseQueries): Promise<{days: string[]; positions: Series[]}> {
   const rows = await db.all(
     positionRow,
     `select position.day, position.status, cast(position.amount as double) as amount

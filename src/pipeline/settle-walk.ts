@@ -11,6 +11,7 @@ import {type Acceptance, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
 import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
+import {quantity} from '../money.ts'
 import type {SourceClient} from '../source/client.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {findDealsToldSince, settleWalkCoverage} from '../state/webhook-coverage.ts'
@@ -18,7 +19,7 @@ import type {Certificate, ChangeCounts, World} from '../types.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {readSetting, writeSetting} from '../warehouse/stored-settings.ts'
-import {removeFormer, type Warehouse} from '../warehouse/warehouse.ts'
+import type {Warehouse} from '../warehouse/warehouse.ts'
 import type {Tapes} from './tapes.ts'
 
 /** What a run at the source works with. */
@@ -48,7 +49,7 @@ export async function settleWalk(
   details: {fetched: number; failed: number},
   world: World,
 ): Promise<ChangeCounts> {
-  const {db, stateDb, stream, folder, config, accepted, tapes} = tools
+  const {db, stateDb, stream, config, accepted, tapes} = tools
   const now = BigInt(world.clock.now()) * 1000n
   world.onProgress({step: 'applying'})
   const plan = await planChanges(db, stream, walk)
@@ -74,7 +75,6 @@ export async function settleWalk(
   tools.walks.delete(stream.name)
   await tapes.finish(walk.walkId)
   world.onStep('changes applied')
-  removeFormer(folder)
   return plan.counts
 }
 
@@ -160,7 +160,7 @@ export async function requireBoundedQuarantine(db: Database, walk: OpenWalk): Pr
   const worst = places.map((place) => `${place.path} (${place.records}: ${place.reason})`).join('; ')
   throw newError(
     'SOURCE_QUARANTINE',
-    `${quarantined} of ${records} records could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
+    `${quarantined} of ${quantity(records, 'record')} could not be read, more than ${TOLERATED_PCT} %: ${worst}.`,
   )
 }
 

@@ -31,12 +31,17 @@ export function readSources(config: Config, fields: readonly KnownField[], asOf?
   if (sqlDir !== undefined && !statSync(sqlDir, {throwIfNoEntry: false})?.isDirectory()) {
     throw newError('SQL_DIR_MISSING', `Folder '${sqlDir}' in LOANTAPE_SQL_DIR is not there, or is no folder.`)
   }
-  const folders = [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
+  const folders = sqlFoldersOf(config)
   const mapped = createMappedModels(fields)
   const models = [...readModels(folders), ...mapped.models]
   const accounts = createAccountSeed(readMappingVersions(config, asOf))
   const seeds = [...readSeeds(folders).filter(({name}) => name !== accounts.name), accounts]
   return {models, seeds, checks: [...readChecks(models, folders), ...mapped.checks]}
+}
+
+/** The folders of SQL, the built-in one first. */
+export function sqlFoldersOf({sqlDir}: Pick<Config, 'sqlDir'>): string[] {
+  return [BUILT_IN_SQL, ...(sqlDir === undefined ? [] : [sqlDir])]
 }
 
 /** What is built for a selection. */

@@ -1,9 +1,9 @@
-import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {expectOneOf} from '../nearest.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
+import {computedRow, type RowOf, rowOf} from '../release-row.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 
 /** A figure of `mart.portfolio_summary` and the deals it is made of. */
@@ -12,23 +12,17 @@ export interface FigureTrace {
   value: string | null
   as_of: string
   release_id: string
-  /** The largest first; of an ltv those that have one, of the median the deals in the middle. */
+  /** The largest first; of an ltv those with one of at most 1.5, of the median the deals in the middle. */
   deals: FigureDeal[]
 }
 
 /** A deal as the release has it. */
-export type FigureDeal = z.output<typeof dealRow>
-const dealRow = z.object({
-  deal_id: z.string(),
-  status: z.string(),
-  /** USD, as decimal text. */
-  loan_amount: z.string(),
-  property_value: z.string().nullable(),
-  /** Ratio. */
-  ltv: z.coerce.number().nullable(),
-  /** When what is known of it was first seen, UTC. */
-  last_changed_at: z.string(),
-})
+export type FigureDeal = RowOf<typeof dealRow>
+const dealRow = rowOf(
+  'core.deal',
+  ['deal_id', 'status', 'loan_amount', 'property_value', 'last_changed_at'],
+  {ltv: 'number?'},
+)
 
 /** Which deals a part of the portfolio is, as a condition on `core.deal`. */
 const PARTS: Record<string, string> = {
@@ -43,8 +37,8 @@ const PARTS: Record<string, string> = {
 const MEASURES: Record<string, string> = {
   deals: '',
   amount: '',
-  wa_ltv: 'and ltv is not null',
-  pooled_ltv: 'and ltv is not null',
+  wa_ltv: 'and ltv <= 1.5',
+  pooled_ltv: 'and ltv <= 1.5',
   ltv_coverage_pct: '',
   average_amount: '',
   largest_amount: 'qualify loan_amount = max(loan_amount) over ()',
@@ -69,16 +63,16 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
   const release = requireRelease(dataFolderAt(config.dataDir))
   await using db = await openRelease(release)
   const columns = await db.all(
-    z.object({name: z.string()}),
+    computedRow({name: 'text?'}),
     `select column_name as name from (describe ${TABLE}) where column_name <> 'as_of'`,
   )
   const which = MEASURES[measure]
-  const names = columns.map(({name}) => name)
+  const names = columns.flatMap(({name}) => name ?? [])
   if (which === undefined || !names.includes(figure)) {
     throw newError('TRACE_FIGURE', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
-    z.object({value: z.string().nullable(), as_of: z.string()}),
+    rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),
     `select cast(${figure} as varchar) as value, as_of from ${TABLE}`,
   )
   const deals = await db.all(

@@ -1,9 +1,10 @@
+import {setImmediate as nextTurn} from 'node:timers/promises'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
-import {readPage} from '../contract/envelope.ts'
+import {findRecords} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
-import {parseJson} from '../json.ts'
+import {isObject, parseJson, sliceJson} from '../json.ts'
 import {expectOneOf} from '../nearest.ts'
 import {openStateDb} from '../state/state-db.ts'
 import {type TapeLine, targetOf} from '../tape/line.ts'
@@ -31,11 +32,13 @@ export interface Trace {
   request: string | null
   /** Of the answer's body. */
   sha256: string | null
-  /** The record as it was received; null of an absence. */
-  record: unknown
+  /** The text of the record as it stands in the answer, byte for byte; null of an absence. */
+  record: string | null
+  /** Where the deal's own page left out what its list row holds: that row, the same way. */
+  list_row: string | null
 }
 
-const instant = (column: string) => `strftime(${column}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${column}`
+const instant = (value: string, name: string) => `strftime(${value}, '%Y-%m-%dT%H:%M:%S.%fZ') as ${name}`
 
 type Version = z.output<typeof versionRow>
 const versionRow = z.object({
@@ -44,6 +47,8 @@ const versionRow = z.object({
   business_date: z.string(),
   kind: z.string(),
   source: z.string(),
+  /** What kind of line told it. */
+  told_by: z.enum(['list', 'detail', 'webhook']),
   walk_id: z.string().nullable(),
   value: z.string().nullable(),
 })
@@ -64,26 +69,43 @@ export async function traceDeal(
   const key = requireReadKey(config, folder)
   using stateDb = openStateDb(folder.stateDb)
   const tapes = listReadableTapes(folder, stateDb, key)
-  const traces = versions.map(({walk_id, value, ...version}) => {
+  const traces = versions.map(({walk_id, told_by, value, ...version}) => {
     const isHolding = (tape: ReadableTape) => mayHold(tape, walk_id, version.recorded_at)
-    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null}
+    const nowhere = {tape: null, line: null, request: null, sha256: null, record: null, list_row: null}
     const trace: Trace = {...version, ...(asked.field !== undefined && {value}), ...nowhere}
-    return {trace, held: new Set(tapes.filter(isHolding))}
+    return {trace, told_by, held: new Set(tapes.filter(isHolding)), isPartial: false}
   })
   for (const tape of tapes) {
     const wanted = traces.filter(({held}) => held.has(tape))
     if (wanted.length === 0) continue
+    // A tape is read at a stretch: whoever else waits for this process gets its turn between two.
+    await nextTurn()
     let number = 0
     for (const line of tape.lines()) {
       number += 1
-      for (const {trace} of wanted) {
-        const found = trace.tape === null ? findRecord(line, dealId, trace) : undefined
-        if (found)
-          Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
+      for (const one of wanted) {
+        const {trace} = one
+        const found = findRecord(line, dealId, {...trace, told_by: one.told_by})
+        if (!found) continue
+        // Of what was read twice at one instant the later counts.
+        Object.assign(trace, {tape: tape.path, line: number, sha256: line.sha256 ?? null, ...found})
+        one.isPartial = leavesOut(found.record, line.frame.listed)
       }
     }
+    const partial = wanted.filter(({trace, isPartial}) => isPartial && trace.tape === tape.path)
+    for (const line of partial.length > 0 ? tape.lines() : [])
+      for (const {trace} of partial)
+        if (String(line.frame.requested_at) <= trace.observed_at)
+          trace.list_row = findListed(line, dealId) ?? trace.list_row
   }
   return traces.map(({trace}) => trace)
+}
+
+/** Whether a deal's own page says nothing of a field that is known from its list row. */
+function leavesOut(record: string | null, listed: unknown): boolean {
+  if (record === null || !isObject(listed)) return false
+  const said = Object(parseJson(record))
+  return Object.keys(listed).some((name) => !Object.hasOwn(said, name))
 }
 
 async function readVersions(
@@ -96,21 +118,25 @@ async function readVersions(
     throw newError('TRACE_FIELD', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
-  // Of a record in quarantine the tape is that of the walk which could not read it.
+  // A replayed record stands where the walk that could not read it met it.
   const versions = await db.all(
     versionRow,
     `select
-       ${instant('observed_at')},
-       ${instant('recorded_at')},
+       ${instant('version.observed_at', 'observed_at')},
+       ${instant('recorded_at', 'recorded_at')},
        business_date,
        kind,
-       source,
-       coalesce(walk_id, (
-         select any_value(q.walk_id) from history.raw.quarantine q
-         where version.source = 'replay' and q.record_id = deal_id and q.observed_at = version.observed_at
-       )) as walk_id,
+       version.source,
+       coalesce(replayed.source, version.source) as told_by,
+       coalesce(version.walk_id, replayed.walk_id) as walk_id,
        cast(${field ?? 'null'} as varchar) as value
      from history.raw.deal_version as version
+     left join (
+       select observed_at, min(source) as source, any_value(walk_id) as walk_id
+       from history.raw.quarantine
+       where stream = 'deal' and record_id = $1
+       group by observed_at
+     ) as replayed on version.source = 'replay' and replayed.observed_at = version.observed_at
      where deal_id = $1 and business_date <= cast($2 as date)
      order by version.observed_at, seq`,
     [dealId, asOf ?? '9999-12-31'],
@@ -129,25 +155,31 @@ function mayHold({unit}: ReadableTape, walkId: string | null, recordedAt: string
   return Math.abs(daysApart) < 3
 }
 
+/** The frame in which each kind of line stands on a tape. */
+const FRAMES = {list: 'list', detail: 'detail', webhook: 'look'}
+
 /** What a line tells of a version: the record its request showed, or of an absence how the walk ended. */
 function findRecord(
   line: TapeLine,
   dealId: string,
-  {observed_at, kind}: Trace,
-): {request: string | null; record: unknown} | undefined {
+  {observed_at, kind, told_by, tape}: Trace & Pick<Version, 'told_by'>,
+): Pick<Trace, 'request' | 'record'> | undefined {
   const {frame} = line
-  if (kind === 'missing' && frame.frame === 'outcome') return {request: null, record: null}
-  if (frame.requested_at !== observed_at) {
-    return kind === 'vanished' && frame.frame === 'outcome' ? {request: null, record: null} : undefined
-  }
-  const request = targetOf(frame)
-  if (frame.frame === 'detail' || frame.frame === 'look') {
-    if (frame.id !== dealId) return undefined
-    const body = z.object({data: z.unknown()}).safeParse(parseJson(textOf(line)))
-    return {request, record: kind === 'seen' ? body.data?.data : null}
-  }
-  if (frame.frame !== 'list' || kind !== 'seen') return undefined
-  const {records} = readPage(parseJson(textOf(line)), String(frame.envelope))
-  const record = records.findLast((one) => z.object({id: z.literal(dealId)}).safeParse(one).success)
-  return record === undefined ? undefined : {request, record}
+  if (kind !== 'seen' && frame.frame === 'outcome')
+    return tape === null ? {request: null, record: null} : undefined
+  if (frame.requested_at !== observed_at) return undefined
+  const isOwnPage = (frame.frame === 'detail' || frame.frame === 'look') && frame.id === dealId
+  if (kind === 'vanished') return isOwnPage ? {request: targetOf(frame), record: null} : undefined
+  if (kind !== 'seen' || frame.frame !== FRAMES[told_by]) return undefined
+  const record = isOwnPage ? sliceJson(textOf(line), ['data']) : findListed(line, dealId)
+  return record === undefined ? undefined : {request: targetOf(frame), record}
+}
+
+/** The text of a deal's record on a page of the list. */
+function findListed(line: TapeLine, dealId: string): string | undefined {
+  if (line.frame.frame !== 'list') return undefined
+  const text = textOf(line)
+  const {path, items} = findRecords(z.record(z.string(), z.unknown()).parse(parseJson(text)))
+  const position = items.findLastIndex((item) => isObject(item) && item.id === dealId)
+  return position === -1 ? undefined : sliceJson(text, [...path, position])
 }

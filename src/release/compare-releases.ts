@@ -1,14 +1,10 @@
 import {z} from 'zod'
+import {rowOf} from '../release-row.ts'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import type {Release} from './manifest.ts'
 
 /** A deal as one of two releases has it. */
-const stateRow = z.object({
-  status: z.string(),
-  status_class: z.string(),
-  /** Decimal text, USD. */
-  loan_amount: z.string(),
-})
+const stateRow = rowOf('core.deal', ['status', 'status_class', 'loan_amount'])
 
 /** What one deal adds to the movement of one total. */
 export type MovementPart = z.output<typeof partRow>

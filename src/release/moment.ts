@@ -80,17 +80,14 @@ async function findLastTold(db: Database, asOf: string): Promise<string | null> 
  * comes after `knownAt`, so the same release is named again.
  *
  * @param knownAt `YYYY-MM-DD HH:MM:SS.ssssss`, UTC
- * @returns '' where nothing had been stored by then; with it where the tape stood
+ * @returns it and where the tape stood; '' where nothing had been stored by then
  */
-export function readHistoryId(
-  db: Database,
-  knownAt: string,
-): Promise<{historyId: string; tapeHead: string | null}> {
+export function readHistoryId(db: Database, knownAt: string): Promise<{historyId: string; tapeHead: string}> {
   return db.one(
-    z.object({historyId: z.string(), tapeHead: z.string().nullable()}),
+    z.object({historyId: z.string(), tapeHead: z.string()}),
     `select
        coalesce(arg_max(history_id, seq), '') as "historyId",
-       arg_max(tape_head, seq) filter (tape_head is not null) as "tapeHead"
+       coalesce(arg_max(tape_head, seq), '') as "tapeHead"
      from history.raw.settle
      where recorded_at <= cast($1 as timestamp)`,
     [knownAt],

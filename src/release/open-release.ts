@@ -1,5 +1,3 @@
-import {existsSync} from 'node:fs'
-import {join} from 'node:path'
 import {type Database, openDatabase, quoteLiteral} from '../warehouse/database.ts'
 import type {Release} from './manifest.ts'
 
@@ -12,8 +10,10 @@ export interface OpenOptions {
   memoryMb?: number | undefined
   /** Also attach its `work` tables, as `kept`, and set the variables that models use. */
   withWork?: boolean
-  /** The only folder that statements may read and write, and spill to; by default there is none. */
-  filesDir?: string
+  /** Where queries may spill to; by default nowhere. */
+  spillDir?: string
+  /** The only file beside the release that statements can reach; by default there is none. */
+  file?: string | undefined
 }
 
 /**
@@ -21,12 +21,12 @@ export interface OpenOptions {
  * Nothing outside it can be read or written, and no statement can change that.
  */
 export async function openRelease(release: Release, options: OpenOptions = {}): Promise<Database> {
-  const {memoryMb, withWork, filesDir} = options
+  const {memoryMb, withWork, spillDir, file} = options
   const {database, work, manifest} = release
   const db = await openDatabase({
     attach: [
       {path: database, alias: 'release', readOnly: true},
-      ...(withWork && existsSync(work) ? [{path: work, alias: 'kept', readOnly: true}] : []),
+      ...(withWork ? [{path: work, alias: 'kept', readOnly: true}] : []),
     ],
     searchPath: 'release.main',
   })
@@ -37,12 +37,11 @@ export async function openRelease(release: Release, options: OpenOptions = {}): 
     )
   }
   if (memoryMb !== undefined) await db.run(`set memory_limit = '${memoryMb}MB'`)
-  if (filesDir !== undefined) {
+  if (spillDir !== undefined)
     await db.run(
-      `set allowed_directories = [${quoteLiteral(filesDir)}];
-       set temp_directory = ${quoteLiteral(join(filesDir, 'spill'))}; set max_temp_directory_size = '${MOST_SPILLED}'`,
+      `set temp_directory = ${quoteLiteral(spillDir)}; set max_temp_directory_size = '${MOST_SPILLED}'`,
     )
-  }
+  if (file !== undefined) await db.run(`set allowed_paths = [${quoteLiteral(file)}]`)
   await db.run('set enable_external_access = false; set lock_configuration = true')
   return db
 }

@@ -22,8 +22,8 @@ export function markPast(buildDir: string): void {
   writeFileSync(join(buildDir, MARK), '')
 }
 
-/** Whether a release was built for a past date. */
-function isPast(dir: string): boolean {
+/** Whether a release was built for a past date, and readers never saw it as the current one. */
+export function isPast(dir: string): boolean {
   return existsSync(join(dir, MARK))
 }
 

@@ -4,7 +4,7 @@ import type {Config} from '../config.ts'
 import {ConfigError} from '../errors.ts'
 import {closePeriod} from '../pipeline/period.ts'
 import {openStateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
+import type {TiedTerm, World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import {findBusinessDay} from './business-day.ts'
 import type {Job, Step} from './job.ts'
@@ -19,20 +19,20 @@ export function previousMonthOf(instant: number, {timeZone}: Job): string {
  * Closes the month before when the local day of `instant` is the business day for it, or a later one: what failed on its
  * day is made good. A closed month stays closed; one that somebody reopened is theirs to close.
  *
- * @returns the month, `YYYY-MM`; `not_due` before its day, for a month that was reopened, and for one before the first walk
+ * @returns the month, `YYYY-MM`, and the terms of its roll-forward where it is closed now; `not_due` before its day, for a month that was reopened, and for one before the first walk
  */
 export async function closePreviousMonth(
   config: Config,
   {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
   world: World,
-): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string}> {
+): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
   const period = previousMonthOf(instant, job)
   const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
   const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
   if (day < dueOn || (day > dueOn && isReopened(config, period))) return {outcome: 'not_due', period}
   try {
-    await closePeriod(config, {period, why: `job ${job.name}`}, world)
-    return {outcome: 'closed', period}
+    const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
+    return {outcome: 'closed', period, terms}
   } catch (error) {
     if (!(error instanceof ConfigError)) throw error
     if (error.code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}

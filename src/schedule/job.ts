@@ -1,12 +1,13 @@
-import {existsSync, readdirSync, statSync} from 'node:fs'
+import {execFile} from 'node:child_process'
+import {existsSync, readdirSync, realpathSync, statSync} from 'node:fs'
 import {join, resolve} from 'node:path'
 import {pathToFileURL} from 'node:url'
 import {z} from 'zod'
 import {PROFILE_NAMES} from '../accounting/journal-profiles.ts'
 import {isTimeZone} from '../clock.ts'
 import type {Config} from '../config.ts'
-import {type LoantapeError, messageOf, newError} from '../errors.ts'
-import {describeIssues} from '../json.ts'
+import {type LoantapeError, newError} from '../errors.ts'
+import {describeIssues, parseJson} from '../json.ts'
 import {expectOneOf} from '../nearest.ts'
 import {PUBLISH_TARGETS} from '../release-target.ts'
 import {findCronProblems} from './cron.ts'
@@ -119,50 +120,78 @@ export async function readJobs(config: Config): Promise<Job[]> {
   for (const folder of folders) {
     if (!existsSync(folder)) throw jobError(folder, 'the folder is not there')
     const files = readdirSync(folder).filter((file) => /\.(ts|js|mjs)$/.test(file))
-    for (const file of files.sort()) {
-      const job = await readJob(join(folder, file))
+    const contents =
+      folder === BUILT_IN_JOBS
+        ? await importBuiltIn(files)
+        : await readOwn(realpathSync(folder), files.sort())
+    for (const [index, file] of files.entries()) {
+      const job = parseJob(join(folder, file), contents[index])
       jobs.set(job.name, job)
     }
   }
   return [...jobs.values()]
 }
 
-const moduleSchema = z.object({default: z.unknown()})
+/** What a file exports, or what is wrong with it. */
+type Content = z.output<typeof contentSchema>
+const contentSchema = z.union([z.object({value: z.unknown()}), z.object({problem: z.string()})])
 
-async function readJob(file: string): Promise<Job> {
-  let content: unknown
-  try {
-    // As it is now: Node would hand out what it read of a file of this name before.
-    const {href} = pathToFileURL(file)
-    content = moduleSchema.parse(
-      await withinTime(import(`${href}?t=${Math.trunc(statSync(file).mtimeMs)}`)),
-    ).default
-  } catch (error) {
-    throw jobError(file, messageOf(error), error)
+function importBuiltIn(files: readonly string[]): Promise<Content[]> {
+  const importOne = async (file: string) => {
+    const {href} = pathToFileURL(join(BUILT_IN_JOBS, file))
+    return {value: z.object({default: z.unknown()}).parse(await import(href)).default}
   }
-  const parsed = jobSchema.safeParse(content)
-  if (parsed.success) return parsed.data
-  throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
+  return Promise.all(files.map(importOne))
 }
 
 const READ_MS = 5_000
 
-/** A file that waits for something is no plain data, and would keep everybody waiting. */
-async function withinTime<T>(reading: Promise<T>): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const timeout = new Promise<never>((_resolve, reject) => {
-    const late = new Error(`it could not be read within ${READ_MS / 1000} seconds`)
-    timer = setTimeout(reject, READ_MS, late)
+/** Says of each module what it exports, a line for each. */
+const READER = `for (const url of process.argv.slice(1)) {
+  const said = await import(url).then((read) => ({value: read.default ?? null}), ({message}) => ({problem: message}))
+  process.stdout.write(JSON.stringify(said) + '\\n')
+}`
+
+/** What was read, by folder, as long as its files are as they were: a fleet asks again all the time. */
+const contentsByFolder = new Map<string, {state: string; contents: Content[]}>()
+
+/**
+ * Reads job files of people's own in a process that sees nothing but their folder, neither settings nor other files: a module can do
+ * what it likes, and in a fleet it is another lender's.
+ */
+async function readOwn(folder: string, files: readonly string[]): Promise<Content[]> {
+  const paths = files.map((file) => join(folder, file))
+  const state = JSON.stringify(paths.map((path) => [path, statSync(path).mtimeMs, statSync(path).size]))
+  const known = contentsByFolder.get(folder)
+  if (known?.state === state) return known.contents
+  const args = ['--permission', `--allow-fs-read=${folder}`, '--input-type=module', '--eval', READER]
+  const urls = paths.map((path) => pathToFileURL(path).href)
+  const printed = await new Promise<{stdout: string; isLate: boolean}>((done) => {
+    const limits = {timeout: READ_MS, killSignal: 'SIGKILL' as const, maxBuffer: 1024 * 1024}
+    execFile(process.execPath, [...args, ...urls], {...limits, env: {}}, (error, stdout) =>
+      done({stdout, isLate: error?.killed ?? false}),
+    )
   })
-  try {
-    return await Promise.race([reading, timeout])
-  } finally {
-    clearTimeout(timer)
-  }
+  const said = printed.stdout
+    .split('\n')
+    .flatMap((line) => contentSchema.safeParse(parseJson(line)).data ?? [])
+  const nothing = printed.isLate
+    ? `it could not be read within ${READ_MS / 1000} seconds`
+    : 'it ended the process that read it'
+  const contents = files.map((_, index) => said[index] ?? {problem: nothing})
+  if (said.length >= files.length) contentsByFolder.set(folder, {state, contents})
+  return contents
 }
 
-function jobError(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('JOB_INVALID', `Job '${file}': ${problem}.`, {cause})
+function parseJob(file: string, content: Content = {problem: 'it says nothing'}): Job {
+  if ('problem' in content) throw jobError(file, content.problem)
+  const parsed = jobSchema.safeParse(content.value)
+  if (parsed.success) return parsed.data
+  throw jobError(file, describeIssues(parsed.error, '(job)').join('; '))
+}
+
+function jobError(file: string, problem: string): LoantapeError {
+  return newError('JOB_INVALID', `Job '${file}': ${problem}.`)
 }
 
 /** The profiles that enabled jobs export. */

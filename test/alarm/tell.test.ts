@@ -4,6 +4,7 @@ import type {AddressInfo} from 'node:net'
 import {buffer, text} from 'node:stream/consumers'
 import {SMTPServer} from 'smtp-server'
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {listAlarms} from '../../src/alarm/conditions.ts'
 import {pingDeadMan, tellPeople} from '../../src/alarm/tell.ts'
 import {type Config, parseConfig} from '../../src/config.ts'
 import {createSilentLog} from '../../src/log.ts'
@@ -128,6 +129,41 @@ test('another failure of the same job is another message', async () => {
   await runAndTell(shrunk)
   await runAndTell({exitCode: 3, errorCode: 'CHECKS_FAILED', error: 'A check failed.'})
   expect(posts[1]).toContain('failed a check, nothing was released')
+})
+
+test('what went wrong after that by hand is told as the cause there is now, and what went well as its end', async () => {
+  const isoNow = () => new Date(now).toISOString()
+  const sync = (exitCode: number, errorCode: string | null) => {
+    now += HOUR
+    const fields = {exit_code: exitCode, error_code: errorCode, error: errorCode && 'In words.'}
+    const times = {started_at: isoNow(), ended_at: isoNow()}
+    stateDb.insert('run', {run_id: `r${now}`, command: 'sync', pid: 1, ...times, ...fields})
+  }
+  now += HOUR
+  const run = beginRun(stateDb, 'nightly', now)
+  sync(5, 'SOURCE_UNAUTHORIZED')
+  const end = {exitCode: 5, errorCode: 'SOURCE_UNAUTHORIZED', error: 'No.', summary: null, retryAt: null}
+  endRun(stateDb, run, end, now)
+  const tell = () => tellPeople(stateDb, config, world(), undefined)
+  const alarms = () => listAlarms(stateDb, config, now, undefined)
+  await tell()
+  expect(alarms()).toMatchObject([{state: 'SOURCE_UNAUTHORIZED', since: isoNow()}])
+  sync(4, 'RUN_IN_PROGRESS')
+  sync(6, 'INTERRUPTED')
+  await tell()
+  expect(posts).toHaveLength(1)
+  sync(8, 'GUARD_SHRINK')
+  const since = isoNow()
+  now += HOUR
+  await tell()
+  expect(posts[1]).toContain('*Job nightly was stopped by a guard [GUARD_SHRINK]*')
+  sync(8, 'GUARD_SHRINK')
+  expect(alarms()).toMatchObject([{state: 'GUARD_SHRINK', since}])
+  sync(0, null)
+  expect(alarms()).toEqual([])
+  await tell()
+  expect(posts[2]).toContain('*Recovered: sync of job nightly is done*')
+  expect(posts[2]).toContain(`GUARD_SHRINK had held since ${since}.`)
 })
 
 test('a run that waited for another or was stopped says nothing', async () => {

@@ -74,7 +74,7 @@ test('the demo agrees with its release to the cent, and run again shows people t
   expect(
     await db.one(
       row,
-      `select ended = (select sum(loan_amount) from core.deal where status = 'paid_off') as is_paid_off, vanished
+      `select paid_off = (select sum(loan_amount) from core.deal where status = 'paid_off') as is_paid_off, vanished
        from mart.funded_rollforward`,
     ),
   ).toEqual({is_paid_off: true, vanished: '0.00'})
@@ -104,11 +104,11 @@ test('the demo agrees with its release to the cent, and run again shows people t
     .parse(first.summary)
   expect(stdout).toContain(`Open:   ${open_deals} deals, $${groupThousands(open_amount)}; loan-to-value`)
   expect(stdout).toMatch(
-    /^Funded: \d+ deals, \$[\d,]+\.\d\d; loan-to-value \d+\.\d %\.\nEnded: {2}\d+ deals, \$/m,
+    /^Funded: \d+ deals?, \$[\d,]+\.\d\d; loan-to-value \d+\.\d %\.\nEnded: {2}\d+ deals?, \$/m,
   )
   expect(stdout).toMatch(/^status +deals +amount +share$/m)
   expect(stdout).toMatch(/^funded +\d+ +\$[\d,]+\.\d\d +\d+\.\d %$/m)
-  expect(stdout).toMatch(/^loan program +open deals +open amount +funded amount +share of funded$/m)
+  expect(stdout).toMatch(/^loan program +open deals +open amount +funded amount +of funded$/m)
   expect(stdout).toMatch(/^bridge_12mo +\d+ +\$/m)
   const commands = [...stdout.matchAll(/^ {2}npx loantape query --data (.*) "(.*)"$/gm)]
   expect(commands).toHaveLength(2)
@@ -124,19 +124,32 @@ test('the demo agrees with its release to the cent, and run again shows people t
 })
 
 test.each([
-  ['somebody', {}],
-  [
-    'an earlier version, where real data may be',
-    {'.loantape-demo': 'This folder belongs to `loantape demo`\n'},
-  ],
-])('the demo leaves a folder of %s alone', async (_whose, mark) => {
+  ['without a mark', {}],
+  ['with the mark of somebody else', {'.loantape-demo': 'mine\n'}],
+])('the demo leaves a folder %s alone', async (_whose, mark) => {
   const dataDir = mkdtempSync(join(root, 'mine-'))
-  const files = {...mark, 'history.duckdb': 'years of work'}
+  const files = {...mark, 'warehouse.duckdb': 'years of work'}
   for (const [name, text] of Object.entries(files)) writeFileSync(join(dataDir, name), text)
   const failure = readFailure(await demo(dataDir, ['--json']))
   expect(failure).toMatchObject({code: 'DEMO_FOLDER', exitCode: 2})
   expect(failure.message).toMatch(/ holds '.*': .* Nothing was changed\. .*--data/)
-  expect(readFileSync(join(dataDir, 'history.duckdb'), 'utf8')).toBe('years of work')
+  expect(readFileSync(join(dataDir, 'warehouse.duckdb'), 'utf8')).toBe('years of work')
+})
+
+test("a demo's journals can be looked at, in accounts of its own, which it writes anew", async () => {
+  const dataDir = join(root, 'accounts')
+  const tables = '+accounting.* +mart.funded_rollforward'
+  await demo(dataDir, [], tables)
+  const args = ['export', 'quickbooks', '--period', '2026-02', '--preview', '--data', dataDir]
+  const ended = await runCommand(args, {
+    LOANTAPE_LOG_LEVEL: 'error',
+    LOANTAPE_NOW: '2026-02-04T23:45:00-05:00',
+  })
+  expect(ended).toMatchObject({code: 0, stderr: ''})
+  expect(ended.stdout).toMatch(/^1200 +Loans receivable /m)
+  expect((await demo(dataDir, ['--days', '1'], tables)).code).toBe(0)
+  writeFileSync(join(dataDir, 'accounting.json'), '{}')
+  expect(readFailure(await demo(dataDir, ['--json'])).message).toContain("holds 'accounting.json'")
 })
 
 test("a demo's folder is served to be looked at: nothing is due there, and no webhook is taken", async () => {

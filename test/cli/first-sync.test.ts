@@ -54,6 +54,17 @@ test('doctor tells it from the one page it asks for, until there is a history', 
   expect(await source()).toBe(
     `${answers}; a first sync of 100 deals with details takes about 1 s at 5000 requests/s`,
   )
+  lab.service.faults.add({
+    fault: {
+      kind: 'mutate',
+      change: (body) => ({
+        ...body,
+        data: (body.data as object[]).map((deal) => ({...deal, property_value: null, loan_program: null})),
+      }),
+    },
+  })
+  expect(await source()).toBe(`${answers}; a first sync of 100 deals takes about 1 s at 5000 requests/s`)
+  lab.service.faults.clear()
   lab.service.store.insert(someDeals(101).slice(100))
   expect(await source()).toMatch(/; a first sync takes about 1 s for every 1,000 deals with details/)
   await lab.sync(new Date().toISOString())

@@ -279,6 +279,36 @@ test('a run sees the settings of its own source and the common ones, and no secr
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
 
+test.each([
+  ['LOANTAPE_DATA_DIR', '../theirs/data'],
+  ['LOANTAPE_DATA_DIR', 'link'],
+  ['LOANTAPE_SQL_DIR', '../theirs'],
+  ['LOANTAPE_JOBS_DIR', '../theirs/jobs'],
+  ['LOANTAPE_ACCOUNTING_FILE', '../theirs/data/accounting.json'],
+  ['LOANTAPE_TARGETS_FILE', 'link/../targets.json'],
+  ['LOANTAPE_SMTP_URL_FILE', '../theirs/.env'],
+  ['LOANTAPE_ALARM_WEBHOOK_URL_FILE', '../../.env'],
+  ['LOANTAPE_CLICKHOUSE_SOURCE', 'theirs'],
+])('a source whose %s is %s gets nothing of another, nor of the fleet', async (setting, value) => {
+  addSource('theirs', {LOANTAPE_BASE_URL: 'https://theirs.example.com', LOANTAPE_API_KEY: 'sk_of_theirs'})
+  mkdirSync(join(dirOf('theirs'), 'data'))
+  writeFileSync(join(dirOf('theirs'), 'targets.json'), '[]')
+  addSource('mine', {
+    LOANTAPE_BASE_URL: 'https://mine.example.com',
+    LOANTAPE_API_KEY: 'sk_of_mine',
+    [setting]: value,
+  })
+  symlinkSync('../theirs/data', join(dirOf('mine'), 'link'))
+  const status = await runCommand(['fleet', 'status', '--json'], {}, {envFile: join(fleet, '.env')})
+  const {sources} = readJson(status) as {sources: {source: string; error: {message: string} | null}[]}
+  expect(sources.find(({source}) => source === 'theirs')).toMatchObject({error: null})
+  expect(sources.find(({source}) => source === 'mine')?.error?.message).toMatch(
+    /lies in another's|FLEET_DATA_SHARED|expected its own/,
+  )
+  const inside = await runCommand(['status', '--json'], {}, {envFile: join(dirOf('mine'), '.env')})
+  expect(inside.code).toBe(2)
+})
+
 test('fleet run runs a job now for each source and ends with the code of the worst', async () => {
   const settings = await startService()
   await using refusing = await startTestServer((_request, response) => sendJson(response, {}, {status: 401}))

@@ -97,7 +97,7 @@ test('--json has every case with what differs', async () => {
 test('seeds of the folder and of a case reach the model, and built-in models have tests, too', async () => {
   const mine = readFileSync(join(import.meta.dirname, '../../sql/seeds/status.csv'), 'utf8')
   const {stdout, code} = await runTests({
-    'seeds/status.csv': `${mine}signed,funded,95\n`,
+    'seeds/status.csv': `${mine}signed,funded,95,\n`,
     [FILE]:
       aCase('a: {status: Signed, loan_amount: 20000000}', '{deal_id: a}') +
       `its own:\n  seeds:\n    status: |\n${mine.replace(/^/gm, '      ')}\n  walks: {2026-03-02: {a: {status: signed, loan_amount: 20000000}}}\n  rows: []\n`,

@@ -5,7 +5,6 @@ import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
 import {text} from 'node:stream/consumers'
 import {afterAll, beforeAll, expect, test} from 'vitest'
-import {openDatabase} from '../../src/warehouse/database.ts'
 import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
 
@@ -64,16 +63,6 @@ function listHolding(dir: string, text: string): string[] {
     .map((name) => join(dir, name))
 }
 
-/** What a folder of a version that stored addresses whole holds. */
-async function storeWhole(path: string): Promise<void> {
-  await using db = await openDatabase({attach: [{path, alias: 'warehouse'}]})
-  await db.run(`delete from warehouse.main.migration where name = '0006_source_names.sql'`)
-  await db.run(`update warehouse.raw.walk set base_url = $1`, [env.LOANTAPE_BASE_URL ?? ''])
-  await db.run(`update warehouse.raw.setting set value = $1 where name = 'source_base_url'`, [
-    env.LOANTAPE_BASE_URL ?? '',
-  ])
-}
-
 test('what a base URL carries beside its name is sent, and neither printed nor stored', async () => {
   expect(readJson(await run(['sync', '--json'], {LOANTAPE_NOW: DAY_1}))).toMatchObject({outcome: 'released'})
   isFailing = true
@@ -89,14 +78,4 @@ test('what a base URL carries beside its name is sent, and neither printed nor s
   }
   expect(ended.map(({stdout, stderr}) => stdout + stderr).join('')).not.toContain('SECRET')
   expect(listHolding(lab.folder.root, 'SECRET')).toEqual([])
-})
-
-test('a folder that holds its address whole is taken over, and so is another key', async () => {
-  await storeWhole(lab.folder.warehouse)
-  const sync = await run(['sync', '--json'], {
-    LOANTAPE_NOW: DAY_2,
-    LOANTAPE_BASE_URL: `${name}?key=SECRET5`,
-  })
-  expect(readJson(sync)).toMatchObject({outcome: 'released'})
-  expect(await lab.queryHistory('select distinct base_url from walk')).toEqual([{base_url: name}])
 })

@@ -1,3 +1,5 @@
+import {mkdirSync, writeFileSync} from 'node:fs'
+import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
 import {readJson} from './outcome.ts'
@@ -70,6 +72,60 @@ test('a source that changes its contract still syncs, and status says what chang
     {metric: 'drift_unknown_value status on_hold', deals: '1'},
     {metric: 'quarantined', deals: '1'},
   ])
+})
+
+test("a third of the deals in no class is not healthy, says what to do, and is with lines of one's own", async () => {
+  await lab[Symbol.asyncDispose]()
+  lab = await createLab({tables: '+core.deal +mart.portfolio_summary'})
+  lab.service.store.insert(someDeals(30))
+  for (const deal of someDeals(10)) lab.service.store.update(deal.id, {status: 'CTC'})
+  lab.service.store.update('deal_000011', {status: 'clear_to_close'})
+  const said =
+    "Check 'status_is_classified' warned: 1 row of 10 deals: ctc (deals=10, amount=3500000.00). Give each a line in seeds/status.csv of LOANTAPE_SQL_DIR, such as `ctc,clear_to_close` under `status,like`"
+  expect((await lab.run(['sync'])).stdout).toContain(said)
+  expect((await lab.run(['run', 'nightly'])).stdout).toContain(said)
+  const status = await lab.run(['status'])
+  expect(status).toMatchObject({code: 1, stdout: expect.stringContaining(said)})
+  expect(status.stdout).toMatch(/ago\): not healthy, 10 deals of 30 in no class\./)
+  expect(status.stdout).not.toContain("'clear_to_close'")
+  expect(status.stdout).toContain(`Data folder ${lab.folder.root}.`)
+
+  const own = join(lab.folder.root, '../sql')
+  mkdirSync(join(own, 'seeds'), {recursive: true})
+  writeFileSync(join(own, 'seeds/status.csv'), 'status,like\nCTC,clear_to_close\n')
+  const env = {LOANTAPE_SQL_DIR: own}
+  expect((await lab.run(['build'], env)).stdout).not.toContain('warned:')
+  const after = await lab.run(['status'], env)
+  expect(after).toMatchObject({code: 0, stdout: expect.stringMatching(/ago\): healthy\./)})
+  expect(after.stdout).not.toContain('Drift')
+  expect(
+    await lab.query(
+      'select status, status_class, count(*) as deals from core.deal group by all order by all',
+    ),
+  ).toEqual([
+    {status: 'clear_to_close', status_class: 'pipeline', deals: '1'},
+    {status: 'ctc', status_class: 'pipeline', deals: '10'},
+    {status: 'draft', status_class: 'pipeline', deals: '19'},
+  ])
+})
+
+test('a field that is mapped is no drift', async () => {
+  mkdirSync(lab.folder.root, {recursive: true})
+  writeFileSync(lab.folder.fields, '{"note_rate": {"path": "terms.note_rate", "type": "decimal(9,6)"}}')
+  lab.service.faults.add({
+    match: {path: '/deals?limit'},
+    fault: {
+      kind: 'mutate',
+      change: (body) => ({
+        ...body,
+        data: (body.data as object[]).map((deal) => ({...deal, terms: {note_rate: 0.08, index: 'SOFR'}})),
+      }),
+    },
+  })
+  await lab.sync(DAY_1)
+  expect(readJson(await lab.run(['status', '--json']))).toMatchObject({
+    drift: [{kind: 'new_field', path: 'terms.index'}],
+  })
 })
 
 test('status answers while a sync runs, from the history before', async () => {

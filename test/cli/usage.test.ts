@@ -111,9 +111,9 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
   ],
   [
     'a selection nearly right',
-    ['build', '--select', 'mart.vintage_curves'],
+    ['build', '--select', 'mart.funding_curves'],
     'SELECT_UNKNOWN',
-    /'mart\.vintage_curve'\./,
+    /'mart\.funding_curve'\./,
   ],
   [
     'a date that diff cannot build',
@@ -151,7 +151,7 @@ test.concurrent('every wrong setting is listed at once, the key masked', async (
   })
   const failure = readFailure(ended)
   expect(failure).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
-  expect(failure.message).toMatch(/Configuration has 6 problem\(s\)/)
+  expect(failure.message).toMatch(/Configuration has 6 problems/)
   for (const words of [
     "LOANTAPE_BASE_URL 'deals.example.com': expected an http or https URL",
     "LOANTAPE_API_KEY '***'",

@@ -1,3 +1,6 @@
+import {createServer} from 'node:http'
+import type {AddressInfo} from 'node:net'
+import {gzipSync} from 'node:zlib'
 import {afterEach, beforeEach, describe, expect, test} from 'vitest'
 import {ApiError, createDealClient, type DealClient} from '../../src/client/index.ts'
 import {waitBefore} from '../../src/client/send.ts'
@@ -147,6 +150,22 @@ describe('the client', () => {
     service.faults.add({fault: {kind: 'status', status: 503}})
     expect((await failureOf(createClient({retries: 2}).deals.get('x'))).status).toBe(503)
     expect(waits).toEqual([7000, 7000, 125, 250])
+  })
+
+  test('an answer that unpacks to more than there can be is given up, once', async () => {
+    const packed = gzipSync(Buffer.alloc(100 * 1024 * 1024, ' '))
+    let asked = 0
+    const bomb = createServer((_request, response) => {
+      asked += 1
+      response.writeHead(200, {'content-type': 'application/json', 'content-encoding': 'gzip'}).end(packed)
+    })
+    await new Promise<void>((resolve) => bomb.listen(0, '127.0.0.1', resolve))
+    const {port} = bomb.address() as AddressInfo
+    const lured = createDealClient({baseUrl: `http://127.0.0.1:${port}`, apiKey: API_KEY})
+    expect(await failureOf(lured.deals.get('deal_1'))).toMatchObject({code: 'answer_too_large', status: 200})
+    expect(asked).toBe(1)
+    bomb.closeAllConnections()
+    bomb.close()
   })
 
   test('sends no change twice when it cannot know whether the first took effect', async () => {

@@ -46,7 +46,8 @@ async function listMetrics(): Promise<Set<string>> {
   using data = createFolder()
   writeFileSync(data.folder.stateDb, '')
   using stateDb = openStateDb(':memory:')
-  const tools = {stateDb, folder: data.folder, jobs: [], takesWebhooks: true}
+  const config = parseConfig({}, {readFile: () => ''})
+  const tools = {stateDb, folder: data.folder, jobs: [], config, takesWebhooks: true}
   const text = await createMetrics(tools, createWorldAt('2026-02-02T12:00:00Z')).render()
   return new Set([...text.matchAll(/^# TYPE (\S+) /gm)].map(([, name = '']) => name))
 }
@@ -149,6 +150,11 @@ interface PodSpec {
     volumeMounts: object[]
   }[]
 }
+type Labels = Record<string, string>
+interface Template {
+  metadata: {labels: Labels}
+  spec: PodSpec
+}
 interface Manifest {
   kind: string
   metadata: {name: string}
@@ -160,8 +166,16 @@ interface Manifest {
     schedule: string
     timeZone: string
     startingDeadlineSeconds: number
-    template: {spec: PodSpec}
-    jobTemplate: {spec: {activeDeadlineSeconds: number; template: {spec: PodSpec}}}
+    template: Template
+    jobTemplate: {spec: {activeDeadlineSeconds: number; template: Template}}
+    selector: Labels | {matchLabels: Labels}
+    ports: {name: string}[]
+    tls: {hosts: string[]}[]
+    rules: {host: string; http: {paths: {backend: {service: object}}[]}}[]
+    podSelector: {matchLabels: Labels}
+    policyTypes: string[]
+    ingress: {from: {namespaceSelector?: object}[]; ports: {port: string}[]}[]
+    egress: {ports: {port: number}[]}[]
   }
 }
 const manifests = parseAllDocuments(textOf('kubernetes/loantape.yaml')).map((one) => one.toJS() as Manifest)
@@ -230,5 +244,32 @@ test('one pod at a time has the data, and either has the same rights', () => {
     securityContext: {runAsNonRoot: true},
     containers: [{securityContext: {readOnlyRootFilesystem: true}}],
   })
-  expect(one?.containers[0]?.image).toMatch(new RegExp(`:${VERSION.replaceAll('.', '\\.')}$`))
+  expect(one?.containers[0]?.image).toMatch(
+    new RegExp(`:${VERSION.replaceAll('.', '\\.')}@sha256:[0-9a-f]{64}$`),
+  )
 })
+
+test('nobody but the controller of the Ingress, which speaks TLS, and Prometheus reaches the server', () => {
+  const {tls, rules} = find('Ingress').spec
+  expect(tls.flatMap(({hosts}) => hosts)).toEqual(rules.map(({host}) => host))
+  const service = find('Service')
+  for (const {http} of rules)
+    for (const {backend} of http.paths)
+      expect(backend.service).toEqual({
+        name: service.metadata.name,
+        port: {name: service.spec.ports[0]?.name},
+      })
+  const {podSelector, policyTypes, ingress, egress} = find('NetworkPolicy').spec
+  expect(policyTypes).toEqual(['Ingress', 'Egress'])
+  // The policy is of every pod, the Service of the server's alone.
+  const labels = [server, cron.jobTemplate.spec].map(({template}) => template.metadata.labels)
+  expect(labels).toMatchObject([podSelector.matchLabels, podSelector.matchLabels])
+  expect(labels.map((each) => isOf(service.spec.selector as Labels, each))).toEqual([true, false])
+  expect(isOf((server.selector as {matchLabels: Labels}).matchLabels, labels[0] ?? {})).toBe(true)
+  expect(ingress.flatMap(({from}) => from).every(({namespaceSelector}) => namespaceSelector)).toBe(true)
+  expect(ingress.flatMap(({ports}) => ports).map(({port}) => port)).toEqual(['web'])
+  expect(egress.flatMap(({ports}) => ports).map(({port}) => port)).toEqual([53, 53, 443])
+})
+
+const isOf = (selector: Labels, labels: Labels) =>
+  Object.entries(selector).every(([name, value]) => labels[name] === value)

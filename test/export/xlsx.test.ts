@@ -219,7 +219,7 @@ test('the rows of a query are a sheet of their own, as many as it holds', async 
       {
         path,
         title: 'query',
-        sql: `select 1.50::decimal(18,2) as amount, '=a' as b from range(${rows}) -- end`,
+        from: `(select 1.50::decimal(18,2) as amount, '=a' as b from range(${rows}))`,
       },
       release.manifest,
       11,

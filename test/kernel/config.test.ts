@@ -72,7 +72,7 @@ test('every problem is reported at once', async () => {
     LOANTAPE_PAGESIZE: '10',
   })
   expect(refusal).toMatchObject({code: 'CONFIG_INVALID', exitCode: 2})
-  expect(refusal.message).toContain('Configuration has 6 problem(s)')
+  expect(refusal.message).toContain('Configuration has 6 problems')
   expect(refusal.message).toContain(
     `LOANTAPE_BASE_URL 'ftp://deals.example.com': expected an http or https URL`,
   )

@@ -1,4 +1,5 @@
 import {expect, test} from 'vitest'
+import {z} from 'zod'
 import {
   AuthError,
   CheckError,
@@ -65,6 +66,15 @@ test('where cleaning up failed as well, the first error is explained', () => {
   const full = new Error('ENOSPC: no space left on device, write')
   const both = new SuppressedError(new Error('disk I/O error'), full)
   expect(explainError(both)).toMatchObject({code: 'DISK_FULL', cause: full})
+})
+
+test('what a schema refuses is said in words, with its place', () => {
+  const {error} = z
+    .object({amount: z.string(), rows: z.array(z.number())})
+    .safeParse({amount: null, rows: ['x']})
+  expect(explainError(error).message).toMatch(
+    /^Unexpected: amount: .*expected string, received null; rows\.0: .*expected number, received string\. What was stored/,
+  )
 })
 
 test('what is thrown without being an error still has a message and a code', () => {

@@ -8,6 +8,7 @@ import {aRecord} from '../support/record.ts'
 import {
   forgetAll,
   micros,
+  noTape,
   readHeads,
   readVersions,
   readWalk,
@@ -205,6 +206,31 @@ test('what moves is counted by kind: amounts, settled statuses left and entered,
     left: 1,
     entered: 1,
     columns: {status: 2, property_address: 1, property_value: 1, loan_program: 0},
+  })
+})
+
+test('another spelling is stored, counts as unchanged, and the walk ties out', async () => {
+  await walk(db, {at: DAY_1, pages: [[a({status: 'approved', loan_program: ' '})]]})
+  expect(await countsOf(DAY_2, [a({status: ' Approved', loan_program: ' '})])).toEqual({
+    ...nothing,
+    unchanged: 1,
+  })
+  const {walk: last, plan} = await walk(db, {
+    at: DAY_3,
+    pages: [[a({status: ' Approved', loan_program: null})]],
+  })
+  expect(plan.counts).toEqual({...nothing, unchanged: 1})
+  expect(await readVersions(db, 'status, loan_program')).toEqual([
+    {status: 'approved', loan_program: ' '},
+    {status: ' Approved', loan_program: ' '},
+    {status: ' Approved', loan_program: null},
+  ])
+  expect(await readWalk(db, last.walkId)).toMatchObject({
+    updated: '0',
+    unchanged: '1',
+    present_deals: '1',
+    adjusted_deals: '0',
+    adjusted_amount: '0.00',
   })
 })
 
@@ -434,7 +460,7 @@ test('an apply that fails stores nothing of it', async () => {
   const before = {versions: await readVersions(db, '*'), heads: await readHeads(db)}
   const staged = await stageWalk(db, {at: DAY_2, pages: [[a({status: 'funded'}), b()]]})
   await db.run('drop table temp.looked')
-  const application = {plan: staged.plan, now: micros(DAY_2), details: {fetched: 0, failed: 0}}
+  const application = {plan: staged.plan, now: micros(DAY_2), conclude: noTape}
   await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('looked')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
   expect(await findWalkState(db, staged.walk.walkId)).toBeUndefined()

@@ -7,7 +7,7 @@ import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord, observe} from '../support/record.ts'
-import {type DetailSpec, forgetAll, micros, stageWalk, stream, walk} from '../support/walks.ts'
+import {type DetailSpec, forgetAll, micros, noTape, stageWalk, stream, walk} from '../support/walks.ts'
 
 const DAY_1 = '2026-02-02T23:30:00Z'
 const DAY_2 = '2026-02-03T23:30:00Z'
@@ -34,11 +34,14 @@ async function candidatesAt(
   at: string,
   records: unknown[],
   details?: DetailSpec[],
-  limit = 1000,
+  {limit = 1000, mode = 'auto'}: {limit?: number; mode?: 'auto' | 'on'} = {},
 ): Promise<string[]> {
   await stageWalk(db, {at, pages: [records], ...(details && {details})})
-  return (await listDetailCandidates(db, stream, {now: micros(at), limit})).map(({id}) => id)
+  return (await listDetailCandidates(db, stream, {now: micros(at), limit, mode})).map(({id}) => id)
 }
+
+/** A list row with every field of the contract. */
+const wholeRecord = (id: string) => record(id, {property_value: 500_000, loan_program: null})
 
 /** A walk whose deals were all fetched at `at`; their list rows stay as they were. */
 async function walkWithDetails(at: string, deals: Record<string, string>): Promise<void> {
@@ -49,7 +52,7 @@ async function walkWithDetails(at: string, deals: Record<string, string>): Promi
   }))
   await stageDetails(db, stream, begun, group)
   const plan = await planChanges(db, stream, begun)
-  await applyObservations(db, stream, begun, {plan, now: micros(at), details: {fetched: 0, failed: 0}})
+  await applyObservations(db, stream, begun, {plan, now: micros(at), conclude: noTape})
 }
 
 test('every deal of the first walk is asked for, funded ones first, then by id', async () => {
@@ -63,7 +66,10 @@ test('every deal of the first walk is asked for, funded ones first, then by id',
 })
 
 test('no more are asked for than fit', async () => {
-  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, 2)).toEqual(['a', 'b'])
+  expect(await candidatesAt(DAY_1, [record('a'), record('b'), record('c')], undefined, {limit: 2})).toEqual([
+    'a',
+    'b',
+  ])
 })
 
 test('a deal fetched in this walk is not asked for again', async () => {
@@ -93,6 +99,17 @@ test('nothing is asked for again while nothing changed and the round of thirty d
   expect(await candidatesAt('2026-02-03T12:00:00Z', [record('a'), record('b'), record('c')])).toEqual([])
 })
 
+test('a deal whose list row lacks nothing is asked for only where all are', async () => {
+  const records = [wholeRecord('a'), record('b', {property_value: 1}), wholeRecord('c')]
+  expect(await candidatesAt(DAY_1, records)).toEqual(['b'])
+  expect(await candidatesAt(DAY_1, records, undefined, {mode: 'on'})).toEqual(['a', 'b', 'c'])
+})
+
+test('one deal of a list that lacks nothing proves the path when another is absent', async () => {
+  await walk(db, {at: DAY_1, pages: [[wholeRecord('a'), wholeRecord('b'), wholeRecord('c')]]})
+  expect(await candidatesAt(DAY_2, [wholeRecord('b'), wholeRecord('c')])).toEqual(['b', 'a'])
+})
+
 test('a day later a thirtieth is asked for again, the longest unseen first', async () => {
   const ids = Array.from({length: 31}, (_, index) => `d${String(index).padStart(2, '0')}`)
   const fetchedAt = (index: number) => (index === 17 ? '2026-02-02T23:30:00Z' : '2026-02-02T23:31:00Z')
@@ -117,7 +134,7 @@ test('what was not looked at for thirty days is asked for whatever the quota', a
 test('a candidate carries what its list row said', async () => {
   const row = record('a', {created_at: '2026-01-05', property_value: 500_000.5})
   await stageWalk(db, {at: DAY_1, pages: [[row]]})
-  const [candidate] = await listDetailCandidates(db, stream, {now: micros(DAY_1), limit: 10})
+  const [candidate] = await listDetailCandidates(db, stream, {now: micros(DAY_1), limit: 10, mode: 'auto'})
   expect(candidate).toEqual({
     id: 'a',
     known: {
@@ -150,7 +167,7 @@ test('an answer that holds the value and changes nothing is kept, one that leave
   ]
   const {walk: begun, plan} = await stageWalk(db, {at: DAY_2, pages: [[record('a'), record('b')]], details})
   expect(plan.appended).toBe(0)
-  await applyObservations(db, stream, begun, {plan, now: micros(DAY_2)})
+  await applyObservations(db, stream, begun, {plan, now: micros(DAY_2), conclude: noTape})
   expect(
     await db.all(
       anyRow,

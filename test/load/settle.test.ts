@@ -2,13 +2,13 @@ import {cpSync} from 'node:fs'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {appendRates} from '../../src/load/append-rates.ts'
 import {readHistoryId} from '../../src/release/moment.ts'
-import {type DataFolder, dataFolderAt} from '../../src/warehouse/data-folder.ts'
+import {dataFolderAt} from '../../src/warehouse/data-folder.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
 import {aRecord} from '../support/record.ts'
-import {micros, walk} from '../support/walks.ts'
+import {micros, noTape, walk} from '../support/walks.ts'
 
 let data: TestFolder
 
@@ -27,7 +27,8 @@ const walkAmount = (db: Database, day: string, amount: number) =>
 function readRates(db: Database, day: string): Promise<{appended: number; known: number}> {
   const at = micros(`${day}T23:40:00Z`)
   const observations = [{rate: 'SOFR', rateDate: '2026-02-02', instant: 0n, units: 430_000_000n}]
-  return appendRates(db, {feed: 'ny-fed', observations, observedAt: at, businessDate: day, now: at})
+  const reading = {feed: 'ny-fed', observations, observedAt: at, businessDate: day, now: at}
+  return appendRates(db, {...reading, conclude: noTape})
 }
 
 test('whatever is stored for good has a row of its own; what stores nothing has none', async () => {
@@ -73,33 +74,4 @@ test('two histories that saw different things at one instant have different ids 
   expect(one?.[0]).toEqual(other?.[0])
   expect(one?.[1]).toMatchObject({recorded_at: other?.[1]?.recorded_at})
   expect(one?.[1]?.history_id).not.toBe(other?.[1]?.history_id)
-})
-
-/** As an earlier version has left a warehouse. */
-async function forgetSettles(folder: DataFolder): Promise<void> {
-  await using db = await openWarehouse(folder)
-  await db.run(
-    `drop table warehouse.raw.settle; delete from warehouse.main.migration where name in ('0002_settle.sql', '0011_tape_head.sql')`,
-  )
-}
-
-test('a warehouse of an earlier version and an older copy of it have the ids in common that they share', async () => {
-  const copy = dataFolderAt(`${data.folder.root}/copy`)
-  {
-    await using db = await openWarehouse(data.folder)
-    await walkAmount(db, '2026-02-02', 100)
-    await readRates(db, '2026-02-02')
-  }
-  await forgetSettles(data.folder)
-  cpSync(data.folder.warehouse, copy.warehouse)
-  {
-    await using db = await openWarehouse(data.folder)
-    await walkAmount(db, '2026-02-03', 130)
-  }
-  await forgetSettles(data.folder)
-  await using now = await openWarehouse(data.folder)
-  await using before = await openWarehouse(copy)
-  const settles = await readSettles(now)
-  expect(settles).toMatchObject([{kind: 'earlier'}, {kind: 'earlier'}, {kind: 'earlier'}])
-  expect(await readSettles(before)).toEqual(settles.slice(0, 2))
 })

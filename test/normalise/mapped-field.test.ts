@@ -66,6 +66,13 @@ test.each([
   ['{"rate": {"type": "text", "path": ""}}', 'rate.path'],
   ['{"rate": {"type": "text", "meaning": "two\\nlines"}}', 'rate.meaning: expected one line of text'],
   ['{"rate": {"type": "text", "from": "x"}}', 'rate: Unrecognized key'],
+  [`{"rate": {"type": "text", "path": "${'a.'.repeat(20)}a"}}`, 'rate.path: expected at most 20 names'],
+  [
+    JSON.stringify(
+      Object.fromEntries(Array.from({length: 201}, (_, index) => [`f${index}`, {type: 'text'}])),
+    ),
+    'expected at most 200 fields',
+  ],
   [
     '{"amount": {"type": "text", "path": "loan_amount"}}',
     "amount: 'loan_amount' is a column of core.deal already",

@@ -48,6 +48,15 @@ describe('the package', () => {
     expect(existsSync(join(project, 'node_modules/loantape/test'))).toBe(false)
   })
 
+  test('has the settings to copy that its README names', () => {
+    expect(readFileSync(join(project, 'node_modules/loantape/.env.example'), 'utf8')).toContain(
+      'LOANTAPE_BASE_URL=',
+    )
+    expect(readFileSync(join(project, 'node_modules/loantape/README.md'), 'utf8')).toContain(
+      'The package needs Node 24 or later',
+    )
+  })
+
   test('npx loantape --version says which it is', async () => {
     const {code, stdout} = await run(['npx', 'loantape', '--version'])
     expect([code, stdout.trim()]).toEqual([0, VERSION])

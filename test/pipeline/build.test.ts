@@ -278,6 +278,7 @@ test('a sort larger than the memory it may have spills into the build folder, wh
   const result = await build({...own, config: {...own.config, memoryMb: 150}}, {select: 'mart.sorted'})
   expect(result.models).toMatchObject([{name: 'mart.sorted', rows: 1_320_000}])
   expect(readdirSync(result.dir).sort()).toEqual([
+    'checks.json',
     'manifest.json',
     'mart.sorted.parquet',
     'models.json',

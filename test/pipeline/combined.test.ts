@@ -33,6 +33,7 @@ test('every mart that tells of deals, and not of one alone, has a total over all
   ).toEqual([
     'mart.concentration',
     'mart.funded_rollforward',
+    'mart.funding_curve',
     'mart.origination_monthly',
     'mart.pipeline_funnel',
     'mart.portfolio_breakdown',
@@ -40,10 +41,9 @@ test('every mart that tells of deals, and not of one alone, has a total over all
     'mart.portfolio_summary',
     'mart.position_daily',
     'mart.pull_through',
-    'mart.stage_duration',
     'mart.status_transition',
     'mart.top_exposure',
-    'mart.vintage_curve',
+    'mart.vintage',
     'risk.by_state',
   ])
   expect(plan.inputs).toEqual(['seed.status', ...kept].sort())

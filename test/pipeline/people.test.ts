@@ -6,6 +6,7 @@ import {backUp} from '../../src/pipeline/backup.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {startTestServer} from '../source/test-server.ts'
 import {createLab, type Lab, someDeals} from '../support/lab.ts'
+import {rawJson} from '../support/raw-json.ts'
 
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
@@ -76,7 +77,7 @@ test('no name, address, number or digit of people that stand in records of deals
   const listed = await lab.run(['quarantine', 'list', '--json'])
   const [{quarantine_id: id}] = JSON.parse(listed.stdout).records
   const shown = JSON.parse((await lab.run(['quarantine', 'show', id, '--json'])).stdout)
-  expect(JSON.stringify(shown.record)).toContain(PEOPLE[0])
+  expect(shown.record).toContain(PEOPLE[0])
   for (const root of [lab.folder.root, backup]) {
     const files = readdirSync(root, {recursive: true, withFileTypes: true})
       .filter((entry) => entry.isFile())
@@ -96,7 +97,7 @@ test('a record in quarantine is shown with every digit of its numbers, as the so
       kind: 'mutate',
       change: (body) => {
         const [first] = (body as {data: Record<string, unknown>[]}).data
-        if (first) first.loan_amount = JSON.rawJSON('12345678901234567890.123456789012345678901')
+        if (first) first.loan_amount = rawJson('12345678901234567890.123456789012345678901')
         return body
       },
     },
@@ -106,12 +107,14 @@ test('a record in quarantine is shown with every digit of its numbers, as the so
   const [{quarantine_id: id}] = JSON.parse(listed.stdout).records
   for (const form of [[], ['--json']]) {
     const {stdout} = await lab.run(['quarantine', 'show', id, ...form])
-    expect(stdout).toMatch(/"loan_amount": ?12345678901234567890\.123456789012345678901/)
+    const text = form.length > 0 ? JSON.parse(stdout).record : stdout
+    expect(text).toContain('"loan_amount":12345678901234567890.123456789012345678901,')
   }
 })
 
-test('a record in quarantine that nests deeper than can be printed is shown, cut below a level', async () => {
-  const deep = `{"data": [{"id": "deep", "loan_amount": ${'['.repeat(9000)}${']'.repeat(9000)}}], "has_more": false}`
+test('a record in quarantine that nests deeper than calls can is shown as it came', async () => {
+  const record = `{"id": "deep", "loan_amount": ${'['.repeat(9000)}${']'.repeat(9000)}}`
+  const deep = `{"data": [${record}], "has_more": false}`
   await using server = await startTestServer((_request, response) => {
     response.writeHead(200, {'content-type': 'application/json'}).end(deep)
   })
@@ -119,6 +122,7 @@ test('a record in quarantine that nests deeper than can be printed is shown, cut
   const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
   for (const form of [[], ['--json']]) {
     const {code, stdout} = await lab.run(['quarantine', 'show', records[0].quarantine_id, ...form])
-    expect([code, stdout]).toEqual([0, expect.stringContaining('(nested too deep)')])
+    expect(code).toBe(0)
+    expect(form.length > 0 ? JSON.parse(stdout).record : stdout).toContain(record)
   }
 })

@@ -25,16 +25,16 @@ beforeAll(async () => {
   {
     using stateDb = openStateDb(lab.folder.stateDb)
     stateDb.db.exec(`
-      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', null)`)
+      insert into closed_period values ('2026-01', '{"release_id": "r_1"}', '{}', x'', x'', 'h_1', '[]')`)
   }
   await using db = await openWarehouse(lab.folder, lab.createWorld())
   await db.run(`
     insert into warehouse.raw.walk by name
     select * replace ('w_refused' as walk_id, 'refused' as state, null as recorded_at) from warehouse.raw.walk;
     insert into warehouse.raw.quarantine
-    select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad', '{}',
+    select 'q_' || i, 'deal', if(i > 3, 'w_refused', 'w_1'), 'list', 'd', 'loan_amount', 'bad',
       if(i = 5, timestamp '2026-02-01', timestamp '2025-01-01'), date '2025-01-01',
-      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, null
+      case i when 1 then timestamp '2025-01-02' when 2 then timestamp '2026-02-01' end, null, '1/' || i
     from range(1, 6) as t(i)`)
 })
 
@@ -67,7 +67,7 @@ test('releases and batches beyond the policy go, never the current release nor w
 test('texts of records that were replayed or refused long ago go, and their rows stay', async () => {
   await prune(false)
   await using db = await openWarehouse(lab.folder, lab.createWorld())
-  const texts = 'select quarantine_id, record is null as is_pruned from warehouse.raw.quarantine order by all'
+  const texts = 'select quarantine_id, place is null as is_pruned from warehouse.raw.quarantine order by all'
   expect(await db.all(anyRow, texts)).toEqual([
     {quarantine_id: 'q_1', is_pruned: true},
     {quarantine_id: 'q_2', is_pruned: false},

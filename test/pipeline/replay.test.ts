@@ -140,7 +140,10 @@ test('the rejected records of a refused walk can be seen until what they held is
   const {records} = JSON.parse(listed.stdout) as {records: {quarantine_id: string; record_id: string}[]}
   expect(records).toHaveLength(40)
   const shown = await lab.run(['quarantine', 'show', records[0]!.quarantine_id, '--json'])
-  expect(JSON.parse(shown.stdout)).toMatchObject({path: 'loan_amount', record: {loan_amount: 'much'}})
+  expect(JSON.parse(shown.stdout)).toMatchObject({
+    path: 'loan_amount',
+    record: expect.stringContaining('"loan_amount":"much"'),
+  })
 
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
   const later = {LOANTAPE_NOW: '2028-02-05T12:00:00Z'}

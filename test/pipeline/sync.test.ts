@@ -50,6 +50,43 @@ test('the first walk loads every deal with its value and program from its own pa
   ).toEqual([{deals: '250', amount: '87500000.00', value: '125000000.00', program: 'bridge_30yr'}])
 })
 
+test('a list that holds every field is all that is asked for, until a deal is absent', async () => {
+  lab.service.faults.add({
+    match: {path: '/deals?'},
+    fault: {
+      kind: 'mutate',
+      change: (body) => ({
+        ...body,
+        data: (body.data as object[]).map((deal) => ({...deal, property_value: 500_000, loan_program: null})),
+      }),
+    },
+  })
+  beginAnew(someDeals(40))
+  const ownPages = () =>
+    lab.service.requests.entries.map(({path}) => path).filter((path) => path.startsWith('/deals/'))
+  await lab.sync(DAY_1)
+  lab.service.store.update('deal_000003', {status: 'underwriting'})
+  await lab.sync(DAY_2)
+  expect(ownPages()).toEqual([])
+  lab.service.store.remove('deal_000004')
+  const {changes} = await lab.sync(DAY_3)
+  expect(changes).toMatchObject({vanished: 1})
+  expect(ownPages()).toEqual(['/deals/deal_000001', '/deals/deal_000004'])
+})
+
+test('a status in another spelling is unchanged for whoever counts: the sync, its certificate, and the history', async () => {
+  lab.service.store.update('deal_000001', {status: ' Draft'})
+  lab.service.store.update('deal_000002', {status: 'funded'})
+  const {changes} = await lab.sync(DAY_2)
+  expect(changes).toMatchObject({updated: 1, unchanged: 39})
+  expect(
+    await lab.queryHistory(`select updated, unchanged from raw.walk order by recorded_at desc limit 1`),
+  ).toEqual([{updated: '1', unchanged: '39'}])
+  expect(await lab.query(`select deal_id from core.deal_history where change = 'updated'`)).toEqual([
+    {deal_id: 'deal_000002'},
+  ])
+})
+
 test('a second walk that sees the same appends nothing and releases nothing', async () => {
   const second = await lab.sync(DAY_1)
   expect(second).toMatchObject({outcome: 'unchanged', release_id: first.release_id, changes: {unchanged: 40}})

@@ -56,7 +56,7 @@ test.each(['status', 'loan_program', 'ltv_band'])(
     const models = readReleaseModels(release.dir) ?? []
     const summed = models.filter(({adds_up}) => adds_up.length > 0)
     expect(summed.length).toBeGreaterThan(14)
-    await using db = await openRelease(release, {withWork: true, filesDir})
+    await using db = await openRelease(release, {withWork: true, spillDir: join(filesDir, 'spill')})
     const {buckets} = await db.one(
       z.object({buckets: z.array(z.string())}),
       `select list(bucket)::varchar[] as buckets from release.mart.portfolio_breakdown where dimension = '${dimension}'`,

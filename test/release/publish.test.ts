@@ -73,7 +73,9 @@ test('a published release holds its database, its tables and its manifest, all o
     'core.deal.parquet',
     'manifest.json',
     'mart.portfolio_summary.parquet',
+    'models.json',
     'portfolio.duckdb',
+    'work.duckdb',
   ])
   for (const file of readdirSync(dir)) expect(statSync(join(dir, file)).mode & 0o777).toBe(0o400)
   expect(readdirSync(folder.releases)).toEqual([aManifest().release_id])

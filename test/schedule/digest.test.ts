@@ -1,5 +1,5 @@
 import {once} from 'node:events'
-import {existsSync} from 'node:fs'
+import {existsSync, readFileSync} from 'node:fs'
 import {createServer} from 'node:http'
 import type {AddressInfo} from 'node:net'
 import {join} from 'node:path'
@@ -38,15 +38,31 @@ test('a night tells the figures of the day once, what moved them and what needs 
     lab.service.store.insert([aDeal(1), aDeal(2, {status: 'funded'})])
     expect(await night('2026-03-02T23:30:00-05:00')).toMatchObject({code: 0})
     lab.service.store.update('deal_000001', {status: 'funded', loanAmountCents: 350_000_07n})
-    lab.service.store.insert([aDeal(3, {status: 'a <b> & "c"'})])
+    lab.service.store.insert([
+      aDeal(3, {status: 'a <b> & "c"'}),
+      aDeal(4, {
+        status: 'held\n- deal_000009: draft → funded\u202e',
+        propertyAddress: '</title><script>alert(1)</script>\n1 Main St, Austin, TX 78701',
+        loanProgram: '<img src=x onerror=alert(1)>',
+      }),
+    ])
     expect(await night('2026-03-03T23:30:00-05:00')).toMatchObject({code: 0})
     expect(await night('2026-03-03T23:50:00-05:00')).toMatchObject({code: 0})
 
     expect(posts).toHaveLength(2)
-    expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.05M open, $700K funded*')
+    expect(posts[1]).toContain('*Portfolio as of 2026-03-03: $1.4M open, $700K funded*')
     expect(posts[1]).toContain('Funded: $700,000.07 in 2 deals, +$350,000.07')
     expect(posts[1]).toContain('- deal_000001: draft → funded, $350,000.00 → $350,000.07')
-    expect(posts[1]).toMatch(/What needs a person:\n- .*status is classified.*a &lt;b&gt; &amp; "c"/)
+    expect(posts[1]).toMatch(
+      /What needs a person:\n- .*Every status in use is listed in seed.status: not so for 2 rows, such as a &lt;b&gt; &amp; \\?"c\\?"/,
+    )
+    expect(posts[1]?.match(/^- .*/gm)).toEqual(
+      expect.not.arrayContaining([expect.stringMatching(/^- deal_000009/)]),
+    )
+    expect(posts[1]).not.toContain('\u202e')
+    const report = readFileSync(join(lab.folder.current, 'report.html'), 'utf8')
+    expect(report).toContain('&lt;img src=x')
+    expect(report).not.toMatch(/<script>alert|<img src=x|<\/title><script/)
     expect(mails).toHaveLength(2)
     expect(mails[1]).toContain('filename=report.html')
     expect(existsSync(join(lab.folder.current, 'report.html'))).toBe(true)

@@ -93,11 +93,36 @@ test.each([
   ['does not parse', 'export default {'],
   ['throws', `throw new Error('no database here')`],
   ['exports nothing', 'const job = 1'],
+  ['ends the process', 'process.exit(0)'],
+  [
+    'reads a file elsewhere',
+    `import {readFileSync} from 'node:fs'\nreadFileSync('/etc/hostname')\nexport default ${JSON.stringify(aJob())}`,
+  ],
+  ['starts a program', `import {execFileSync} from 'node:child_process'\nexecFileSync('true')`],
 ])('a file that %s is refused by name', async (_, text) => {
   writeFileSync(join(jobsDir, 'broken.mjs'), text)
   const refusal = await failureOf(readJobs(withOwn()))
   expect(refusal).toMatchObject({code: 'JOB_INVALID', exitCode: 2})
   expect(refusal.message).toContain('broken.mjs')
+})
+
+test('a job file sees no setting of whoever reads it', async () => {
+  process.env.LOANTAPE_TEST_SECRET = 'of the fleet'
+  const text = `const job = ${JSON.stringify(aJob({name: 'own'}))}
+    export default {...job, name: process.env.LOANTAPE_TEST_SECRET ? 'seen' : 'unseen'}`
+  writeFileSync(join(jobsDir, 'curious.mjs'), text)
+  try {
+    expect(await namesOf(withOwn())).toContain('unseen')
+  } finally {
+    delete process.env.LOANTAPE_TEST_SECRET
+  }
+})
+
+test('a job file that changes is read again', async () => {
+  writeJob('own.mjs', aJob({name: 'first'}))
+  expect(await namesOf(withOwn())).toContain('first')
+  writeJob('own.mjs', aJob({name: 'another'}))
+  expect(await namesOf(withOwn())).toContain('another')
 })
 
 test('a folder that is not there is refused by name', async () => {

@@ -8,6 +8,7 @@ import {performJob} from '../../src/schedule/execute-run.ts'
 import {isEnabled, type Job, requireJob, type Step} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
+import {setAccounts} from '../support/books.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
 let lab: Lab
@@ -15,13 +16,14 @@ let lab: Lab
 beforeAll(async () => {
   lab = await createLab({
     tables:
-      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +mart.funded_rollforward +mart.portfolio_summary',
+      '+accounting.journal_line +accounting.opening_line +accounting.loan_register +accounting.tie_out +mart.funded_rollforward +mart.portfolio_summary',
   })
   lab.service.store.insert(someDeals(4, {status: 'draft'}))
   await lab.walk('2026-05-28T23:00:00Z')
   lab.service.store.update('deal_000001', {status: 'funded'})
   await lab.sync('2026-06-02T23:00:00Z')
   await initAccounting(lab.config)
+  setAccounts(lab.folder)
 })
 
 afterAll(() => lab[Symbol.asyncDispose]())
@@ -52,7 +54,10 @@ test('a job that closes a month ends well before its business day, and before it
 test('on its business day it closes the month before and writes its files, also when run late and again', async () => {
   const late = '2026-06-05T12:00:00Z'
   const first = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
-  expect(first.steps[0]).toEqual({do: 'close_period', result: {outcome: 'closed', period: '2026-05'}})
+  expect(first.steps[0]).toEqual({
+    do: 'close_period',
+    result: {outcome: 'closed', period: '2026-05', terms: []},
+  })
   expect(first.steps[1]).toMatchObject({do: 'export', result: [{profile: 'csv', outcome: 'written'}]})
   const again = await runAt('2026-06-03T11:00:00Z', late, close, exportCsv)
   expect(again.steps).toMatchObject([{result: {outcome: 'unchanged'}}, {result: [{outcome: 'unchanged'}]}])

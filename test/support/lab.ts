@@ -61,7 +61,7 @@ export interface Lab extends AsyncDisposable {
   createWorld(now?: string): World
   /** SQL over a release; the current one by default. */
   query(sql: string, releaseId?: string): Promise<Row[]>
-  /** SQL over `history.duckdb`, tables named `raw.…`. */
+  /** SQL over the warehouse, tables named `raw.…`. */
   queryHistory(sql: string): Promise<Row[]>
   currentReleaseId(): string | undefined
   /** Runs a command line to its end, in this process. */

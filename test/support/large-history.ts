@@ -58,7 +58,8 @@ export async function writeLargeHistory(
       row_number() over (order by recorded_at) as seq,
       'walk' as kind,
       recorded_at,
-      md5(walk_id) as history_id
+      md5(walk_id) as history_id,
+      md5(walk_id) as tape_head
     from history.raw.walk
   `)
 }

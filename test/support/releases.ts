@@ -1,3 +1,4 @@
+import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {
   createBuildFolder,
@@ -6,6 +7,7 @@ import {
   writeParquetFiles,
 } from '../../src/release/build-folder.ts'
 import {type Release, readRelease} from '../../src/release/manifest.ts'
+import {writeModels} from '../../src/release/models-file.ts'
 import type {ReleaseManifest} from '../../src/release-manifest.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
@@ -22,7 +24,7 @@ export function aManifest(fields: Partial<ReleaseManifest> = {}): ReleaseManifes
     as_of: '2026-02-02',
     known_at: '2026-02-02T23:30:00.000000Z',
     history_id: 'a'.repeat(64),
-    tape_head: null,
+    tape_head: 'b'.repeat(64),
     observed_until: '2026-02-02',
     currency: 'USD',
     time_zone: 'America/New_York',
@@ -73,11 +75,16 @@ export async function publishTables(
   const {release_id} = aManifest(fields)
   const buildDir = await createBuildFolder(folder, release_id)
   await using db = await openDatabase({
-    attach: [{path: join(buildDir, 'portfolio.duckdb'), alias: 'release'}],
+    attach: [
+      {path: join(buildDir, 'portfolio.duckdb'), alias: 'release'},
+      {path: join(buildDir, 'work.duckdb'), alias: 'kept'},
+    ],
   })
+  writeFileSync(join(buildDir, 'models.json'), '[]')
   await db.run(sql)
+  await writeModels(buildDir, {models: [], reads: new Map(), columns: new Map()})
   const tables = await writeParquetFiles(db, buildDir, () => ({order: [], isStored: true}))
-  await db.run('checkpoint release; detach release')
+  await db.run('checkpoint release; detach release; detach kept')
   const dir = await publishRelease(folder, buildDir, aManifest({tables, ...fields}))
   moveCurrent(folder, dir)
   const release = readRelease(dir)

@@ -140,6 +140,9 @@ function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {
   return {candidate, rejected: quarantined[0]!}
 }
 
+/** What is stored without a tape says that it stands there. */
+export const noTape = async () => 'no tape'
+
 /** Stages and applies a walk. */
 export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {recordedAt: bigint}> {
   const staged = await stageWalk(db, spec)
@@ -147,6 +150,7 @@ export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {
     plan: staged.plan,
     now: micros(spec.appliedAt ?? spec.at),
     details: {fetched: 0, failed: 0},
+    conclude: noTape,
   })
   return {...staged, recordedAt}
 }

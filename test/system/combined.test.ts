@@ -66,22 +66,22 @@ test('sums count the ages that every lender has whole, and one that differs is f
     'create database fleet',
     'create table loantape.release (source String, as_of Date32) engine = MergeTree order by source',
     "insert into loantape.release values ('east', '2026-03-10'), ('west', '2026-04-02')",
-    'create table fleet.vintage_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
+    'create table fleet.funding_curve (source String, cohort_month String, age_months Int64, deals Int64) engine = MergeTree order by source',
     // West alone has the end of March.
-    `insert into fleet.vintage_curve values
+    `insert into fleet.funding_curve values
        ('east', '2026-01', 0, 5), ('(all)', '2026-01', 0, 5), ('west', '2026-02', 1, 7), ('(all)', '2026-02', 1, 9)`,
-    'create table fleet.own_vintage (source String, age_months Int64, deals Int64) engine = MergeTree order by source',
+    'create table fleet.own_curve (source String, age_months Int64, deals Int64) engine = MergeTree order by source',
   ])
     await server.run(sql)
   const addsUp = ['deals']
   const compare = () =>
     compareTotals(session, [
-      {name: 'mart.vintage_curve', grain: ['cohort_month', 'age_months'], addsUp},
-      {name: 'own.vintage', grain: ['age_months'], addsUp},
+      {name: 'mart.funding_curve', grain: ['cohort_month', 'age_months'], addsUp},
+      {name: 'own.curve', grain: ['age_months'], addsUp},
     ])
-  const own = {table: 'fleet.own_vintage', column: 'deals', together: '0', sum: '0'}
-  const vintage = {table: 'fleet.vintage_curve', column: 'deals', sum: '5'}
-  expect(await compare()).toEqual([{...vintage, together: '5'}, own])
-  await server.run("insert into fleet.vintage_curve values ('(all)', '2026-01', 1, 1)")
-  expect(await compare()).toEqual([{...vintage, together: '6'}, own])
+  const own = {table: 'fleet.own_curve', column: 'deals', together: '0', sum: '0'}
+  const curve = {table: 'fleet.funding_curve', column: 'deals', sum: '5'}
+  expect(await compare()).toEqual([{...curve, together: '5'}, own])
+  await server.run("insert into fleet.funding_curve values ('(all)', '2026-01', 1, 1)")
+  expect(await compare()).toEqual([{...curve, together: '6'}, own])
 })

@@ -1,0 +1,69 @@
+import fc from 'fast-check'
+import {expect, test} from 'vitest'
+import {sliceJson} from '../../src/json.ts'
+
+/** JSON in somebody else's hand: blanks anywhere, escapes that nobody needs, and a note of what each value stands as. */
+const written = fc.letrec((tie) => ({
+  blank: fc.constantFrom('', ' ', '\n', '\t '),
+  value: fc.oneof(
+    {depthSize: 'small', withCrossShrink: true},
+    fc.constantFrom(
+      '12345678901234567890',
+      '1.10',
+      '-0.00',
+      '1e2',
+      'null',
+      'true',
+      '"\\u0041 \\" ] } , \\\\"',
+      '""',
+    ),
+    fc.string({unit: 'binary'}).map((text) => JSON.stringify(text)),
+    fc
+      .array(fc.tuple(tie('blank'), tie('value'), tie('blank')), {maxLength: 4})
+      .map((items) => `[${items.map((item) => item.join('')).join(',')}]`),
+    fc
+      .array(fc.tuple(tie('blank'), fc.string({unit: 'binary'}), tie('blank'), tie('blank'), tie('value')), {
+        maxLength: 4,
+      })
+      .map(
+        (members) =>
+          `{${members.map(([before, name, after, then, value]) => `${before}${JSON.stringify(name)}${after}:${then}${value} `).join(',')}}`,
+      ),
+  ),
+})).value as fc.Arbitrary<string>
+
+test('every value of a JSON text is found as it stands there', () => {
+  function compare(text: string, value: unknown, path: (string | number)[]): void {
+    const found = sliceJson(text, path)
+    expect(found).toBeDefined()
+    expect(JSON.parse(found ?? '')).toEqual(value)
+    expect(found).toBe(found?.trim())
+    expect(text).toContain(found)
+    if (Array.isArray(value)) {
+      value.forEach((item, position) => {
+        compare(text, item, [...path, position])
+      })
+      expect(sliceJson(text, [...path, value.length])).toBeUndefined()
+    } else if (typeof value === 'object' && value !== null)
+      for (const [name, member] of Object.entries(value)) compare(text, member, [...path, name])
+    else expect(sliceJson(text, [...path, 'x'])).toBeUndefined()
+  }
+  fc.assert(
+    fc.property(written, fc.constantFrom('', ' \n'), (text, blank) => {
+      compare(`${blank}${text}${blank}`, JSON.parse(text), [])
+    }),
+    {seed: 33, numRuns: 500},
+  )
+})
+
+test('digits, order and spelling stay, and of a name that comes twice the last counts', () => {
+  const text = '{"data": [{"b":1, "n" : 12345678901234567890,"a":"\\u0041"} , {"n":1,"n":2.50}]}'
+  expect(sliceJson(text, ['data', 0])).toBe('{"b":1, "n" : 12345678901234567890,"a":"\\u0041"}')
+  expect(sliceJson(text, ['data', 1, 'n'])).toBe('2.50')
+  expect(sliceJson(text, ['data', 2])).toBeUndefined()
+})
+
+test('a value may nest deeper than calls can', () => {
+  const deep = `${'['.repeat(200_000)}1${']'.repeat(200_000)}`
+  expect(sliceJson(`{"data":${deep}}`, ['data'])).toBe(deep)
+})
