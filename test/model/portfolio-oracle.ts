@@ -202,15 +202,5 @@ export function totalsBy(positions: readonly Position[], bucket: (position: Posi
   return [...totals].map(([name, {deals, amount}]) => `${name} ${deals} ${money(amount)}`).sort()
 }
 
-/** All, the open, the ended and the funded deals and amounts by bucket, sorted. */
-export function partsBy(positions: readonly Position[], bucket: (position: Position) => string): string[] {
-  return [...Map.groupBy(positions, bucket)]
-    .map(([name, members]) => {
-      const parts = [members, members.filter(isOpen), members.filter(isEnded), members.filter(isFunded)]
-      return [name, ...parts.flatMap((part) => [part.length, money(sumAmounts(part))])].join(' ')
-    })
-    .sort()
-}
-
 export const sumAmounts = (positions: readonly Position[]): bigint =>
   positions.reduce((sum, {amount}) => sum + amount, 0n)

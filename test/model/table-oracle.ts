@@ -82,7 +82,10 @@ interface Movement {
   deal: number
   term: string
   amount: bigint
+  /** After the step, and before it. */
   program: string | null
+  left: string | null
+  step: Step
 }
 
 /** What a step moves in the funded book, told from the deal's two sides of it. */
@@ -95,6 +98,8 @@ function movementOf(step: Step, steps: readonly Step[], {quarantined}: Told): Mo
     term,
     amount,
     program: after.program,
+    left: before?.program ?? null,
+    step,
   })
   if (isFunded(after) && !isFunded(before)) {
     if (!before && day === 0) return book('opening', after.amount)
@@ -217,6 +222,23 @@ function concentration(steps: readonly Step[], asOf: number): Cell[][] {
       ...[funded.top(1), funded.top(5), funded.top(10), funded.hhi],
     ]
   })
+}
+
+/** Each bucket of each dimension, but for its place. */
+function breakdown(steps: readonly Step[], asOf: number): Cell[][] {
+  const present = positionsOn(steps, asOf)
+  const [all, allFunded] = [sumAmounts(present), sumAmounts(present.filter(isFunded))]
+  return Object.entries(bucketOf).flatMap(([dimension, bucket]) =>
+    groupBy(present, bucket).map(([name, members]) => {
+      const [open, funded, ended] = [isOpen, isFunded, isEnded].map((is) => members.filter(is))
+      const sized = (part: Position[] = []) => [String(part.length), money(sumAmounts(part))]
+      return [
+        ...[dimension, name, ...sized(members), percent(sumAmounts(members), all)],
+        ...[...sized(funded), percent(sumAmounts(funded ?? []), allFunded)],
+        ...[...sized(open), ...sized(ended), ...ratios(open ?? []), ...ratios(funded ?? [])],
+      ]
+    }),
+  )
 }
 
 function originations(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
@@ -676,33 +698,40 @@ function limitStatus(steps: readonly Step[], asOf: number): Cell[][] {
   })
 }
 
+const isFundedClass = (position: Position | undefined) =>
+  position !== undefined && classOf(position.status) === 'funded'
+
+/** The lender's own date of the funding that a step shows. */
+function givenOf(step: Step, steps: readonly Step[], {given}: Told): number | undefined {
+  const {day, after} = step
+  const left = steps
+    .slice(0, steps.indexOf(step))
+    .findLast(
+      (one) => one.after.deal === after.deal && isFundedClass(one.before) && !isFundedClass(one.after),
+    )
+  const date = given.get(after.deal)
+  return date !== undefined && date <= day && date > (left?.day ?? -Infinity) ? date : undefined
+}
+
 /**
  * The day each loan now on the book was funded: when it was seen to be, or the lender's own date of that very funding; null when it was
- * funded before anybody saw it. With it the day by which it was.
+ * funded before anybody saw it. With it the days between which it was, and whether that is exact.
  */
 function fundingDates(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
-  const {given} = told
   return positionsOn(steps, asOf)
     .filter(isFunded)
     .map(({deal}) => {
       const own = steps.filter(({after}) => after.deal === deal)
-      let began = 0
-      let isSeen = false
-      let endedBefore = -Infinity
-      for (const {day, before, after} of own) {
-        const was = before !== undefined && classOf(before.status) === 'funded'
-        const is = classOf(after.status) === 'funded'
-        if (is && !was) began = day
-        if (is && !was) isSeen = before !== undefined
-        if (was && !is) endedBefore = day
-      }
-      const date = given.get(deal)
-      const isItsOwn = date !== undefined && date <= began && date > endedBefore && date <= asOf
-      const by = dateOf(isItsOwn ? date : began)
+      const began = own.findLast(({before, after}) => isFundedClass(after) && !isFundedClass(before))!
+      const given = givenOf(began, own, told)
+      const known = knownBefore(own, began, told)
+      const isClose = known !== null && began.before !== undefined && began.day - known <= 1
       return [
         `deal_${deal}`,
-        isItsOwn || isSeen ? by : null,
-        by,
+        given !== undefined || began.before ? dateOf(given ?? began.day) : null,
+        known === null ? null : dateOf(known),
+        dateOf(given ?? began.day),
+        given !== undefined || isClose,
         dateOrNull(originationOf(deal, steps, told)),
       ]
     })
@@ -713,6 +742,220 @@ const dateOrNull = (day: number | undefined) => (day === undefined ? null : date
 /** The day a deal was funded for the first time, where that was seen. */
 function originationOf(deal: number, steps: readonly Step[], told: Told): number | undefined {
   return movementsOf(steps, told).find((made) => made.deal === deal && made.term === 'originated')?.day
+}
+
+/** Accounts from the first day on and from April on; null: another system books it; undefined: nobody has said. */
+const ACCOUNTS: Record<string, Record<string, string | null>> = {
+  '0000-00': {bridge: '1201', '*': '1200', paid_off: '1000', sold: null, ended_other: '1099'},
+  '2026-04': {bridge: '1201', '*': '1210', paid_off: null, sold: '1000', charged_off: '1290'},
+}
+
+/** The accounts as `seed.account`. */
+export const accountSeed = [
+  'account,since,role,loan_program,term,account_code,account_name,moves_balances',
+  ...Object.entries(ACCOUNTS).flatMap(([since, accounts]) =>
+    Object.entries({clearing: '1090', opening: '3000', ...accounts}).map(([of, code]) => {
+      const isEnding = TERMS.includes(of) && of !== 'opening'
+      const isProgram = of === 'bridge' || of === '*'
+      const role = isProgram ? 'receivable' : isEnding ? (code === null ? 'elsewhere' : 'ended') : of
+      const named = [
+        isProgram ? of : '',
+        isEnding ? of : '',
+        code ?? '',
+        code === null ? '' : `Account ${code}`,
+      ]
+      return [`${since} ${of}`, since, role, ...named, 'false'].join(',')
+    }),
+  ),
+].join('\n')
+
+const EVENTS: Record<string, string> = {
+  opening: 'opening',
+  found: 'opening',
+  originated: 'funding',
+  refunded: 'funding',
+  restored: 'funding',
+  increased: 'increase',
+  decreased: 'decrease',
+  reversed: 'reversal',
+  vanished: 'reversal',
+}
+
+interface Entry {
+  month: string
+  deal: number
+  date: string
+  event: string
+  term: string | null
+  amount: bigint
+  /** Null where another system books it. */
+  accounts: {debit: string | undefined; credit: string | undefined} | null
+}
+
+/** What every movement books, and what another system does. */
+function entriesOf(steps: readonly Step[], told: Told): Entry[] {
+  const accountsOf = (month: string) => ACCOUNTS[month < '2026-04' ? '0000-00' : '2026-04']!
+  const receivableOf = (month: string, program: string | null) =>
+    accountsOf(month)[program === 'bridge' ? 'bridge' : '*']!
+  const moved = movementsOf(steps, told).map(({month, day, deal, term, amount, program, left, step}) => {
+    const event = EVENTS[term] ?? 'ended'
+    const isFunding = term === 'originated' || term === 'refunded'
+    const on = dateOf((isFunding ? givenOf(step, steps, told) : undefined) ?? day)
+    const isLeaving = event === 'ended' || event === 'reversal'
+    const receivable = receivableOf(month, isLeaving ? left : program)
+    const other = event === 'ended' ? accountsOf(month)[term] : event === 'opening' ? '3000' : '1090'
+    const isDebited = ['opening', 'funding', 'increase'].includes(event)
+    const [debit, credit] = isDebited ? [receivable, other] : [other, receivable]
+    return {
+      ...{month, deal, event, term, amount},
+      date: on < `${month}-01` ? `${month}-01` : on,
+      accounts: other === null ? null : {debit: debit ?? undefined, credit: credit ?? undefined},
+    }
+  })
+  const reclassed = steps.flatMap(({day, before, after}) => {
+    const month = monthOf(day)
+    const [credit, debit] = [before, after].map((one) => receivableOf(month, one?.program ?? null))
+    if (!before || !isFunded(before) || !isFunded(after) || debit === credit) return []
+    const {deal, amount} = before
+    return {month, deal, date: dateOf(day), event: 'reclass', term: null, amount, accounts: {debit, credit}}
+  })
+  return [...moved, ...reclassed].filter(({amount}) => amount > 0n) as Entry[]
+}
+
+function journal(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
+  return entriesOf(steps, told).flatMap(({month, date, event, accounts, amount, deal, term}) => {
+    if (!accounts) return []
+    const line = (account: string | undefined, ...sides: Cell[]) => [
+      ...[month, date, event, account ?? null, ...sides, `deal_${deal}`, term],
+    ]
+    return [line(accounts.debit, money(amount), null), line(accounts.credit, null, money(amount))]
+  })
+}
+
+/** What of each term is booked and what is not, and why. */
+function tieOut(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
+  const entries = entriesOf(steps, told).filter(({term}) => term !== null)
+  return groupBy(entries, ({month, term}) => `${month} ${term}`).map(([key, own]) => {
+    const by = (why: string) => money(sumOf(own.filter((entry) => reasonOf(entry) === why)))
+    const parts = ['booked', 'opening', 'elsewhere', 'no account'].map(by)
+    return [...key.split(' '), money(sumOf(own)), ...parts, '0.00']
+  })
+}
+
+function reasonOf({accounts, event}: Entry): string {
+  if (!accounts) return 'elsewhere'
+  if (accounts.debit === undefined || accounts.credit === undefined) return 'no account'
+  return event === 'opening' ? 'opening' : 'booked'
+}
+
+/** How far the numbers can be trusted, in every metric of deals that is not of a walk. */
+function dataQuality(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const present = positionsOn(steps, asOf)
+  const lives = livesOf(steps, told)
+  const [funded, spells] = [present.filter(isFunded), spellsOf(steps, asOf, told)]
+  const ownOf = ({deal}: Position) => steps.filter(({after}) => after.deal === deal)
+  const isValued = ({value}: Position) => value !== null && value > 0n
+  const everFunded = latestPositions(steps).filter((one) =>
+    ownOf(one).some(({after}) => ['funded', 'ended_funded'].includes(classOf(after.status))),
+  )
+  const dates = fundingDates(steps, asOf, told)
+  const count = (
+    metric: string,
+    field: string | null,
+    part: readonly unknown[],
+    whole: readonly unknown[],
+  ) => [...[metric, field, percent(part.length, whole.length), String(part.length)]]
+  const covered = (field: string, without: readonly Position[]) => [
+    ...['coverage', field, percent(present.length - without.length, present.length), String(without.length)],
+  ]
+  const valued = present.filter(isValued)
+  const unvalued = String(present.length - valued.length)
+  return [
+    ['coverage', 'property_value', percent(sumAmounts(valued), sumAmounts(present)), unvalued],
+    covered(
+      'value_confirmed_on',
+      present.filter(({confirmed}) => confirmed === null),
+    ),
+    covered(
+      'loan_program',
+      present.filter(({program}) => program === null),
+    ),
+    count(
+      'ltv_above_10',
+      'property_value',
+      valued.filter((one) => ltvOf(one) === null),
+      present,
+    ),
+    count(
+      'ltv_above_1_5',
+      'property_value',
+      present.filter((one) => ltvOf(one) !== null && !isAveraged(one)),
+      present,
+    ),
+    count(
+      'unparsed',
+      'property_address',
+      present.filter(({state}) => state === 'ZZ'),
+      present,
+    ),
+    count(
+      'unclassified',
+      'status',
+      present.filter(({status}) => classOf(status) === 'unclassified'),
+      present,
+    ),
+    count(
+      'missing',
+      null,
+      present.filter((one) => ownOf(one).at(-1)?.kind === 'missing'),
+      present,
+    ),
+    count(
+      'censored_funded_at_first_sight',
+      null,
+      funded.filter((one) => isFundedClass(ownOf(one)[0]?.after)),
+      funded,
+    ),
+    count(
+      'censored_inexact_funding_date',
+      null,
+      dates.filter(([, , , , isExact]) => !isExact),
+      funded,
+    ),
+    count(
+      'censored_created_before_first_walk',
+      null,
+      latestPositions(steps).filter(({deal}) => createdOn(deal) < FIRST_DAY),
+      lives,
+    ),
+    count(
+      'censored_funding_curve',
+      null,
+      lives.filter(({cohort}) => `${cohort}-01` < FIRST_DAY),
+      lives,
+    ),
+    count(
+      'censored_vintage',
+      null,
+      everFunded.filter(({deal}) => {
+        const day = originationOf(deal, steps, told)
+        return day === undefined || `${monthOf(day)}-01` < FIRST_DAY
+      }),
+      everFunded,
+    ),
+    count(
+      'no_funnel_stage',
+      null,
+      lives.filter(({reached}) => reached === 0),
+      lives,
+    ),
+    count(
+      'censored_stage_began_unseen',
+      null,
+      spells.filter(({length}) => length === null),
+      spells,
+    ),
+  ]
 }
 
 /** The tables that are recomputed whole, column by column. */
@@ -738,6 +981,25 @@ export const tableOracles: Record<string, TableOracle> = {
   'mart.status_transition': transitions,
   '(select * exclude sort_order from mart.portfolio_monthly)': months,
   'mart.limit_status': limitStatus,
-  '(select deal_id, funded_on, funded_before, first_funded_on from core.deal where funded_before is not null)':
-    fundingDates,
+  '(select * exclude sort_order from mart.portfolio_breakdown)': breakdown,
+  [`(select deal_id, funded_on, funded_after, funded_before, funded_on_is_exact, first_funded_on
+     from core.deal where funded_before is not null)`]: fundingDates,
+  '(select deal_id, loan_amount, funded_on, funded_before from accounting.loan_register)': (
+    steps,
+    asOf,
+    told,
+  ) => {
+    const amounts = new Map(positionsOn(steps, asOf).map(({deal, amount}) => [`deal_${deal}`, money(amount)]))
+    return fundingDates(steps, asOf, told).map(([deal, on, , by]) => [
+      deal,
+      amounts.get(String(deal)),
+      on,
+      by,
+    ])
+  },
+  [`(select period, entry_date, event, account_code, debit, credit, deal_id, term
+     from (from accounting.journal_line union all by name from accounting.opening_line))`]: journal,
+  'accounting.tie_out': tieOut,
+  [`(select metric, field, value, deals from mart.data_quality
+     where scope = 'deals' and metric <> 'quarantined' and metric not like 'drift%')`]: dataQuality,
 }
