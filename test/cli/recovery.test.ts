@@ -185,6 +185,41 @@ test('a true-up is dated no earlier than what it takes back: the end of a finish
   expect(readJson(await run('period close 2026-01', '2026-02-22'))).toMatchObject({outcome: 'closed'})
 })
 
+test('a true-up of several open months leaves the end of each as it was without what is taken back', async () => {
+  openExported()
+  const saved = join(books.folder.root, 'saved')
+  cpSync(books.folder.warehouse, saved)
+  await books.walk('2026-02-10', inStatus('funded', {d1: {loan_amount: 5000.01}, d2: {status: 'paid_off'}}))
+  await books.walk('2026-03-10', inStatus('funded', {d1: {loan_amount: 9000.01}, d2: {status: 'paid_off'}}))
+  for (const period of ['2026-02', '2026-03']) await run(`export xero --period ${period}`, '2026-03-11')
+  cpSync(saved, books.folder.warehouse)
+  await books.walk('2026-03-12', inStatus('funded', {d1: {loan_amount: 1500.01}}))
+  expect(readJson(await run('period true-up --issue', '2026-03-12'))).toMatchObject({
+    profiles: [
+      {
+        deals: 2,
+        amount: '9500.01',
+        differences: [
+          {entry_date: '2026-02-10', deal_id: 'd1', account_code: '1090', debit: '4000.00'},
+          {entry_date: '2026-02-10', deal_id: 'd1', account_code: '1200', credit: '4000.00'},
+          {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1200', debit: '2000.01'},
+          {entry_date: '2026-02-10', deal_id: 'd2', account_code: '1000', credit: '2000.01'},
+          {entry_date: '2026-03-10', deal_id: 'd1', account_code: '1090', debit: '3500.00'},
+          {entry_date: '2026-03-10', deal_id: 'd1', account_code: '1200', credit: '3500.00'},
+        ],
+        batch: {period: '2026-02', rows: 6},
+      },
+    ],
+  })
+  const imported = importBatches(books.folder.exports, 'xero')
+  for (const day of ['2026-01-31', '2026-02-28'])
+    expect(balancesOf(imported, day), day).toEqual({1200: FUNDED, 1090: -FUNDED})
+  expect(balancesOf(imported)).toEqual({1200: FUNDED + 50_000n, 1090: -FUNDED - 50_000n})
+  expect(readJson(await run('export xero --period 2026-03', '2026-03-12'))).not.toMatchObject({
+    batches: [{outcome: 'written'}],
+  })
+})
+
 test('a true-up of what is closed is dated on the first day of the first open month', async () => {
   openExported()
   await books.walk('2026-02-05', inStatus('funded'))
