@@ -1,3 +1,4 @@
+import {InvalidArgumentError} from 'commander'
 import {newError} from '../errors.ts'
 import {groupThousands, quantity} from '../money.ts'
 import {type RebuildResult, rebuildWarehouse} from '../pipeline/rebuild.ts'
@@ -15,7 +16,7 @@ export default function addRebuild(command: CliCommand): void {
   command
     .description('compute the warehouse anew from the tapes and say in what it differs; change nothing')
     .example('rebuild --apply')
-    .option('--without <walk>', 'as if this walk had never been applied')
+    .option('--without <walk>', 'as if this walk had never been applied; one at a time', takeOne)
     .option('--why <reason>', 'why it is taken back; kept on the tape')
     .option('--apply', 'put the new warehouse in the place of the old one, which is set aside')
     .does(
@@ -23,6 +24,11 @@ export default function addRebuild(command: CliCommand): void {
         rebuildWarehouse(config, {isApplied: options.apply ?? false, without: readWithout(options)}, world),
       renderRebuilt,
     )
+}
+
+function takeOne(walk: string, before: string | undefined): string {
+  if (before !== undefined) throw new InvalidArgumentError('Take one walk back after the other.')
+  return walk
 }
 
 function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
