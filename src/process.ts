@@ -1,7 +1,7 @@
 import type {ChildProcess} from 'node:child_process'
-import {statSync} from 'node:fs'
+import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {hostname} from 'node:os'
-import {basename} from 'node:path'
+import {basename, join} from 'node:path'
 import {codeOf} from './errors.ts'
 
 /** Whether a process with this id runs on this machine. */
@@ -35,6 +35,15 @@ export function isAbandoned(path: string): boolean {
   if (host === hostname()) return !isOtherProcess(Number(pid))
   const {mtimeMs} = statSync(path, {throwIfNoEntry: false}) ?? {}
   return mtimeMs !== undefined && Date.now() - mtimeMs > FOREIGN_MS
+}
+
+/** Removes what processes that died were writing in a folder, under names that begin so. */
+export function removeAbandoned(dir: string, prefix: string): void {
+  if (!existsSync(dir)) return
+  for (const name of readdirSync(dir)) {
+    const path = join(dir, name)
+    if (name.startsWith(prefix) && isAbandoned(path)) rmSync(path, {recursive: true, force: true})
+  }
 }
 
 /** Where a child lives that is not to have our environment and working folder. */

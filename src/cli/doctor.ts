@@ -1,4 +1,4 @@
-import {existsSync, lstatSync} from 'node:fs'
+import {lstatSync} from 'node:fs'
 import {statfs} from 'node:fs/promises'
 import {describeLost, readStanding} from '../accounting/journal-origin.ts'
 import {findUnmapped, quotePrograms} from '../accounting/mapping.ts'
@@ -22,7 +22,7 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import {RELEASE_NEXT, verifyReleaseFiles} from '../release/verify-release.ts'
 import {listExportedProfiles, readJobs, type Step} from '../schedule/job.ts'
 import {createClient} from '../source/client.ts'
-import {openStateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {findTapeKey} from '../state/tape-rows.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
@@ -83,7 +83,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return `${folder.root}, ${Math.round((bavail * bsize) / 1e9)} GB free`
   },
   tapes: async (config, folder, world) => {
-    if (!existsSync(folder.stateDb)) return 'none yet'
+    if (!hasStateDb(folder)) return 'none yet'
     using stateDb = openStateDb(folder.stateDb)
     if (findTapeKey(stateDb) === undefined) return 'none yet'
     const {fingerprint} = requireTapeKey(config, folder, stateDb, world)
@@ -118,7 +118,7 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     return [newError('ACCOUNTING_UNMAPPED', problems.join(' '))]
   },
   books: async (config, folder) => {
-    if (!existsSync(folder.stateDb) || !hasWarehouse(folder)) return 'nothing issued yet'
+    if (!hasStateDb(folder) || !hasWarehouse(folder)) return 'nothing issued yet'
     using stateDb = openStateDb(folder.stateDb)
     const {standing, lost} = await readStanding(stateDb, folder)
     if (standing !== 'whole') throw describeLost(folder, {standing, lost})

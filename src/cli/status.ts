@@ -1,4 +1,3 @@
-import {existsSync} from 'node:fs'
 import {listAlarms} from '../alarm/conditions.ts'
 import {HOUR_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
@@ -19,7 +18,7 @@ import {type Checking, findLastChecking} from '../state/checkings.ts'
 import {findLearntRate} from '../state/learnt-rate.ts'
 import {findLockHolder} from '../state/lock.ts'
 import {findLastSuccess, listRuns} from '../state/runs.ts'
-import {openStateDb, type StateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -103,7 +102,7 @@ async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const jobs = await readJobs(config)
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
-  using stateDb = existsSync(folder.stateDb) ? openStateDb(folder.stateDb) : undefined
+  using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
   return {
     /** The data folder. */
     folder: folder.root,

@@ -1,7 +1,7 @@
-import {existsSync, mkdirSync, readdirSync, renameSync, rmSync} from 'node:fs'
+import {existsSync, mkdirSync, renameSync, rmSync} from 'node:fs'
 import {basename, dirname, join} from 'node:path'
 import {codeOf} from '../errors.ts'
-import {isAbandoned, WRITER_MARK} from '../process.ts'
+import {removeAbandoned, WRITER_MARK} from '../process.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 
 /** A batch that is being written; disposing it removes what was not finished. */
@@ -18,7 +18,7 @@ export interface BatchFolder extends Disposable {
 /** Begins a batch under a temporary name beside its final one; what exports that died left there is removed. */
 export function beginBatch(final: string): BatchFolder {
   const parent = dirname(final)
-  removeAbandoned(parent)
+  removeAbandoned(parent, '.writing-')
   const dir = join(parent, `.writing-${basename(final)}${WRITER_MARK}`)
   const aside = join(parent, `.writing-${basename(final)}-before${WRITER_MARK}`)
   const remove = () => {
@@ -46,12 +46,4 @@ export function removeBatch(final: string): void {
   const aside = join(dirname(final), `.writing-${basename(final)}-before${WRITER_MARK}`)
   renameSync(final, aside)
   rmSync(aside, {recursive: true, force: true})
-}
-
-function removeAbandoned(dir: string): void {
-  if (!existsSync(dir)) return
-  for (const name of readdirSync(dir)) {
-    const path = join(dir, name)
-    if (name.startsWith('.writing-') && isAbandoned(path)) rmSync(path, {recursive: true, force: true})
-  }
 }

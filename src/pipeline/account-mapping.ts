@@ -13,7 +13,7 @@ import {listMappingVersions} from '../accounting/periods.ts'
 import type {Config} from '../config.ts'
 import {codeOf, newError} from '../errors.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
-import {openStateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {readPrograms} from './journal-read.ts'
 
@@ -100,7 +100,7 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
 export function readMappingVersions(config: Config, asOf = '9999-12-31'): MappingVersion[] {
   const mapping = readAccountMapping(config)
   const folder = dataFolderAt(config.dataDir)
-  if (!existsSync(folder.stateDb)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
+  if (!hasStateDb(folder)) return [{since: FIRST_PERIOD, mapping, movesBalances: false}]
   using stateDb = openStateDb(folder.stateDb)
   return listMappingVersions(stateDb, mapping, asOf.slice(0, 7))
 }

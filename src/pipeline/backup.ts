@@ -7,16 +7,19 @@ import {
   openSync,
   readdirSync,
   readFileSync,
+  renameSync,
   rmdirSync,
   rmSync,
   statSync,
 } from 'node:fs'
-import {dirname, join, relative, resolve} from 'node:path'
+import {basename, dirname, join, relative, resolve} from 'node:path'
 import {backup, DatabaseSync} from 'node:sqlite'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
+import {removeAbandoned, WRITER_MARK} from '../process.ts'
 import {withRun} from '../state/runs.ts'
+import {RESTORING} from '../state/state-db.ts'
 import {findTapeKey} from '../state/tape-rows.ts'
 import {computeMac, type TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
@@ -79,8 +82,8 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   requireWritable(folder)
   const dir = requireNewFolder(folder, to, 'backup')
   return withRun(folder.stateDb, 'backup', world, async ({runId, stateDb}) => {
-    const temporary = `${dir}.tmp-${process.pid}`
-    rmSync(temporary, {recursive: true, force: true})
+    removeAbandoned(dirname(dir), TEMPORARY)
+    const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
     const files: Manifest['files'] = []
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
@@ -118,6 +121,9 @@ export async function backUp(config: Config, to: string, world: World): Promise<
   })
 }
 
+/** Begins the name of a backup that is being made. */
+const TEMPORARY = '.backing-up-'
+
 /** The name of a backup among others. */
 const DATED = /^loantape-\d{8}T\d{6}Z$/
 
@@ -137,16 +143,35 @@ export async function backUpDated(
 
 const STATE_DB = 'state.sqlite'
 
+/** What a backup can hold of a data folder, by name. */
+const KEPT_NAMES = [
+  'warehouse.duckdb',
+  'hash.key',
+  'exports',
+  'tape',
+  'fields.json',
+  'queries',
+  'accounting.json',
+  STATE_DB,
+]
+
 /** The paths that a backup can hold: what else one names would be put where settings and programs are read from. */
 const KEPT_PATH =
   /^(?:warehouse\.duckdb|hash\.key|state\.sqlite|(?:fields|accounting)\.json|(?:exports|tape|queries)\/(?:(?!\.{1,2}\/)[^/\\]+\/)*[^/\\]+)$/
 
 /** The files that are copied as they are, below the data folder. */
-function listKept({root, warehouse, exports, tapes, hashKey, fields, queries}: DataFolder): string[] {
-  return [warehouse, hashKey, exports, tapes, fields, queries, join(root, 'accounting.json')]
+function listKept({root}: DataFolder): string[] {
+  return KEPT_NAMES.filter((name) => name !== STATE_DB)
+    .map((name) => join(root, name))
     .filter((path) => existsSync(path))
     .flatMap((path) => (statSync(path).isDirectory() ? listFiles(path) : [path]))
     .map((path) => relative(root, path))
+}
+
+/** Whether there is a file, or a folder that is not empty. */
+function holdsFiles(path: string): boolean {
+  const stat = statSync(path, {throwIfNoEntry: false})
+  return stat?.isDirectory() ? listFiles(path).length > 0 : stat !== undefined
 }
 
 /** What a run that died left in the write-ahead log goes into the file. */
@@ -259,7 +284,8 @@ export const sayAuthentic = ({
     : 'That nobody changed it is not certain: no MAC of the key of tapes was compared. Whoever can write there could have made it.'
 
 /**
- * Brings the files of a backup into a data folder that has none.
+ * Brings the files of a backup into a data folder that has none of them: all into a folder in it, and from there each to its
+ * place. As long as that folder is there nothing but another restore opens the data folder.
  *
  * @throws ConfigError `RESTORE_NOT_EMPTY`, `BACKUP_UNREADABLE`; UnexpectedError `BACKUP_DAMAGED`, `BACKUP_NOT_AUTHENTIC`
  */
@@ -270,15 +296,25 @@ export async function restoreBackup(
 ): Promise<RestoreResult & Pick<BackupExamined, 'tape_key'>> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  if (existsSync(folder.warehouse) || existsSync(folder.stateDb)) {
-    throw newError('RESTORE_NOT_EMPTY', `Data folder '${folder.root}': expected an empty one for a backup.`)
-  }
+  const staging = join(folder.root, RESTORING)
+  const there = existsSync(staging)
+    ? undefined
+    : KEPT_NAMES.find((name) => holdsFiles(join(folder.root, name)))
+  if (there !== undefined)
+    throw newError(
+      'RESTORE_NOT_EMPTY',
+      `'${there}' in data folder '${folder.root}': expected an empty one for a backup.`,
+    )
   const {paths, ...examined} = await examineBackup(config, from, trust)
-  const dir = examined.from
-  // The state database last: with it the folder is one that has data.
-  const isState = (path: string) => Number(path === STATE_DB)
-  for (const path of paths.toSorted((a, b) => isState(a) - isState(b)))
-    await copyVerified(join(dir, path), join(folder.root, path))
+  rmSync(staging, {recursive: true, force: true})
+  for (const path of paths) await copyVerified(join(examined.from, path), join(staging, path))
+  for (const name of KEPT_NAMES) {
+    // Left by a restore that was killed here.
+    rmSync(join(folder.root, name), {recursive: true, force: true})
+    if (existsSync(join(staging, name))) renameSync(join(staging, name), join(folder.root, name))
+  }
+  syncToDisk(folder.root)
+  rmSync(staging, {recursive: true})
   return {...examined, outcome: 'restored'}
 }
 

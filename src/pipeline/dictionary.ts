@@ -1,4 +1,3 @@
-import {existsSync} from 'node:fs'
 import {JOURNAL_NAMES, PROFILE_NAMES} from '../accounting/journal-profiles.ts'
 import type {Config} from '../config.ts'
 import {compileModels} from '../model/compile-models.ts'
@@ -11,7 +10,7 @@ import {
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
-import {openStateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import type {BuildPlan, Check, Model, Seed, World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
@@ -38,7 +37,7 @@ export async function describeTables(folder: DataFolder, config: Config, world: 
 }
 
 function readLastChecking(folder: DataFolder): Checking | undefined {
-  if (!existsSync(folder.stateDb)) return undefined
+  if (!hasStateDb(folder)) return undefined
   using stateDb = openStateDb(folder.stateDb)
   return findLastChecking(stateDb)
 }

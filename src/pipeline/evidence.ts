@@ -1,10 +1,11 @@
 import {cpSync, existsSync, mkdirSync, readdirSync, readFileSync, rmSync} from 'node:fs'
 import {open, writeFile} from 'node:fs/promises'
-import {basename, join} from 'node:path'
+import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
+import {removeAbandoned, WRITER_MARK} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
 import {sourceBridgeSchema} from '../release-manifest.ts'
@@ -21,6 +22,9 @@ import {requireReadKey} from './tape-key.ts'
 import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit} from './tape-units.ts'
 
 const MANIFEST = 'manifest.json'
+
+/** Begins the name of evidence that is being written. */
+const TEMPORARY = '.writing-evidence-'
 
 /** The script that examines a folder of evidence. */
 const CHECK = join(import.meta.dirname, '../../evidence/check.py')
@@ -73,9 +77,9 @@ export async function writeEvidence(
     from === undefined
       ? unit.tape.unit === subject.source.walk_id
       : String(unit.begin.businessDate ?? unit.tape.unit) >= from
-  const temporary = `${dir}.tmp-${process.pid}`
+  removeAbandoned(dirname(dir), TEMPORARY)
+  const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
   try {
-    rmSync(temporary, {recursive: true, force: true})
     mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
     const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl})
     const {batch, ...proved} = subject

@@ -1,4 +1,3 @@
-import {existsSync} from 'node:fs'
 import {DECIMAL, VARCHAR} from '@duckdb/node-api'
 import {z} from 'zod'
 import {listIssuedProfiles, listStandingEntries} from '../accounting/issued.ts'
@@ -6,7 +5,7 @@ import {findJournalProfile} from '../accounting/journal-profiles.ts'
 import {parseCents} from '../money.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {openRelease} from '../release/open-release.ts'
-import {openStateDb, type StateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {appendRows} from '../warehouse/row-buffer.ts'
@@ -29,7 +28,7 @@ const rowSchema = z.object({
  */
 export async function listNotIssued(folder: DataFolder, exported: readonly string[]): Promise<NotIssued[]> {
   const release = findCurrentRelease(folder)
-  if (!release || !existsSync(folder.stateDb)) return []
+  if (!release || !hasStateDb(folder)) return []
   using stateDb = openStateDb(folder.stateDb)
   const journals = exported.filter((name) => findJournalProfile(name))
   const profiles = [...new Set([...listIssuedProfiles(stateDb), ...journals])].sort()

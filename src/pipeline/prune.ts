@@ -55,7 +55,7 @@ export async function pruneData(
   if (isDryRun) {
     using stateDb = openStateDb(folder.stateDb)
     const {needed, batches, tapes} = listSurplus(stateDb)
-    const {releases} = listSurplusReleases(folder, config, needed)
+    const releases = listSurplusReleases(folder, config, needed)
     const quarantined = await countServedRecords(folder, before)
     return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
   }

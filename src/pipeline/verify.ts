@@ -6,7 +6,7 @@ import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../
 import {verifyBatches} from '../export/kept-batches.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify-release.ts'
-import {openStateDb} from '../state/state-db.ts'
+import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {findTape, findTapeKey, listTapes, type TapeRow} from '../state/tape-rows.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {readLines} from '../tape/read-tape.ts'
@@ -57,7 +57,7 @@ const NOTHING: VerifyResult = {
  */
 export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
-  if (!existsSync(folder.stateDb)) return NOTHING
+  if (!hasStateDb(folder)) return NOTHING
   const tapes = await verifyTapes(config, folder, world)
   const problems = [...tapes.problems]
   const note = (path: string, faults: readonly Failure[]) =>

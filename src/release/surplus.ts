@@ -11,7 +11,7 @@ import {
 import {basename, join} from 'node:path'
 import type {Config} from '../config.ts'
 import {codeOf} from '../errors.ts'
-import {isAbandoned, WRITER_MARK} from '../process.ts'
+import {removeAbandoned, WRITER_MARK} from '../process.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 
 /** Lies in a release that was built for a past date and never was the current one: retention counts it apart. */
@@ -39,17 +39,16 @@ type Retention = Pick<Config, 'releasesKept' | 'pastReleasesKept'>
 
 /**
  * The oldest releases beyond those kept, and of past dates those not used for longest; never the current one or one that
- * is needed. And the folders of builds that died.
+ * is needed.
  */
 export function listSurplusReleases(
   folder: DataFolder,
   {releasesKept, pastReleasesKept}: Retention,
   needed: ReadonlySet<string>,
-): {releases: string[]; abandoned: string[]} {
-  if (!existsSync(folder.releases)) return {releases: [], abandoned: []}
+): string[] {
+  if (!existsSync(folder.releases)) return []
   const current = existsSync(folder.current) ? basename(readlinkSync(folder.current)) : undefined
-  const entries = readdirSync(folder.releases)
-  const releases = entries
+  const releases = readdirSync(folder.releases)
     .filter((name) => !name.startsWith('.') && name !== current && !needed.has(name))
     .map((name) => ({name, usedAt: statSync(join(folder.releases, name)).mtimeMs}))
     .sort((a, b) => b.usedAt - a.usedAt || (a.name < b.name ? 1 : -1))
@@ -61,16 +60,11 @@ export function listSurplusReleases(
     ...nightly.slice(Math.max(0, current === undefined ? releasesKept : releasesKept - 1)),
     ...past.slice(pastReleasesKept),
   ]
-  return {
-    releases: releases.filter((name) => surplus.includes(name)),
-    abandoned: entries.filter(
-      (name) => name.startsWith('.building-') && isAbandoned(join(folder.releases, name)),
-    ),
-  }
+  return releases.filter((name) => surplus.includes(name))
 }
 
 /**
- * Removes what {@link listSurplusReleases} names.
+ * Removes what {@link listSurplusReleases} names, and what builds that died have left.
  *
  * @returns the ids that were removed
  */
@@ -79,9 +73,9 @@ export function pruneReleases(
   retention: Retention,
   needed: ReadonlySet<string>,
 ): string[] {
-  const {releases, abandoned} = listSurplusReleases(folder, retention, needed)
+  const releases = listSurplusReleases(folder, retention, needed)
   for (const name of releases) removeRelease(folder, name)
-  for (const name of abandoned) rmSync(join(folder.releases, name), {recursive: true, force: true})
+  removeAbandoned(folder.releases, '.building-')
   return releases
 }
 

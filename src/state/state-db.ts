@@ -1,3 +1,5 @@
+import {existsSync} from 'node:fs'
+import {dirname, join} from 'node:path'
 import {
   DatabaseSync,
   type SQLInputValue,
@@ -68,14 +70,37 @@ export class StateDb implements Disposable {
   }
 }
 
+/** The folder in a data folder into which a backup is copied before its files go to their places. */
+export const RESTORING = '.restoring'
+
+/**
+ * Whether a data folder has a state database.
+ *
+ * @throws ConfigError `RESTORE_UNFINISHED` where a restore died, or is under way
+ */
+export function hasStateDb({stateDb}: {stateDb: string}): boolean {
+  requireRestored(stateDb)
+  return existsSync(stateDb)
+}
+
+function requireRestored(stateDb: string): void {
+  const root = dirname(stateDb)
+  if (!existsSync(join(root, RESTORING))) return
+  throw newError(
+    'RESTORE_UNFINISHED',
+    `Data folder '${root}' holds a part of a backup: its restore did not end.`,
+  )
+}
+
 /**
  * Opens the state database and brings its tables up to date.
  *
  * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
  * @throws UnexpectedError `STATE_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
- * ConfigError `STATE_NOT_WRITABLE`; LockedError `STATE_BUSY`
+ * ConfigError `STATE_NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
 export function openStateDb(path: string, patienceMs?: number): StateDb {
+  requireRestored(path)
   try {
     using opening = new DisposableStack()
     const stateDb = opening.use(new StateDb(path, patienceMs))

@@ -11,12 +11,15 @@ import {
   writeFileSync,
 } from 'node:fs'
 import {dirname, join} from 'node:path'
+import {fileURLToPath} from 'node:url'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {backUp, backUpDated, restoreBackup} from '../../src/pipeline/backup.ts'
 import type {Job} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
-import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
+import {createLab, failureOf, type Lab, someDeals, startProcess} from '../support/lab.ts'
 
+const MAIN = fileURLToPath(new URL('../../src/main.ts', import.meta.url))
+const KILL_AT = fileURLToPath(new URL('../cli/kill-at.ts', import.meta.url))
 const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 
@@ -187,6 +190,55 @@ test('without the key of tapes a backup is made, and says that nobody can tell w
   rmSync(lab.folder.root, {recursive: true})
   expect(await failureOf(restore(dir))).toMatchObject({code: 'BACKUP_NOT_AUTHENTIC'})
   expect((await lab.run(['restore', '--trust', dir])).code).toBe(0)
+})
+
+/** Runs a command that kills itself before it changes a file for the nth time; false where it came to its end. */
+async function isKilledAt(nth: number, args: readonly string[]): Promise<boolean> {
+  const command = [process.execPath, '--import', KILL_AT, MAIN, ...args]
+  const {signal, code, stderr} = await startProcess(command, {...lab.env, KILL_AT: String(nth)}).ended
+  if (signal === null) expect(code, stderr).toBe(0)
+  return signal !== null
+}
+
+test('a restore that is killed anywhere leaves nothing that a command opens, and the next brings everything back', async () => {
+  mkdirSync(lab.folder.queries)
+  writeFileSync(join(lab.folder.queries, 'mine.sql'), 'select 1\n')
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  const kept = [...readFiles(dir)].filter(([path]) => path !== 'manifest.json')
+  const readRestored = () => {
+    const files = readFiles(lab.folder.root)
+    return kept.map(([path]) => [path, files.get(path)])
+  }
+  let refused = 0
+  for (let nth = 1; ; nth += 3) {
+    rmSync(lab.folder.root, {recursive: true, force: true})
+    if (!(await isKilledAt(nth, ['restore', dir]))) break
+    const isBegun = existsSync(lab.folder.root) && readdirSync(lab.folder.root).length > 0
+    for (const args of isBegun ? [['sync'], ['status'], ['verify']] : []) {
+      const {code, stderr} = await lab.run([...args, '--json'])
+      expect([nth, args, code, stderr]).toEqual([nth, args, 2, expect.stringContaining('RESTORE_UNFINISHED')])
+      refused += 1
+    }
+    await restore(dir)
+    expect(readRestored()).toEqual(kept)
+    expect((await lab.run(['verify'])).code).toBe(0)
+  }
+  expect(refused).toBeGreaterThan(10)
+  expect(readRestored()).toEqual(kept)
+})
+
+test('a backup that is killed leaves nothing beside the next', async () => {
+  const to = dirname(dir)
+  mkdirSync(to)
+  writeFileSync(join(to, '.backing-up-mine'), '')
+  let left = 0
+  for (const nth of [4, 8, 12]) {
+    expect(await isKilledAt(nth, ['backup', join(to, `killed-${nth}`)])).toBe(true)
+    left = Math.max(left, readdirSync(to).length)
+  }
+  expect(left).toBeGreaterThan(1)
+  await backUp(lab.config, dir, lab.createWorld(DAY_1))
+  expect(readdirSync(to).sort()).toEqual(['.backing-up-mine', 'first'])
 })
 
 test('a backup goes into a folder of its own, outside the data', async () => {
