@@ -52,14 +52,10 @@ def check_chain(evidence):
     """The lines of every tape, and the way from the line that the release names back to the first of them."""
     units, lines = {}, 0
     for name in evidence["tapes"]:
-        before, begun, last = None, False, None
         for _, frame, chain in read_tape(name):
             lines += 1
-            if frame["frame"] == "begin" and (not begun or frame.get("kind") != "walk"):
-                before, begun = frame.get("before") or last, True
             if frame["frame"] == "outcome":
-                units[chain] = before
-                last = chain
+                units[chain] = frame["previous"]
     head, reached = evidence["tape_head"], set()
     while head in units and head not in reached:
         reached.add(head)

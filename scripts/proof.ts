@@ -11,6 +11,7 @@ import {proveNthAnswer} from '../test/proof/nth-answer.ts'
 import {proveNthFile} from '../test/proof/nth-file.ts'
 import type {Proof} from '../test/proof/proof.ts'
 import {PORTFOLIO_TABLES} from '../test/proof/quick-world.ts'
+import {proveStores} from '../test/proof/stores.ts'
 import {proveWorld, replayStory} from '../test/proof/world.ts'
 
 const {values, positionals} = parseArgs({
@@ -56,6 +57,7 @@ const PROOFS: Record<string, {prove: Proof; middle: number; whole: number}> = {
   money: {prove: proveMoney, middle: 2, whole: 100},
   journal: {prove: proveJournal, middle: 1, whole: 60},
   nights: {prove: proveNights, middle: 1, whole: 100},
+  stores: {prove: proveStores, middle: 20, whole: ALL},
   // The gate tries it with the programs of the system.
   combined: {prove: proveCombined, middle: 0, whole: 120},
   // The seeds of `world` are its runs: a run is a story.

@@ -1,3 +1,4 @@
+import {hash} from 'node:crypto'
 import {gunzipSync, gzipSync} from 'node:zlib'
 import {z} from 'zod'
 import type {StateDb} from '../state/state-db.ts'
@@ -24,6 +25,34 @@ const batchRow = z.object({
   /** The history it stands on. */
   history_id: z.string(),
 })
+
+/** A batch as a tape holds it: with everything needed to hand it out again, byte for byte. */
+export type BatchAct = z.output<typeof batchSchema>
+export const batchSchema = z.object({
+  profile: z.string(),
+  batch_id: z.string(),
+  period: z.string(),
+  known_at: z.string(),
+  history_id: z.string(),
+  lines: z.array(issuedLineSchema),
+  files: z.array(z.object({name: z.string(), sha256: z.string(), text: z.string()})),
+})
+
+/** A batch as a tape holds it. */
+export function describeBatch({
+  files,
+  ...batch
+}: IssuedBatch & {lines: readonly IssuedLine[]; files: readonly BatchContent[]}): BatchAct {
+  return {
+    ...batch,
+    lines: [...batch.lines],
+    files: files.map(({name, content}) => ({
+      name,
+      sha256: hash('sha256', content),
+      text: Buffer.from(content).toString(),
+    })),
+  }
+}
 
 /** Stores a batch with its lines and files; it is not handed over yet. To be called within a transaction. */
 export function storeBatch(

@@ -6,12 +6,13 @@ import type {ReleaseManifest} from '../release-manifest.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import type {TiedTerm, World} from '../types.ts'
 import {
+  type BatchAct,
   type BatchContent,
+  describeBatch,
   type IssuedBatch,
   listAllBatches,
   listBatches,
   listIssuedLines,
-  storeBatch,
 } from './issued.ts'
 import type {JournalProfile} from './journal.ts'
 import {bridgeJournal, isReversal, type JournalBridge} from './journal-bridge.ts'
@@ -63,7 +64,7 @@ export interface OtherMonths {
  */
 export function issueJournal(
   stateDb: StateDb,
-  issue: {profile: JournalProfile; target: JournalTarget},
+  {perform, ...issue}: {profile: JournalProfile; target: JournalTarget; perform: PerformIssue},
   world: World,
 ): IssuedBatch | undefined {
   for (;;) {
@@ -73,7 +74,11 @@ export function issueJournal(
     world.onStep('journal planned')
     const isStored = inStateTransaction(stateDb, () => {
       if (readIssueState(stateDb) !== state) return false
-      storeBatch(stateDb, {...batch, issued_at: new Date(world.realClock.now()).toISOString()})
+      perform({
+        act: 'batch issued',
+        at: new Date(world.realClock.now()).toISOString(),
+        batches: [describeBatch(batch)],
+      })
       return true
     })
     if (!isStored) continue
@@ -81,6 +86,9 @@ export function issueJournal(
     return batch
   }
 }
+
+/** Issues batches for good: see {@link issueJournal}. */
+export type PerformIssue = (act: {act: 'batch issued'; at: string; batches: BatchAct[]}) => void
 
 /** What batches are made from beside the journal: where it is another one, a batch may be another. */
 export function readIssueState(stateDb: StateDb): string {

@@ -48,9 +48,11 @@ export function requireHandedOver(
   batch: IssuedBatch,
   world: World,
 ): string {
-  const dir = batchDir(folder, batch)
-  return isWholeBatch(dir) ? dir : handOver(stateDb, folder, batch, world)
+  return isHandedOver(folder, batch) ? batchDir(folder, batch) : handOver(stateDb, folder, batch, world)
 }
+
+/** Whether the files of an issued batch are in their place. */
+export const isHandedOver = (folder: DataFolder, batch: IssuedBatch) => isWholeBatch(batchDir(folder, batch))
 
 /** Whether exactly these files lie in a folder, byte for byte. */
 function isInPlace(dir: string, files: readonly BatchContent[]): boolean {

@@ -1,40 +1,10 @@
-import {existsSync, readdirSync} from 'node:fs'
-import {join} from 'node:path'
 import {z} from 'zod'
 import {type LoantapeError, newError} from '../errors.ts'
-import {readBatchManifest} from '../export/batch-manifest.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {type IssuedBatch, listAllBatches} from './issued.ts'
 import {listClosedStands} from './periods.ts'
-
-/**
- * Makes sure that the state database knows every journal batch of a profile that lies among the exports. One that was lost, or brought
- * back from a backup older than the last batch, would issue the entries of that batch again.
- *
- * @param period only batches of this month
- * @throws ConfigError `JOURNAL_UNKNOWN`
- */
-export function requireKnownBatches(
-  stateDb: StateDb,
-  folder: DataFolder,
-  {profile, period = ''}: {profile: string; period?: string},
-): void {
-  const dir = join(folder.exports, profile)
-  const names = existsSync(dir) ? readdirSync(dir).filter((name) => name.startsWith(period)) : []
-  const lying = names.flatMap((name) => readBatchManifest(join(dir, name))?.batch_id ?? [])
-  // Read after the folder: a batch that is issued meanwhile is in the state database before it lies there.
-  const issued = listAllBatches(stateDb).filter((batch) => batch.profile === profile)
-  const known = new Set(issued.map(({batch_id}) => batch_id))
-  const unknown = lying.filter((id) => !known.has(id))
-  if (unknown.length === 0) return
-  const months = [...new Set(unknown.map((id) => id.slice(0, 7)))].join(', ')
-  throw newError(
-    'JOURNAL_UNKNOWN',
-    `Batches of ${months} in '${dir}' that the state database has not issued: ${unknown.join(', ')}. It was lost, or is older than they are, and would issue their entries once more.`,
-  )
-}
 
 /** How books and history stand to each other. */
 export type Standing =

@@ -105,8 +105,8 @@ export function recordPeriodEvent(stateDb: StateDb, event: PeriodEvent): void {
 }
 
 /** What was done to a period, by whom, when (ISO 8601, real clock) and why. */
-export type PeriodEvent = z.output<typeof eventRow>
-const eventRow = z.object({
+export type PeriodEvent = z.output<typeof periodEventSchema>
+export const periodEventSchema = z.object({
   period: z.string(),
   action: z.enum(['close', 'reopen', 'remap', 'true-up']),
   at: z.string(),
@@ -116,7 +116,7 @@ const eventRow = z.object({
 
 /** Everything that was done to periods, oldest first. */
 export function listPeriodEvents(stateDb: StateDb): PeriodEvent[] {
-  return stateDb.all(eventRow, 'select * from period_event order by event_id')
+  return stateDb.all(periodEventSchema, 'select * from period_event order by event_id')
 }
 
 /**

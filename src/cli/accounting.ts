@@ -9,6 +9,7 @@ export default function addAccounting(command: CliCommand): void {
     .description(
       'write an accounting.json to edit, with the programs of the current release; one that is there is kept',
     )
+    .examines()
     .does(
       ({config}) => initAccounting(config),
       ({file, programs}) => {

@@ -15,6 +15,7 @@ export interface Call<Options = object> {
 /** A command of loantape, with what it works with. */
 export class CliCommand extends Command {
   readonly #cli: Cli
+  #isChecked = true
 
   constructor(cli: Cli, name?: string) {
     super(name)
@@ -28,6 +29,12 @@ export class CliCommand extends Command {
   /** Shows how it is called at the end of its help. */
   example(call: string): this {
     return this.addHelpText('after', `\nExample:\n  loantape ${call}`)
+  }
+
+  /** Says that the command itself examines the stores of the data folder, or reads none of them. */
+  examines(): this {
+    this.#isChecked = false
+    return this
   }
 
   /** What the command does with its arguments; printed is what came of it as `render` words it, without it nothing. */
@@ -52,6 +59,10 @@ export class CliCommand extends Command {
           world ??= cli.createWorld(call.config)
           return world
         },
+      }
+      if (this.#isChecked) {
+        const {bringUpToDate} = await import('../pipeline/record.ts')
+        await bringUpToDate(call.config, call.world)
       }
       const value = await work(call, ...args)
       if (render) cli.printResult(options, value, (result) => render(result, options))

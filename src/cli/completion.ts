@@ -26,6 +26,7 @@ export default function addCompletion(command: CliCommand): void {
     )
     .example('completion bash')
     .argument('<shell>', Object.keys(SHELLS).join(', '))
+    .examines()
     .does(
       async ({cli}, shell: string) => {
         const render = Object.hasOwn(SHELLS, shell) ? SHELLS[shell] : undefined

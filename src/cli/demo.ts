@@ -48,6 +48,7 @@ export default function addDemo(command: CliCommand): void {
     .option('--deals <count>', 'deals to begin with', parseCount('--deals', 1_000_000), 2500)
     .option('--days <count>', 'nights to simulate', parseCount('--days', 800), 3)
     .option('--seed <seed>', 'the same seed gives the same portfolio', '7')
+    .examines()
     .does(async ({cli, options: given}: Call<DemoOptions>) => {
       // Never the folder of the settings: that is for data meant to last.
       const options = {...given, data: given.data ?? 'demo-data'}

@@ -8,6 +8,7 @@ export default function addDocs(command: CliCommand): void {
   command
     .example('docs --out dictionary.html')
     .option('--out <file>', 'where to write it; dictionary.html in the data folder by default')
+    .examines()
     .does(
       async ({config, options: {out}, world}: Call<{out?: string}>) => {
         const folder = dataFolderAt(config.dataDir)

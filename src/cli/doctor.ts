@@ -46,6 +46,7 @@ export default function addDoctor(command: CliCommand): void {
       'check configuration, source, data folder, models and release; exit 1 when something is wrong',
     )
     .example('doctor')
+    .examines()
     .does(
       async ({cli, config, world}) => {
         const findings = await examine(config, world)

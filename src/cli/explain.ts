@@ -8,6 +8,7 @@ export default function addExplain(command: CliCommand): void {
     .description('what an error means by its code: what is kept, what to do; all codes where none is given')
     .example('explain GUARD_SHRINK')
     .argument('[code]', 'as it stands in brackets behind a message, or a part of it')
+    .examines()
     .does(
       (_call, asked?: string) => (asked === undefined ? listAll() : explain(asked)),
       (found) => (Array.isArray(found) ? renderAll(found) : renderOne(found)),

@@ -22,6 +22,7 @@ export default function addFleet(command: CliCommand): void {
     .example('fleet serve')
     .description('run every job of every source when it is due, and one page for all, until stopped')
     .option('--no-web', 'the schedulers alone')
+    .examines()
     .does(async (call: Call<{web: boolean}>) => {
       const fleetDir = findFleet(call)
       const {serveFleet} = await import('./fleet-serve.ts')
@@ -35,6 +36,7 @@ export default function addFleet(command: CliCommand): void {
       '--max-age <hours>',
       'oldest last success that is still healthy, such as 26h; by default LOANTAPE_ALARM_MAX_AGE_HOURS of each source',
     )
+    .examines()
     .does(
       async (call: Call<{maxAge?: string}>) => {
         const fleetDir = findFleet(call)
@@ -55,6 +57,7 @@ export default function addFleet(command: CliCommand): void {
     .description('run one job now for every source; exit code of the worst')
     .argument('<job>', 'such as nightly')
     .option('--source <name...>', 'only these')
+    .examines()
     .does(
       async (call: Call<{source?: string[]}>, job: string) => {
         const fleetDir = findFleet(call)
@@ -77,6 +80,7 @@ export default function addFleet(command: CliCommand): void {
     .description(
       'whether all lenders together, in ClickHouse, are the sum of what each has published; exit 1 where they are not',
     )
+    .examines()
     .does(async ({cli, config, world}: Call) => {
       const {verifyCombined} = await import('../pipeline/verify-combined.ts')
       const verified = await verifyCombined(config, world)

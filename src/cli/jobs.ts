@@ -11,6 +11,7 @@ export default function addJobs(command: CliCommand): void {
     .command('list')
     .example('jobs list')
     .description('every job with its next five slots, and what daylight saving will do to it')
+    .examines()
     .does(
       async ({config, world}) => ({
         jobs: (await readJobs(config)).map((job) => describeJob(job, world.clock.now())),

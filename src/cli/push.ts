@@ -27,6 +27,7 @@ export default function addPush(command: CliCommand): void {
     )
     .option('--result <file>', 'what came of each row (default: <file.csv>.result.csv)')
     .option('--dry-run', 'check every row, send nothing')
+    .examines()
     .does(
       async (call: Call<PushOptions>, file: string) => {
         const result = await pushFile(call, file)

@@ -9,6 +9,7 @@ export default function addRestore(command: CliCommand): void {
     .example('restore /mnt/backup/loantape')
     .argument('<backup>', 'what `loantape backup` has written')
     .option('--trust', 'also one whose manifest has no MAC of the key of tapes at hand')
+    .examines()
     .does(
       ({config, options}: Call<{trust?: boolean}>, backup: string) =>
         restoreBackup(config, backup, {isTrusted: options.trust ?? false}),

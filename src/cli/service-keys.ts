@@ -24,6 +24,7 @@ export function addServiceKeys(service: CliCommand): void {
     .option(...DB_OPTION)
     .option('--live', 'a key that begins with sk_live_ instead of sk_test_')
     .option('--scope <scopes>', 'read, write or read,write', parseScopes, [...SCOPES])
+    .examines()
     .does(
       ({options}: Call<KeyOptions>, name: string) => {
         const {live, scope: scopes} = options
@@ -40,6 +41,7 @@ export function addServiceKeys(service: CliCommand): void {
     .example('service keys list --db service.sqlite')
     .description('every key, never its secret')
     .option(...DB_OPTION)
+    .examines()
     .does(
       ({options}: Call<KeyOptions>) => ({keys: withDatabase(options, listApiKeys)}),
       (result) =>
@@ -60,6 +62,7 @@ export function addServiceKeys(service: CliCommand): void {
     .example('service keys revoke 4f1c2a --db service.sqlite')
     .description('revoke a key, at once and for good; a running service refuses it from then on')
     .option(...DB_OPTION)
+    .examines()
     .does(
       ({options}: Call<KeyOptions>, id: string) => {
         if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))

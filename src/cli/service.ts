@@ -47,6 +47,7 @@ export default function addService(command: CliCommand): void {
       'let notifications go to this machine and its networks, and over http',
       false,
     )
+    .examines()
     .does(async ({cli, config, options, world}: Call<ServiceOptions>) => {
       const apiKey = options.apiKey ?? `sk_test_${randomBytes(18).toString('base64url')}`
       // Loaded here: no other command needs a web server.

@@ -35,6 +35,7 @@ export default function addStatus(command: CliCommand): void {
     .description('last runs, last certificate and current release; exit 1 when the last success is too old')
     .example('status --max-age 26h')
     .option('--max-age <hours>', 'oldest last success that is still healthy, such as 26h', '26h')
+    .examines()
     .does(async ({cli, config, options, world}: Call<{maxAge: string}>) => {
       const status = await readStatus(config, parseHours(options.maxAge), world)
       if (!status.healthy) cli.exitCode = 1

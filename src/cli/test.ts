@@ -20,6 +20,7 @@ export default function addTest(command: CliCommand): void {
     )
     .example('test mart.portfolio_summary')
     .argument('[table]', 'only those of this table')
+    .examines()
     .does(async ({cli, config, options, world}: Call, table?: string) => {
       const tested = await testModels(config, table, world)
       if (tested.failed > 0) cli.exitCode = CASES_FAILED

@@ -16,6 +16,7 @@ export default function addVerify(command: CliCommand): void {
       '--backup <dir>',
       'examine this backup instead: its files, and its manifest under the key of tapes',
     )
+    .examines()
     .does(
       async (call: Call<{rebuild?: boolean; backup?: string}>) => {
         const {cli, config, options, world} = call

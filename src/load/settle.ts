@@ -2,6 +2,7 @@ import {DuckDBTimestampValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import {STREAMS} from '../contract/streams.ts'
 import {type Database, inTransaction} from '../warehouse/database.ts'
+import {replaceSetting} from '../warehouse/stored-settings.ts'
 import {tablesOf} from './stream-tables.ts'
 
 /** What is stored for good at once. */
@@ -62,6 +63,7 @@ export function settle(
        where (select sum(records) from stored) > 0`,
       [recorded, walkId, kind, tapeHead],
     )
+    await replaceSetting(db, 'tape_head', tapeHead)
     return recordedAt
   })
 }

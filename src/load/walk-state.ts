@@ -3,6 +3,7 @@ import {DuckDBTimestampValue, type DuckDBValue} from '@duckdb/node-api'
 import {z} from 'zod'
 import type {Stream} from '../contract/stream.ts'
 import {type Database, inTransaction, quoteLiteral} from '../warehouse/database.ts'
+import {replaceSetting} from '../warehouse/stored-settings.ts'
 import {clearStage} from './stage.ts'
 import {tablesOf} from './stream-tables.ts'
 
@@ -75,15 +76,20 @@ export async function* listReadIds(db: Database, stream: Stream, walk: OpenWalk)
   for await (const ids of rows) yield* ids.map(String)
 }
 
-/** Stores a walk that has ended without being applied; it leaves the stage. The rejected records of a refused one stay as evidence. */
+/**
+ * Stores a walk that has ended without being applied; it leaves the stage. The rejected records of a refused one stay as evidence.
+ *
+ * @param tapeHead chain of the line that says how it ended
+ */
 export function storeWalk(
   db: Database,
   stream: Stream,
   walk: OpenWalk,
-  end: {state: 'refused' | 'abandoned'; how: string},
+  {tapeHead, ...end}: {state: 'refused' | 'abandoned'; how: string; tapeHead: string},
 ): Promise<void> {
   return inTransaction(db, async () => {
     await insertWalk(db, stream, walk, end)
+    await replaceSetting(db, 'tape_head', tapeHead)
     await clearStage(db, stream, walk.walkId)
   })
 }
@@ -135,16 +141,6 @@ function describeWalk(walk: OpenWalk): Record<string, DuckDBValue> {
     is_shifted: certified && certified.duplicates > 0,
     cursor_digest: certified && cursors.length > 0 ? hash('sha256', cursors.join('\n')) : null,
   }
-}
-
-/** How a walk ended, where it has. */
-export async function findWalkState(db: Database, walkId: string): Promise<string | undefined> {
-  const row = await db.first(
-    z.object({state: z.string()}),
-    'select state from warehouse.raw.walk where walk_id = $1',
-    [walkId],
-  )
-  return row?.state
 }
 
 /** What the walks before have left to respect: their latest start and business date, and how much the last saw. */

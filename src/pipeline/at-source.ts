@@ -16,6 +16,7 @@ import type {DataFolder} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {adoptFields} from './fields-file.ts'
+import {catchUpWarehouse} from './record.ts'
 import {restageWalks} from './restage.ts'
 import {dropWalks, type WalkTools} from './settle-walk.ts'
 import {openTapes} from './tapes.ts'
@@ -36,8 +37,10 @@ export async function atSource<T>(
   outside.onProgress({step: 'opening'})
   await using db = await openWarehouse(folder, outside, config)
   outside.onStep('warehouse opened')
-  await adoptFields(db, folder, outside)
   await using tapes = openTapes(config, {folder, stateDb}, outside)
+  await tapes.listLeft()
+  await catchUpWarehouse(config, {folder, stateDb, db}, outside)
+  await adoptFields(db, folder, outside)
   const walks = await restageWalks({db, tapes}, outside)
   await requireOwnSource({db, tapes, walks}, config.baseUrl, accepted)
   const world = {...outside, clock: await createWalkClock(db, walks, outside.clock)}

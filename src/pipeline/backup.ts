@@ -88,11 +88,12 @@ export async function backUp(config: Config, to: string, world: World): Promise<
     try {
       mkdirSync(temporary, {recursive: true, mode: 0o700})
       if (existsSync(folder.warehouse)) await closeWhole(folder, config, world)
+      // Before the tapes: what is issued meanwhile stands on one, from which the copy is brought up to date.
+      const stateCopy = await copyStateDb(folder, temporary)
       for (const path of listKept(folder)) {
         const sha256 = await copyVerified(join(folder.root, path), join(temporary, path))
         files.push({path, bytes: statSync(join(temporary, path)).size, sha256})
       }
-      const stateCopy = await copyStateDb(folder, temporary)
       const {size} = statSync(stateCopy)
       files.push({path: STATE_DB, bytes: size, sha256: await digestFile(stateCopy)})
       const tape_key = findTapeKey(stateDb) ?? null

@@ -201,7 +201,7 @@ async function writeTapes(
   await archive.writeFile(formatArchiveHead(description, `${subject.known_at.slice(0, 19)}Z`))
   for (const proving of tapes) {
     const name = nameOf(proving)
-    const shown = proving.units.filter((unit) => isShown(unit) && !isOfPeople(unit.begin))
+    const shown = proving.units.filter((unit) => isShown(unit) && !isClosed(unit.begin))
     if (shown.length > 0) told.shown.push(name)
     await using file = await open(join(dir, 'tapes', name), 'wx')
     let number = 0
@@ -217,8 +217,9 @@ async function writeTapes(
   return told
 }
 
-/** Whether a unit holds what streams of people say: that stays closed. */
-function isOfPeople({stream: name}: Frame): boolean {
+/** Whether a unit holds what streams of people say, or books: that stays closed. */
+function isClosed({kind, stream: name}: Frame): boolean {
+  if (kind === 'act') return true
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
 }
 

@@ -12,7 +12,7 @@ import {
 import type {JournalProfile} from '../accounting/journal.ts'
 import {issueJournal, type JournalTarget, type OtherMonths, planMonth} from '../accounting/journal-batch.ts'
 import {handOver, requireHandedOver} from '../accounting/journal-handover.ts'
-import {requireKnownBatches, requireSameHistory} from '../accounting/journal-origin.ts'
+import {requireSameHistory} from '../accounting/journal-origin.ts'
 import {type ClosedPeriod, createDating, findClosedPeriod, listClosedPeriods} from '../accounting/periods.ts'
 import {bookOpenings} from '../accounting/tie-out.ts'
 import type {Config} from '../config.ts'
@@ -23,6 +23,7 @@ import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
+import {createPerformer, type Perform} from './acts.ts'
 import {requireBuilt} from './build.ts'
 import {readJournal, readTieOut} from './journal-read.ts'
 import {readPeriodSpan} from './period-span.ts'
@@ -58,6 +59,7 @@ export async function exportJournal(
     request,
     {
       stateDb,
+      perform: createPerformer(config, {folder, stateDb}, world),
       handOut: (batch) => deliver(stateDb, folder, batch, world),
       findHandedOut: (batch) => requireHandedOver(stateDb, folder, batch, world),
     },
@@ -68,6 +70,7 @@ export async function exportJournal(
 /** Where batches are issued, and how their files get to people. */
 export interface Issuing {
   stateDb: StateDb
+  perform: Perform
   handOut(batch: IssuedBatch): BatchResult
   /** Where the files of a batch lie that was issued before. */
   findHandedOut(batch: IssuedBatch): string
@@ -77,11 +80,10 @@ export interface Issuing {
 export async function issueMonth(
   config: Config,
   {profile, period, withOpening}: JournalRequest,
-  {stateDb, handOut, findHandedOut}: Issuing,
+  {stateDb, perform, handOut, findHandedOut}: Issuing,
   world: World,
 ): Promise<BatchResult[]> {
   const folder = dataFolderAt(config.dataDir)
-  requireKnownBatches(stateDb, folder, {profile: profile.name, period})
   const batches = listUndelivered(stateDb, profile.name).map(handOut)
   const own = requireOwnMapping(config)
   const span = await readPeriodSpan(config, period, world)
@@ -99,7 +101,7 @@ export async function issueMonth(
   }
   const issue = async (target: MonthTarget) => {
     const elsewhere = await readElsewhere(stateDb, profile, target, readLatest)
-    const batch = issueJournal(stateDb, {profile, target: {...target, elsewhere}}, world)
+    const batch = issueJournal(stateDb, {profile, target: {...target, elsewhere}, perform}, world)
     if (batch) batches.push(handOut(batch))
   }
   if (closed && isIssuedAsClosed(stateDb, profile, closed)) {

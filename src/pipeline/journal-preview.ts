@@ -10,6 +10,7 @@ import {addAmounts} from '../money.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {type Act, applyAct} from './acts.ts'
 import {issueMonth, type JournalRequest, measure} from './journal-export.ts'
 
 /** A batch that an export would issue. */
@@ -48,7 +49,9 @@ export async function previewJournal(
       dir: '',
       outcome: 'written',
     })
-    const batches = await issueMonth(config, request, {stateDb, handOut, findHandedOut: () => ''}, world)
+    const perform = (act: Act) => applyAct(stateDb, act)
+    const issuing = {stateDb, perform, handOut, findHandedOut: () => ''}
+    const batches = await issueMonth(config, request, issuing, world)
     const lines = listIssuedLines(stateDb, name)
     return batches.map((batch) => ({
       batch,

@@ -1,16 +1,7 @@
 import {userInfo} from 'node:os'
 import {requireSameHistory} from '../accounting/journal-origin.ts'
 import {hasSameReceivables} from '../accounting/mapping.ts'
-import {
-  dropClosedPeriod,
-  findFirstOpen,
-  listClosedPeriods,
-  listMappingVersions,
-  nextPeriod,
-  recordPeriodEvent,
-  storeClosedPeriod,
-  storeRemap,
-} from '../accounting/periods.ts'
+import {findFirstOpen, listClosedPeriods, listMappingVersions, nextPeriod} from '../accounting/periods.ts'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
 import {addAmounts} from '../money.ts'
@@ -18,6 +9,7 @@ import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.t
 import type {TiedTerm, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {requireOwnMapping} from './account-mapping.ts'
+import {createPerformer} from './acts.ts'
 import {requireBuilt} from './build.ts'
 import {readJournal, readRegister, readTieOut} from './journal-read.ts'
 import {lastDayOf, readPeriodSpan, requirePeriodName} from './period-span.ts'
@@ -67,17 +59,14 @@ export async function closePeriod(
   const lines = await readJournal(release, period)
   const terms = await readTieOut(release, period)
   const register = await readRegister(release)
+  const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => {
     requireNext(stateDb, period, span.first)
-    storeClosedPeriod(stateDb, {
-      period,
-      release: release.manifest,
-      mapping,
-      lines,
-      terms,
-      register,
+    perform({
+      act: 'period closed',
+      closed: {period, release: release.manifest, mapping, lines, terms, register},
+      event: {period, action: 'close', ...signedBy(world), why},
     })
-    recordPeriodEvent(stateDb, {period, action: 'close', ...signedBy(world), why})
   })
   return {
     outcome: 'closed',
@@ -120,6 +109,7 @@ export function reopenPeriod(
     throw newError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.")
   }
   using stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => {
     const closed = listClosedPeriods(stateDb)
     if (!closed.includes(period)) {
@@ -131,8 +121,10 @@ export function reopenPeriod(
         next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
       })
     }
-    dropClosedPeriod(stateDb, period)
-    recordPeriodEvent(stateDb, {period, action: 'reopen', ...signedBy(world), why: why.trim()})
+    perform({
+      act: 'period reopened',
+      event: {period, action: 'reopen', ...signedBy(world), why: why.trim()},
+    })
   })
   return {outcome: 'reopened', period}
 }
@@ -148,6 +140,7 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   requireWritable(folder)
   const mapping = requireOwnMapping(config)
   using stateDb = openStateDb(folder.stateDb)
+  const perform = createPerformer(config, {folder, stateDb}, world)
   return inStateTransaction(stateDb, () => {
     const last = listClosedPeriods(stateDb).at(-1)
     if (last === undefined) {
@@ -167,8 +160,11 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
         {next: 'Change accounting.json first.'},
       )
     }
-    storeRemap(stateDb, period)
-    recordPeriodEvent(stateDb, {period, action: 'remap', ...signedBy(world), why})
+    perform({
+      act: 'periods remapped',
+      mapping,
+      event: {period, action: 'remap', ...signedBy(world), why},
+    })
     return {outcome: 'remapped', period}
   })
 }

@@ -6,13 +6,17 @@ import {removeBatch} from '../export/batch-folder.ts'
 import {listSurplusBatches} from '../export/kept-batches.ts'
 import {countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/surplus.ts'
+import {listRecorded} from '../state/record.ts'
 import {withRun} from '../state/runs.ts'
-import {openStateDb, type StateDb} from '../state/state-db.ts'
-import {listTapes, noteTapeRemoved, type TapeRow} from '../state/tape-rows.ts'
+import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
+import {listTapes, type TapeRow} from '../state/tape-rows.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse, openWarehouse} from '../warehouse/warehouse.ts'
+import {createPerformer} from './acts.ts'
+import {describeGone} from './record.ts'
+import {isOfHistory} from './tape-units.ts'
 
 /** What was, or with a dry run would be, removed. */
 export interface PruneResult {
@@ -64,30 +68,33 @@ export async function pruneData(
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, config, needed)
     const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
-    const tapes = removeTapes(folder, stateDb, old, world)
+    const tapes = removeTapes({folder, stateDb, config}, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
   })
 }
 
-/** Tapes that were finished before an instant. */
+/** Tapes that were finished before an instant; what was done is kept for good. */
 function listOldTapes(stateDb: StateDb, before: string): TapeRow[] {
   return listTapes(stateDb).filter(
-    ({ended_at, removed_at}) => ended_at !== null && ended_at < before && removed_at === null,
+    (row) => row.ended_at !== null && row.ended_at < before && row.removed_at === null && isOfHistory(row),
   )
 }
 
+/** The record keeps its place for each: that a tape was removed is an act. */
 function removeTapes(
-  folder: DataFolder,
-  stateDb: StateDb,
+  {folder, stateDb, config}: {folder: DataFolder; stateDb: StateDb; config: Config},
   old: readonly TapeRow[],
-  {realClock}: World,
+  world: World,
 ): string[] {
-  const removedAt = new Date(realClock.now()).toISOString()
-  for (const {unit, path} of old) {
-    rmSync(join(folder.root, path), {force: true})
-    noteTapeRemoved(stateDb, unit, removedAt)
-  }
+  if (old.length === 0) return []
+  const perform = createPerformer(config, {folder, stateDb}, world)
+  const recorded = listRecorded(stateDb)
+  const at = new Date(world.realClock.now()).toISOString()
+  inStateTransaction(stateDb, () =>
+    perform({act: 'tapes pruned', at, tapes: old.map((row) => describeGone(recorded, row))}),
+  )
+  for (const {path} of old) rmSync(join(folder.root, path), {force: true})
   return old.map(({path}) => path)
 }
 

@@ -12,6 +12,7 @@ import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {type ReadPage, readFeed} from './read-feed.ts'
+import {catchUpWarehouse} from './record.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /** What became of one feed. */
@@ -60,6 +61,8 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using tapes = openTapes(config, {folder, stateDb}, world)
     await using db = await openWarehouse(folder, world, config)
+    await tapes.listLeft()
+    await catchUpWarehouse(config, {folder, stateDb, db}, world)
     const results: RateFeedResult[] = []
     for (const reading of readings) results.push(await storeReading({db, tapes}, reading, config, world))
     const isChanged = results.some(({appended}) => appended > 0)

@@ -20,7 +20,7 @@ export async function takeOver(
   {units, fields}: {units: readonly TapeUnit[]; fields: readonly MappedField[] | undefined},
   {since, isReadable}: {since: string | null; isReadable: boolean},
 ): Promise<void> {
-  const isFromTheStart = units.some(({begin}) => begin.before === null)
+  const isFromTheStart = units.some(({before}) => before === null)
   if (isReadable) {
     await takeOverFields(db, fields, since)
     await takeOverRows(db, units, since)

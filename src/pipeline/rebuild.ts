@@ -1,16 +1,17 @@
 import {existsSync, rmSync} from 'node:fs'
-import {z} from 'zod'
 import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {LoantapeError, messageOf, newError, UnexpectedError} from '../errors.ts'
 import {forgetLastBuild} from '../release/last-build.ts'
+import {requireFolderId} from '../state/record.ts'
 import {withRun} from '../state/runs.ts'
 import type {World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {type Database, openDatabase} from '../warehouse/database.ts'
 import {giveBackMemory} from '../warehouse/memory.ts'
+import {writeSetting} from '../warehouse/stored-settings.ts'
 import {lockWarehouse, openWarehouse, prepareLoad, setAside} from '../warehouse/warehouse.ts'
 import {compareTables, requireEverySettle, type TableDifference} from './compare-warehouses.ts'
 import {readMappedFields} from './fields-file.ts'
@@ -18,7 +19,7 @@ import {takeOver} from './rebuild-base.ts'
 import {resettle} from './resettle.ts'
 import {restageWalks} from './restage.ts'
 import {requireTapeKey} from './tape-key.ts'
-import {listReadableTapes, listUnits, type ReadableTape, type TapeUnit} from './tape-units.ts'
+import {listReadableTapes, listUnits, type ReadableTape, readTakenBack, type TapeUnit} from './tape-units.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /** How a rebuild is asked for. */
@@ -73,7 +74,8 @@ export async function rebuildWarehouse(
     if (without) takenBack.set(requireWalk(units, without.walk), without.why)
     const temporary = `${folder.warehouse}.rebuilt`
     const fields = keepsFields ? undefined : readMappedFields(folder)
-    const tools = {config, folder, readable, units, takenBack, fields, temporary}
+    const folderId = requireFolderId(stateDb)
+    const tools = {config, folder, readable, units, takenBack, fields, temporary, folderId}
     try {
       const {since, differences} = await computeAnew(tools, isReadable, world)
       const result = {units: units.length, since, differences}
@@ -108,6 +110,7 @@ interface RebuildTools {
   fields: readonly MappedField[] | undefined
   /** Where it is. */
   temporary: string
+  folderId: string
 }
 
 /** Computes the new warehouse, and compares it with the one there is; one that is damaged inside counts as one that does not open. */
@@ -116,7 +119,7 @@ async function computeAnew(
   isReadable: boolean,
   world: World,
 ): Promise<Pick<RebuildResult, 'since' | 'differences'>> {
-  const {config, folder, readable, units, takenBack, fields, temporary} = tools
+  const {config, folder, readable, units, takenBack, fields, temporary, folderId} = tools
   removeDatabase(temporary)
   const settled = units.find(({outcome}) => outcome.outcome === 'settled')?.outcome.recorded_at
   const since = typeof settled === 'string' ? settled : null
@@ -130,7 +133,10 @@ async function computeAnew(
     world.onProgress({step: 'rebuilding', unit: 'units', done, total: units.length})
   try {
     report(0)
-    await work((db) => takeOver(db, {units, fields}, {since, isReadable}))
+    await work(async (db) => {
+      await takeOver(db, {units, fields}, {since, isReadable})
+      await writeSetting(db, 'folder_id', folderId)
+    })
     for (let next = 0; next < units.length; next += UNITS_AT_ONCE) {
       await work(async (db) => {
         for (const [index, unit] of units.slice(next, next + UNITS_AT_ONCE).entries()) {
@@ -158,14 +164,6 @@ function removeDatabase(path: string): void {
   for (const file of [path, `${path}.wal`]) rmSync(file, {force: true})
 }
 
-const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
-
-/** Why walks that were taken back count no more, by their ids. */
-function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
-  const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
-  return new Map(begins.map(({walk, why}) => [walk, why]))
-}
-
 function requireWalk(units: readonly TapeUnit[], walk: string): string {
   const unit = units.find(({tape, begin}) => tape.unit === walk && begin.kind === 'walk')
   if (unit?.outcome.outcome === 'settled') return walk
@@ -189,10 +187,7 @@ async function endLeft(config: Config, folder: DataFolder, tapes: Tapes, world: 
   } catch (error) {
     if (!(error instanceof UnexpectedError && error.code === 'WAREHOUSE_UNREADABLE')) throw error
   }
-  for (const unit of tapes.listLeft()) {
-    const last = await tapes.reopen(unit, async () => undefined)
-    if (last?.frame === 'outcome') await tapes.finish(unit)
-  }
+  await tapes.listLeft()
   return false
 }
 

@@ -12,6 +12,7 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
 import {type FoundRecord, findQuarantinedRecords} from './quarantined-records.ts'
+import {catchUpWarehouse} from './record.ts'
 import {restageWalks} from './restage.ts'
 import {findReadKey} from './tape-key.ts'
 import {listReadableTapes} from './tape-units.ts'
@@ -54,6 +55,8 @@ async function replayAll(
   world: World,
 ): Promise<Pick<ReplayResult, 'replayed' | 'waiting' | 'pruned' | 'appended'>> {
   await using db = await openWarehouse(folder, world, config)
+  await tapes.listLeft()
+  await catchUpWarehouse(config, {folder, stateDb, db}, world)
   const walks = await restageWalks({db, tapes}, world)
   const waiting = await listWaiting(db, 'warehouse')
   const readable = listReadableTapes(folder, stateDb, findReadKey(config, folder))

@@ -23,6 +23,7 @@ import {createReader} from './replay.ts'
 import {createRestager, instant} from './restage.ts'
 import {pinSource} from './settle-walk.ts'
 import {type ReadableTape, readUnit, type TapeUnit, textOf} from './tape-units.ts'
+import {isHistory} from './tapes.ts'
 
 /** What units are settled again with. */
 export interface ResettleTools {
@@ -39,8 +40,15 @@ export interface ResettleTools {
  * @throws UnexpectedError `REBUILD_TAPE` where this version cannot read what stands there
  */
 export async function resettle(tools: ResettleTools, unit: TapeUnit): Promise<void> {
-  const {kind} = unit.begin
   await createStage(tools.db)
+  await resettleKind(tools, unit)
+  // A unit that stored nothing is contained, too.
+  if (isHistory(String(unit.begin.kind), String(unit.outcome.outcome)))
+    await writeSetting(tools.db, 'tape_head', unit.head)
+}
+
+async function resettleKind(tools: ResettleTools, unit: TapeUnit): Promise<void> {
+  const {kind} = unit.begin
   if (kind === 'walk') return resettleWalk(tools, unit)
   if (unit.outcome.outcome !== 'settled') return
   const settled = {now: recorded.parse(unit.outcome).recorded_at, conclude: async () => unit.head}
@@ -72,20 +80,22 @@ async function resettleWalk({db, without}: ResettleTools, unit: TapeUnit): Promi
     await restager.take(line)
   }
   const {staged, problem} = await restager.finish()
+  const {outcome, why, recorded_at: now, is_certified, details} = walkOutcome.parse(unit.outcome)
+  // Nothing of a walk that nobody could continue is in the warehouse.
+  if (!staged && outcome !== 'settled') return
   if (!staged)
     throw newError(
       'REBUILD_TAPE',
       `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem ?? 'it does not say how the walk began'}.`,
     )
   const {stream, walk} = staged
-  const {outcome, why, recorded_at: now, is_certified, details} = walkOutcome.parse(unit.outcome)
   if (typeof begin.hashKey === 'string') await writeSetting(db, 'hash_key', begin.hashKey)
   if (is_certified) await certifyWalk(db, stream, walk)
   const takenBack = without.get(walk.walkId)
   if (outcome !== 'settled' || now === undefined || takenBack !== undefined) {
     const state = outcome === 'refused' ? outcome : 'abandoned'
     const how = takenBack === undefined ? String(why) : `taken back: ${takenBack}`
-    return storeWalk(db, stream, walk, {state, how})
+    return storeWalk(db, stream, walk, {state, how, tapeHead: unit.head})
   }
   const plan = await planChanges(db, stream, walk)
   await pinSource(db, stream, walk)

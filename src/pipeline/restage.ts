@@ -8,15 +8,15 @@ import {type StagedDetail, stageDetails} from '../load/details.ts'
 import {type StagedListing, stageListings} from '../load/listings.ts'
 import {readStreams} from '../load/mapped-fields.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
-import {findLastSettle} from '../load/settle.ts'
 import {clearStage, createStage} from '../load/stage.ts'
-import {findWalkState, type OpenWalk, type OpenWalks, startWalk, storeWalk} from '../load/walk-state.ts'
+import {type OpenWalk, type OpenWalks, startWalk, storeWalk} from '../load/walk-state.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {readAnswer} from '../source/ask-record.ts'
 import type {TapeLine} from '../tape/line.ts'
 import type {World} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
+import {writeSetting} from '../warehouse/stored-settings.ts'
 import {readDetail} from './detail.ts'
 import {textOf} from './tape-units.ts'
 import type {Tapes} from './tapes.ts'
@@ -26,8 +26,8 @@ const GROUP_LENGTH = 8_000_000
 const GROUP_ANSWERS = 200
 
 /**
- * Makes the stage and puts on it what runs that died had read: a walk that is not settled stands where its tape ends. Units
- * that have ended, or that nobody can continue, are ended on their tapes.
+ * Makes the stage and puts on it what runs that died had read: a walk that has not ended stands where its tape ends. Those that
+ * nobody can continue are ended on their tapes.
  */
 export async function restageWalks(
   {db, tapes}: {db: Database; tapes: Tapes},
@@ -36,27 +36,19 @@ export async function restageWalks(
   await createStage(db)
   const streams = await readStreams(db)
   const walks: OpenWalks = new Map()
-  for (const unit of tapes.listLeft()) {
-    const isSettled = (await findWalkState(db, unit)) !== undefined
+  for (const unit of await tapes.listLeft()) {
     const restager = createRestager(db, {streams, walks})
-    const last = await tapes.reopen(unit, isSettled ? null : restager.take)
-    if (!last) continue
-    const {staged, answers, problem} = await restager.finish()
-    if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
-    const hasEnded = last.frame === 'outcome'
-    if (staged && answers > 0 && (!hasEnded || last.outcome === 'settled')) {
-      // One that was to be settled when its run died is settled again.
+    if (!(await tapes.reopen(unit, restager.take))) continue
+    const {staged, answers, isWalk, problem} = await restager.finish()
+    if (staged && answers > 0) {
       walks.set(staged.stream.name, staged.walk)
       continue
     }
-    const why = problem ?? (hasEnded ? String(last.why) : 'its run died')
-    if (!hasEnded || problem !== null) {
-      await tapes.conclude(unit, {outcome: 'abandoned', why, after: await findLastSettle(db)})
-    }
-    if (staged) {
-      const state = last.outcome === 'refused' ? last.outcome : 'abandoned'
-      await storeWalk(db, staged.stream, staged.walk, {state, how: why})
-    }
+    if (problem !== null) log.warn({unit, reason: problem}, 'what a run had read cannot be continued')
+    const why = problem ?? 'its run died'
+    const tapeHead = await tapes.conclude(unit, {outcome: 'abandoned', why})
+    if (staged) await storeWalk(db, staged.stream, staged.walk, {state: 'abandoned', how: why, tapeHead})
+    else if (isWalk) await writeSetting(db, 'tape_head', tapeHead)
     await tapes.finish(unit)
   }
   return walks
@@ -123,6 +115,7 @@ export function createRestager(db: Database, known: Known) {
   let staged: Restaged | undefined
   let problem: string | null = null
   let answers = 0
+  let isWalk = false
   let pages: PageGroup | undefined
   let waitedMs = 0
   let details: StagedDetail[] = []
@@ -176,7 +169,8 @@ export function createRestager(db: Database, known: Known) {
 
   async function read(line: TapeLine): Promise<void> {
     const {frame, kind} = line.frame
-    if (frame === 'begin' && kind === 'walk') staged = begin(line, staged, known)
+    if (frame === 'begin') isWalk = kind === 'walk'
+    if (frame === 'begin' && isWalk) staged = begin(line, staged, known)
     if (!staged) return
     const isFull = (pages?.length ?? 0) >= GROUP_LENGTH || details.length + listings.length >= GROUP_ANSWERS
     // The pages of one list are staged together.
@@ -201,13 +195,18 @@ export function createRestager(db: Database, known: Known) {
   return {
     take: (line: TapeLine) => attempt(() => read(line)),
     /** The walk where the tape ends, if it is one's, and how many answers it read; or what keeps it from being continued. */
-    async finish(): Promise<{staged?: Restaged | undefined; answers: number; problem: string | null}> {
+    async finish(): Promise<{
+      staged?: Restaged | undefined
+      answers: number
+      isWalk: boolean
+      problem: string | null
+    }> {
       await attempt(async () => {
         if (staged) await stage(staged)
       })
-      if (!staged || problem === null) return {staged, answers, problem}
+      if (!staged || problem === null) return {staged, answers, isWalk, problem}
       await clearStage(db, staged.stream, staged.walk.walkId)
-      return {answers, problem}
+      return {answers, isWalk, problem}
     },
   }
 }

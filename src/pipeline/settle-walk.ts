@@ -9,7 +9,6 @@ import {certifyWalk} from '../load/certify.ts'
 import {findLastAppliedWalk, listChangedIds} from '../load/changed-ids.ts'
 import {type Acceptance, guardChanges} from '../load/guard.ts'
 import {planChanges} from '../load/plan-changes.ts'
-import {findLastSettle} from '../load/settle.ts'
 import {type OpenWalk, type OpenWalks, storeWalk} from '../load/walk-state.ts'
 import {quantity} from '../money.ts'
 import type {SourceClient} from '../source/client.ts'
@@ -102,9 +101,8 @@ export async function endWalk(
   end: {state: 'abandoned' | 'refused'; how: string},
 ): Promise<void> {
   const outcome = end.how === 'dry run' ? end.how : end.state
-  const after = await findLastSettle(db)
-  await tapes.conclude(walk.walkId, {outcome, why: end.how, after, ...describeEnd(walk)})
-  await storeWalk(db, stream, walk, end)
+  const tapeHead = await tapes.conclude(walk.walkId, {outcome, why: end.how, ...describeEnd(walk)})
+  await storeWalk(db, stream, walk, {...end, tapeHead})
   walks.delete(stream.name)
   await tapes.finish(walk.walkId)
 }

@@ -1,12 +1,11 @@
 import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {type LoantapeError, newError} from '../errors.ts'
-import {openStateDb, type StateDb} from '../state/state-db.ts'
+import type {StateDb} from '../state/state-db.ts'
 import {findTapeKey, noteTapeKey} from '../state/tape-rows.ts'
 import {makeTapeKey, readTapeKey, type TapeKey} from '../tape/key.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {setAside} from '../warehouse/warehouse.ts'
+import type {DataFolder} from '../warehouse/data-folder.ts'
 
 /** Where the key of tapes lies: the demo keeps its own, beside its folder. */
 export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoMark}: DataFolder): string {
@@ -57,29 +56,6 @@ export function requireTapeKey(
     noteTapeKey(stateDb, {fingerprint: key.fingerprint, since, why: null})
   }
   return key
-}
-
-/**
- * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
- * is set aside.
- *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
- */
-export function replaceTapeKey(
-  config: KeyConfig & Pick<Config, 'dataDir'>,
-  why: string,
-  {realClock}: Pick<World, 'realClock'>,
-): {file: string; fingerprint: string; set_aside: string | null} {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  const file = keyFileOf(config, folder)
-  using stateDb = openStateDb(folder.stateDb)
-  const found = findReadKey(config, folder)
-  const isFormer = found?.fingerprint === findTapeKey(stateDb)
-  const former = found && isFormer ? setAside(file, realClock.now()) : null
-  const {fingerprint} = found && !isFormer ? found : makeTapeKey(file, folder.root)
-  noteTapeKey(stateDb, {fingerprint, since: new Date(realClock.now()).toISOString(), why})
-  return {file, fingerprint, set_aside: former}
 }
 
 function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {

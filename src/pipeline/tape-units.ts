@@ -7,6 +7,7 @@ import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
 import {readLines} from '../tape/read-tape.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
+import {parseOutcome} from './tapes.ts'
 
 /** A tape that can be read: its file is kept and whole, and sealed with the key at hand. */
 export interface ReadableTape extends TapeRow {
@@ -42,48 +43,39 @@ export interface TapeUnit {
   last: number
   begin: Frame
   outcome: Frame
-  /** Chain of the outcome, and of that of the unit which ended before this one began; null for the first. */
+  /** Its number in the record, the chain of its outcome, and that of the unit before; null for the first. */
+  no: number
   head: string
   before: string | null
 }
 
-const when = z.object({recorded_at: z.string().optional(), after: z.string().nullish()})
-
-/**
- * Every unit that has ended, in the order in which they were settled; one that was not follows what was settled before it.
- * Where a tape cannot be read, those before it are left out with it.
- */
+/** Every unit that has ended, in the order of the record. Where a tape cannot be read, those before it are left out with it. */
 export function listUnits(stateDb: StateDb, readable: readonly ReadableTape[]): TapeUnit[] {
   const byName = new Map(readable.map((tape) => [tape.unit, tape]))
-  const all = listTapes(stateDb).map(({unit}) => byName.get(unit))
-  const whole = all.slice(all.lastIndexOf(undefined) + 1).filter((tape) => tape !== undefined)
+  const all = listTapes(stateDb).filter(isOfHistory)
+  const whole = all
+    .map(({unit}) => byName.get(unit))
+    .slice(all.findLastIndex(({unit}) => !byName.has(unit)) + 1)
+    .filter((tape) => tape !== undefined)
   const units = whole.filter(({ended_at}) => ended_at !== null).flatMap(readUnits)
-  const keyed = units.map((unit) => ({unit, place: placeOf(unit.outcome)}))
-  return keyed.sort((a, b) => Number(a.place > b.place) - Number(a.place < b.place)).map(({unit}) => unit)
+  return units.sort((a, b) => a.no - b.no)
 }
 
-/** As text that sorts: what was settled at an instant, then what ended after that. */
-function placeOf(outcome: Frame): string {
-  const {recorded_at, after} = when.parse(outcome)
-  return recorded_at === undefined ? `${after ?? ''} 2` : `${recorded_at} 1`
-}
+/** Whether a tape may hold something of history. */
+export const isOfHistory = ({unit}: TapeRow) => !unit.startsWith('act_')
 
 /** The units of one tape that have ended, in their order. */
 export function readUnits(tape: ReadableTape): TapeUnit[] {
   const units: TapeUnit[] = []
-  let begun: Pick<TapeUnit, 'begin' | 'first' | 'before'> | undefined
+  let begun: Pick<TapeUnit, 'begin' | 'first'> | undefined
   let number = 0
-  for (const {frame, chain} of tape.lines()) {
-    const previous = units.at(-1)
+  for (const line of tape.lines()) {
+    const {frame, chain} = line
     if (frame.frame === 'begin' && frame.kind !== 'walk') begun = undefined
-    if (frame.frame === 'begin') {
-      const before = typeof frame.before === 'string' ? frame.before : (previous?.head ?? null)
-      begun ??= {begin: frame, first: number, before}
-    }
+    if (frame.frame === 'begin') begun ??= {begin: frame, first: number}
     if (frame.frame === 'outcome' && begun) {
-      // What was to be settled when its run died was settled again: its last outcome counts.
-      if (previous?.first === begun.first) units.pop()
-      units.push({tape, ...begun, last: number, outcome: frame, head: chain})
+      const {no, previous: before} = parseOutcome(line)
+      units.push({tape, ...begun, last: number, outcome: frame, no, head: chain, before})
     }
     number += 1
   }
@@ -96,4 +88,12 @@ export function readUnit({tape, first, last}: TapeUnit): Iterable<TapeLine> {
     .lines()
     .drop(first)
     .take(last + 1 - first)
+}
+
+const takenBackBegin = z.object({kind: z.literal('without'), walk: z.string(), why: z.string()})
+
+/** Why walks that were taken back count no more, by their ids. */
+export function readTakenBack(units: readonly TapeUnit[]): Map<string, string> {
+  const begins = units.flatMap(({begin}) => takenBackBegin.safeParse(begin).data ?? [])
+  return new Map(begins.map(({walk, why}) => [walk, why]))
 }

@@ -1,11 +1,12 @@
 import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
+import {z} from 'zod'
 import {formatInstant} from '../clock.ts'
 import {GuardError} from '../errors.ts'
 import type {Conclude} from '../load/settle.ts'
-import type {StateDb} from '../state/state-db.ts'
+import {findHead, findRecorded, noteUnit, requireFolderId} from '../state/record.ts'
+import {inStateTransaction, type StateDb} from '../state/state-db.ts'
 import {
-  findLastHead,
   findTape,
   forgetTape,
   listTapes,
@@ -16,7 +17,7 @@ import {
 } from '../state/tape-rows.ts'
 import type {TapeKey} from '../tape/key.ts'
 import type {Frame, TapeLine} from '../tape/line.ts'
-import {readGroups, type TapeEnd} from '../tape/read-tape.ts'
+import {readEnds, readGroups, type TapeEnd} from '../tape/read-tape.ts'
 import {createTape, resumeTape, type TapeWriter} from '../tape/write-tape.ts'
 import type {Received, World} from '../types.ts'
 import {VERSION} from '../version.ts'
@@ -29,8 +30,6 @@ export interface TapeOutcome {
   why?: string
   /** Of what was settled: microseconds since the epoch. */
   recordedAt?: bigint
-  /** Of all else: what was settled last before it. */
-  after?: bigint | null
   [certificate: string]: unknown
 }
 
@@ -48,16 +47,16 @@ export interface Tapes extends AsyncDisposable {
     unit: {said: Record<string, unknown>; lines: readonly [Frame, Received][]},
     store: (conclude: Conclude) => Promise<T>,
   ): Promise<T>
-  /** The units that runs left when they died, oldest first. */
-  listLeft(): string[]
+  /** The units that runs left when they died, oldest first; tapes that end with an outcome are closed first. */
+  listLeft(): Promise<string[]>
   /**
    * Reads a tape that was left and continues it after its last whole line; one that cannot be read any more is lost, and its
    * unit with it.
    *
-   * @param take gets its lines, one after the other; null where the unit has ended, so that nothing of it may be cut off
-   * @returns its last line; undefined where it is lost
+   * @param take gets its lines, one after the other
+   * @returns whether it can be continued
    */
-  reopen(unit: string, take: ((line: TapeLine) => Promise<void>) | null): Promise<Frame | undefined>
+  reopen(unit: string, take: (line: TapeLine) => Promise<void>): Promise<boolean>
   /** Adds an answer; it is on the disk once stored. */
   take(unit: string, frame: Frame, received?: Received): void
   store(unit: string): Promise<void>
@@ -68,12 +67,14 @@ export interface Tapes extends AsyncDisposable {
 }
 
 /** Where a tape lies below the data folder. */
-function pathOf(unit: string, date: string): string {
+export function pathOfTape(unit: string, date: string): string {
   return join('tape', date.slice(0, 4), date.slice(5, 7), `${unit}.jsonl.zst`)
 }
 
 interface OpenTape {
   writer: TapeWriter
+  /** Of the unit under way. */
+  kind: string
   /** Of the unit concluded last; empty before. */
   outcome: string
 }
@@ -97,13 +98,20 @@ export function openTapes(
     return tape
   }
 
+  const describeBegin = (unit: string, said: Record<string, unknown>): Frame => ({
+    frame: 'begin',
+    unit,
+    version: VERSION,
+    begun_at: now(),
+    ...said,
+  })
+
   async function create(unit: string, date: string, said: Record<string, unknown>): Promise<void> {
-    const row = {unit, path: pathOf(unit, date)}
-    const before = findLastHead(stateDb)
+    const row = {unit, path: pathOfTape(unit, date)}
     noteTapeBegun(stateDb, {...row, fingerprint: key.fingerprint, begun_at: now()})
-    const writer = await createTape(join(folder.root, row.path), key)
-    open.set(unit, {writer, outcome: ''})
-    writer.add({frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
+    const writer = await createTape(join(folder.root, row.path), key, requireFolderId(stateDb))
+    open.set(unit, {writer, kind: String(said.kind), outcome: ''})
+    writer.add(describeBegin(unit, said))
     await writer.store()
     noteTapeStored(stateDb, unit, 0)
   }
@@ -113,8 +121,6 @@ export function openTapes(
     for (let number = 1; ; number += 1) {
       const unit = number === 1 ? date : `${date}.${number}`
       const row = findTape(stateDb, unit)
-      // A file that the state database does not know belongs to a later one than this.
-      if (!row && existsSync(join(folder.root, pathOf(unit, date)))) continue
       if (!row) {
         await create(unit, date, said)
         return unit
@@ -122,25 +128,26 @@ export function openTapes(
       const {end} = await readThrough(folder, row, key)
       // One that is damaged stays as it is, for whoever brings it back.
       if (!end || end.problem !== null || end.bytes < (row.bytes ?? 0)) continue
-      const before = findLastHead(stateDb)
       noteTapeBegun(stateDb, row)
-      await goOn(row, end)
-      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), before, ...said})
+      await goOn(row, end, String(said.kind))
+      tapes.take(unit, describeBegin(unit, said))
       return unit
     }
   }
 
-  async function goOn(row: TapeRow, end: TapeEnd, last?: Frame): Promise<void> {
+  async function goOn(row: TapeRow, end: TapeEnd, kind: string, outcome = ''): Promise<void> {
     const path = join(folder.root, row.path)
     chmodSync(path, 0o600)
-    const outcome = last?.frame === 'outcome' ? String(last.outcome) : ''
-    open.set(row.unit, {writer: await resumeTape(path, key, end), outcome})
+    open.set(row.unit, {writer: await resumeTape(path, key, end), kind, outcome})
   }
+
+  const noteLost = (unit: string) =>
+    noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
 
   const tapes: Tapes = {
     async begin(unit, date, said) {
       if (!open.has(unit)) return create(unit, date, said)
-      tapes.take(unit, {frame: 'begin', unit, version: VERSION, begun_at: now(), ...said})
+      tapes.take(unit, describeBegin(unit, said))
       await tapes.store(unit)
     },
     async settleOfDay(date, {said, lines}, store) {
@@ -156,26 +163,37 @@ export function openTapes(
         await tapes.finish(unit)
       }
     },
-    listLeft: () =>
-      listTapes(stateDb)
-        .filter(({ended_at, removed_at}) => ended_at === null && removed_at === null)
-        .map(({unit}) => unit),
+    async listLeft() {
+      inStateTransaction(stateDb, () => adoptEnded(folder, stateDb, key))
+      const left = listTapes(stateDb).filter(isBeingWritten)
+      for (const row of left) {
+        const last = readLast(folder, row, key)
+        if (last?.frame.frame !== 'outcome') continue
+        const {end, kind} = await readThrough(folder, row, key)
+        if (!end || end.problem !== null) {
+          noteLost(row.unit)
+          continue
+        }
+        await goOn(row, end, kind, String(last.frame.outcome))
+        await tapes.finish(row.unit)
+      }
+      return left.map(({unit}) => unit).filter((unit) => findTape(stateDb, unit)?.ended_at === null)
+    },
     async reopen(unit, take) {
       const row = findTape(stateDb, unit)
-      if (!row) return undefined
-      const {end, last} = await readThrough(folder, row, key, take ?? undefined)
-      const isCut = end && end.problem !== null && take === null
-      if (end && last && !isCut) {
-        await goOn(row, end, last)
-        return last
+      if (!row) return false
+      const {end, kind} = await readThrough(folder, row, key, take)
+      if (end) {
+        await goOn(row, end, kind)
+        return true
       }
       if (row.bytes === null) {
         rmSync(join(folder.root, row.path), {force: true})
         forgetTape(stateDb, unit)
       } else {
-        noteTapeEnded(stateDb, unit, {ended_at: now(), outcome: 'lost', head: '', bytes: 0, sha256: ''})
+        noteLost(unit)
       }
-      return undefined
+      return false
     },
     take(unit, frame, received) {
       const {writer} = tapeOf(unit)
@@ -194,16 +212,21 @@ export function openTapes(
       )
     },
     store: (unit) => tapeOf(unit).writer.store(),
-    async conclude(unit, {recordedAt, after, ...outcome}) {
+    async conclude(unit, {recordedAt, ...outcome}) {
       const tape = tapeOf(unit)
-      const when =
-        recordedAt === undefined
-          ? {after: after ? formatInstant(after) : null}
-          : {recorded_at: formatInstant(recordedAt)}
-      tape.writer.add({frame: 'outcome', ...outcome, ...when})
-      tape.outcome = outcome.outcome
-      await tape.writer.store()
-      return tape.writer.chain
+      const {writer, kind} = tape
+      await writer.store()
+      return inStateTransaction(stateDb, () => {
+        adoptEnded(folder, stateDb, key, unit)
+        const {no, chain: previous} = findHead(stateDb)
+        const when = recordedAt === undefined ? {} : {recorded_at: formatInstant(recordedAt)}
+        writer.add({frame: 'outcome', ...outcome, ...when, no: no + 1, previous})
+        writer.storeNow()
+        tape.outcome = outcome.outcome
+        const recorded = {no: no + 1, tape: unit, kind, chain: writer.chain}
+        noteUnit(stateDb, recorded, isHistory(kind, outcome.outcome))
+        return writer.chain
+      })
     },
     async finish(unit) {
       const tape = open.get(unit)
@@ -221,23 +244,64 @@ export function openTapes(
   return tapes
 }
 
-/** Reads the whole lines of a tape: where they end, if there are any, and the last of them. */
+const isBeingWritten = ({ended_at, removed_at}: TapeRow) => ended_at === null && removed_at === null
+
+/** Whether the warehouse holds something of a unit: of a walk also that it was refused. */
+export function isHistory(kind: string, outcome: string): boolean {
+  return kind === 'walk' || (outcome === 'settled' && ['look', 'rates', 'replay'].includes(kind))
+}
+
+const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(), outcome: z.string()})
+
+/** Where an outcome stands in the record. */
+export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
+
+/**
+ * Adds to the record what stands on the tapes of runs that died before they had noted it there. To be called in a transaction.
+ *
+ * @param own the tape that the caller is writing
+ */
+export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, own?: string): void {
+  for (const row of listTapes(stateDb)) {
+    if (!isBeingWritten(row) || row.unit === own) continue
+    const {first, last} = readEndsOf(folder, row, key)
+    const end = last.at(-1)
+    if (end?.frame.frame !== 'outcome' || findRecorded(stateDb, end.chain)) continue
+    const {no, outcome} = parseOutcome(end)
+    const kind = String((last.findLast(({frame}) => frame.frame === 'begin') ?? first[0])?.frame.kind)
+    noteUnit(stateDb, {no, tape: row.unit, kind, chain: end.chain}, isHistory(kind, outcome))
+  }
+}
+
+function readEndsOf(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey) {
+  const path = join(folder.root, row.path)
+  return existsSync(path) ? readEnds(path, key) : {first: [], last: []}
+}
+
+/** The last whole line of a tape that can be read. */
+export function readLast(folder: DataFolder, row: Pick<TapeRow, 'path'>, key: TapeKey): TapeLine | undefined {
+  return readEndsOf(folder, row, key).last.at(-1)
+}
+
+/** Reads the whole lines of a tape: where they end, if there are any of its own, and the kind of its last unit. */
 async function readThrough(
   folder: DataFolder,
-  row: Pick<TapeRow, 'path' | 'fingerprint'>,
+  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint'>,
   key: TapeKey,
   take?: (line: TapeLine) => Promise<void>,
-): Promise<{end?: TapeEnd; last?: Frame | undefined}> {
+): Promise<{end?: TapeEnd; kind: string}> {
   const path = join(folder.root, row.path)
+  let kind = ''
   // What is sealed with a key that was lost is no longer to be had.
-  if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {}
-  let last: Frame | undefined
+  if (row.fingerprint !== key.fingerprint || !existsSync(path)) return {kind}
   const groups = readGroups(path, key)
   for (let next = groups.next(); ; next = groups.next()) {
-    if (next.done) return next.value.groups === 0 ? {} : {end: next.value, last}
+    if (next.done) return next.value.groups === 0 ? {kind} : {end: next.value, kind}
     for (const line of next.value) {
+      const {frame, unit, kind: named} = line.frame
+      if (frame === 'begin' && unit !== row.unit) return {kind}
+      if (frame === 'begin') kind = String(named)
       await take?.(line)
-      last = line.frame
     }
   }
 }

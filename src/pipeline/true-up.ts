@@ -1,4 +1,4 @@
-import {listIssuedLines, listIssuedProfiles, listUndelivered, storeBatch} from '../accounting/issued.ts'
+import {describeBatch, listIssuedLines, listIssuedProfiles, listUndelivered} from '../accounting/issued.ts'
 import {
   describeStale,
   type JournalTarget,
@@ -8,10 +8,10 @@ import {
   writeBatch,
 } from '../accounting/journal-batch.ts'
 import {bridgeJournal} from '../accounting/journal-bridge.ts'
-import {describeLost, readStanding, requireKnownBatches} from '../accounting/journal-origin.ts'
+import {describeLost, readStanding} from '../accounting/journal-origin.ts'
 import {findJournalProfile} from '../accounting/journal-profiles.ts'
 import {type Difference, planTrueUp, type TrueUpPlan} from '../accounting/journal-true-up.ts'
-import {findFirstOpen, moveStands, nextPeriod, recordPeriodEvent} from '../accounting/periods.ts'
+import {findFirstOpen, nextPeriod} from '../accounting/periods.ts'
 import type {Config} from '../config.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {addAmounts} from '../money.ts'
@@ -19,6 +19,7 @@ import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.t
 import type {World} from '../types.ts'
 import {dataFolderAt, requireExports, requireWritable} from '../warehouse/data-folder.ts'
 import {readAccountMapping, requireOwnMapping} from './account-mapping.ts'
+import {createPerformer} from './acts.ts'
 import {requireBuilt} from './build.ts'
 import {deliver} from './journal-export.ts'
 import {readJournal} from './journal-read.ts'
@@ -52,7 +53,7 @@ export interface TrueUpResult {
  * Brings books and history together after a recovery: hands out, per profile, what the journal of all months says of a deal
  * less everything ever issued of it, dated in open months. From then on the books stand on this history.
  *
- * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `JOURNAL_UNKNOWN`, `ACCOUNTING_UNMAPPED`
+ * @throws ConfigError `JOURNAL_HISTORY` when the history is another one, `ACCOUNTING_UNMAPPED`
  */
 export async function trueUp(
   config: Config,
@@ -65,7 +66,6 @@ export async function trueUp(
   if (isIssued) requireOwnMapping(config)
   const profiles = listIssuedProfiles(stateDb)
   for (const profile of profiles) {
-    requireKnownBatches(stateDb, folder, {profile})
     if (isIssued) requireExports(folder, profile)
   }
   const {standing, lost} = await readStanding(stateDb, folder)
@@ -95,12 +95,17 @@ export async function trueUp(
     const isComplete = months.includes(month) && spanOf(range, month).isComplete
     return {profile, plan, batch: prepare(stateDb, {...target, period: month, isComplete}, profile, plan)}
   })
+  const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => {
     if (readIssueState(stateDb) !== state) throw describeStale(period)
-    const {at, who} = signedBy(world)
-    for (const {batch} of prepared) if (batch) storeBatch(stateDb, {...batch, issued_at: at})
-    moveStands(stateDb, release.manifest.history_id)
-    recordPeriodEvent(stateDb, {period, action: 'true-up', at, who, why})
+    const signed = signedBy(world)
+    perform({
+      act: 'true-up',
+      at: signed.at,
+      batches: prepared.flatMap(({batch}) => (batch ? [describeBatch(batch)] : [])),
+      history_id: release.manifest.history_id,
+      event: {period, action: 'true-up', ...signed, why},
+    })
   })
   const handedOut = prepared.map(({batch, ...plan}) =>
     describePlan(plan, batch && batch.files.length > 0 ? deliver(stateDb, folder, batch, world) : null),

@@ -6,6 +6,7 @@ import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../
 import {verifyBatches} from '../export/kept-batches.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify-release.ts'
+import {listRecorded, type RecordedUnit} from '../state/record.ts'
 import {hasStateDb, openStateDb} from '../state/state-db.ts'
 import {findTape, findTapeKey, listTapes, type TapeRow} from '../state/tape-rows.ts'
 import type {TapeKey} from '../tape/key.ts'
@@ -15,7 +16,9 @@ import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {verifyWarehouse} from '../warehouse/verify-warehouse.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
+import {listDisagreements} from './record.ts'
 import {findReadKey, requireReadKey} from './tape-key.ts'
+import {parseOutcome} from './tapes.ts'
 
 /** What examining everything that is kept came to; `verify --json` prints it. */
 export interface VerifyResult {
@@ -37,6 +40,9 @@ export interface VerifyResult {
   problems: {path: string; problem: string; next?: string | undefined}[]
 }
 
+/** What to do about stores that do not tell the same. */
+const STANDING_NEXT = CATALOGUE.STORES_DISAGREE.next
+
 /** Of a folder in which nothing was ever run. */
 const NOTHING: VerifyResult = {
   outcome: 'whole',
@@ -57,9 +63,13 @@ const NOTHING: VerifyResult = {
  */
 export async function verifyAll(config: Config, world: World): Promise<VerifyResult> {
   const folder = dataFolderAt(config.dataDir)
+  const disagreements = await listDisagreements(config, world)
   if (!hasStateDb(folder)) return NOTHING
   const tapes = await verifyTapes(config, folder, world)
   const problems = [...tapes.problems]
+  for (const {store: path, problem} of disagreements) {
+    if (path !== 'tape' || problems.length === 0) problems.push({path, problem, next: STANDING_NEXT})
+  }
   const note = (path: string, faults: readonly Failure[]) =>
     problems.push(...faults.map(({problem, next}) => ({path, problem, next})))
   world.onProgress({step: 'warehouse'})
@@ -123,25 +133,21 @@ async function verifyTapes(
     .filter((path) => !known.has(path))
     .map((path) => ({path, problem: 'the state database knows no tape of this name'}))
   const key = findReadKey(config, folder)
-  /** What ends units, on tapes that were read and on those that cannot be any more. */
-  const ends = new Set(rows.map(({head}) => head))
-  const begun: {path: string; before: string}[] = []
+  const record = new Map(listRecorded(stateDb).map((unit) => [unit.no, unit]))
   const isClosed = ({fingerprint}: TapeRow) =>
     key === undefined || (fingerprint !== key.fingerprint && key.fingerprint === findTapeKey(stateDb))
   let lines = 0
   for (const [done, row] of kept.entries()) {
     world.onProgress({step: 'tapes', unit: 'tapes', done, total: kept.length})
-    const read = await examine(join(folder.root, row.path), row, isClosed(row) ? undefined : key)
+    const read = await examine(join(folder.root, row.path), row, {
+      record,
+      key: isClosed(row) ? undefined : key,
+    })
     if ('problem' in read) {
       problems.push({path: row.path, problem: read.problem})
       continue
     }
     lines += read.lines
-    for (const end of read.ends) ends.add(end)
-    if (read.before !== null) begun.push({path: row.path, before: read.before})
-  }
-  for (const {path, before} of begun) {
-    if (!ends.has(before)) problems.push({path, problem: 'the tape that came before it is not known'})
   }
   return {
     tapes: kept.length,
@@ -153,22 +159,14 @@ async function verifyTapes(
   }
 }
 
-/** What a tape holds that is whole. */
-interface Examined {
-  lines: number
-  /** The end of the tape before it. */
-  before: string | null
-  /** Chains of the lines that end a unit. */
-  ends: string[]
-}
-
-/** @param key undefined where it was given up or is not at hand */
+/** @param known `key`: undefined where it was given up or is not at hand; `record`: its units by number */
 async function examine(
   path: string,
   row: TapeRow,
-  key: TapeKey | undefined,
-): Promise<Examined | {problem: string}> {
-  const examined: Examined = {lines: 0, before: null, ends: []}
+  {key, record}: {key: TapeKey | undefined; record: ReadonlyMap<number, RecordedUnit>},
+): Promise<{lines: number} | {problem: string}> {
+  const examined = {lines: 0}
+  const ends = new Set<string>()
   if (row.ended_at === null) return examined
   if (!existsSync(path)) return {problem: 'it is not there'}
   if (key && row.fingerprint !== key.fingerprint)
@@ -178,15 +176,19 @@ async function examine(
   if ((await digestFile(path)) !== row.sha256) return {problem: 'it is not the file that was finished'}
   if (!key) return examined
   try {
-    for (const {frame, chain} of readLines(path, key)) {
-      if (examined.lines === 0 && typeof frame.before === 'string') examined.before = frame.before
-      if (frame.frame === 'outcome') examined.ends.push(chain)
+    for (const line of readLines(path, key)) {
       examined.lines += 1
+      if (line.frame.frame !== 'outcome') continue
+      const {no, previous} = parseOutcome(line)
+      ends.add(line.chain)
+      if (record.get(no)?.chain !== line.chain || (record.get(no - 1)?.chain ?? null) !== previous)
+        return {problem: `its unit ${no} is not the one of the record`}
     }
   } catch (error) {
     return {problem: messageOf(error)}
   }
-  return examined.ends.at(-1) === row.head ? examined : {problem: 'it does not end as it was finished'}
+  const lacking = [...record.values()].find(({tape, chain}) => tape === row.unit && !ends.has(chain))
+  return lacking ? {problem: `it lacks unit ${lacking.no} of the record`} : examined
 }
 
 /** The files of the tape folder, below the data folder. */

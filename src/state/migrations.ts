@@ -210,8 +210,7 @@ export const MIGRATIONS: readonly string[] = [
      missed integer
    ) strict;
 
-   -- unit: a walk, or the day whose looks, rates and replays share a tape. head: the chain of its last line. ended_no: the order in
-   -- which tapes were ended, the last time each.
+   -- unit: a walk, an act, or the day whose looks, rates and replays share a tape. head: the chain of its last line.
    create table tape (
      tape_no integer primary key,
      unit text not null unique,
@@ -223,8 +222,23 @@ export const MIGRATIONS: readonly string[] = [
      head text,
      bytes integer,
      sha256 text,
-     removed_at text,
-     ended_no integer
+     removed_at text
+   ) strict;
+   -- Every unit that ended, in the order of the record. chain: of its outcome, which names the chain of the unit before.
+   create table tape_unit (
+     no integer primary key,
+     tape text not null,
+     kind text not null,
+     chain text not null unique
+   ) strict;
+   -- folder_id: whose folder this is. history_head: the unit that the warehouse must contain. warehouse_seen: its file when last compared.
+   create table record_fact (
+     name text primary key,
+     value text not null
+   ) strict;
+   -- What was given up knowingly: chains of units, ids of batches.
+   create table record_loss (
+     what text primary key
    ) strict;
    create table tape_key (
      fingerprint text primary key,

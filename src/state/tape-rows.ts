@@ -46,18 +46,37 @@ export function forgetTape(stateDb: StateDb, unit: string): void {
   stateDb.run('delete from tape where unit = ? and bytes is null', [unit])
 }
 
+/** How a tape ended. */
+export type TapeEnding = {ended_at: string; outcome: string; head: string; bytes: number; sha256: string}
+
 /** Notes that a tape is whole. */
-export function noteTapeEnded(
+export function noteTapeEnded(stateDb: StateDb, unit: string, ended: TapeEnding): void {
+  stateDb.run('update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ? where unit = ?', [
+    ended.ended_at,
+    ended.outcome,
+    ended.head,
+    ended.bytes,
+    ended.sha256,
+    unit,
+  ])
+}
+
+/** Notes a tape as it stands there, in place of what was known of it. */
+export function noteTape(
   stateDb: StateDb,
-  unit: string,
-  ended: {ended_at: string; outcome: string; head: string; bytes: number; sha256: string},
+  row: Pick<TapeRow, 'unit' | 'path' | 'fingerprint' | 'begun_at'> & Partial<TapeRow>,
 ): void {
+  noteTapeBegun(stateDb, row)
+  const {ended_at = null, outcome = null, head = null, bytes = null, sha256 = null, removed_at = null} = row
   stateDb.run(
-    `update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?,
-       ended_no = (select coalesce(max(ended_no), 0) + 1 from tape)
-     where unit = ?`,
-    [ended.ended_at, ended.outcome, ended.head, ended.bytes, ended.sha256, unit],
+    'update tape set ended_at = ?, outcome = ?, head = ?, bytes = ?, sha256 = ?, removed_at = ? where unit = ?',
+    [ended_at, outcome, head, bytes, sha256, removed_at, row.unit],
   )
+}
+
+/** Notes that a tape is not there any more, and that this is known. */
+export function noteTapeLost(stateDb: StateDb, unit: string, at: string): void {
+  stateDb.run(`update tape set outcome = 'lost', removed_at = ? where unit = ?`, [at, unit])
 }
 
 /** Notes that the file of a tape was removed, as its age asks. */
@@ -68,12 +87,6 @@ export function noteTapeRemoved(stateDb: StateDb, unit: string, removedAt: strin
 /** Every tape, oldest first, those whose files were removed among them. */
 export function listTapes(stateDb: StateDb): TapeRow[] {
   return stateDb.all(tapeRow, 'select * from tape order by tape_no')
-}
-
-/** The chain that the tape ended last ends with; null before the first. */
-export function findLastHead(stateDb: StateDb): string | null {
-  const sql = `select head from tape where head <> '' order by ended_no desc limit 1`
-  return stateDb.column(z.string(), sql).at(0) ?? null
 }
 
 /** The tape of a walk or a day. */

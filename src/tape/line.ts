@@ -2,8 +2,8 @@ import {isUtf8} from 'node:buffer'
 import {createHash} from 'node:crypto'
 import {z} from 'zod'
 
-/** What a line of a tape says: how a unit began, what was received, how it ended. */
-export const FRAME_KINDS = ['begin', 'list', 'detail', 'children', 'look', 'rates', 'outcome'] as const
+/** What a line of a tape says: how a unit began, what was received or done, how it ended. */
+export const FRAME_KINDS = ['begin', 'list', 'detail', 'children', 'look', 'rates', 'act', 'outcome'] as const
 
 /** One line of a tape without its body. */
 export interface Frame {
@@ -83,19 +83,26 @@ export function formatBare({covered, chain}: TapeLine): string {
 
 /** Reads a line that follows `previous`; what is wrong with it where it does not. */
 export function parseLine(text: string, previous: string): TapeLine | {problem: string} {
+  const line = readLineAlone(text)
+  if (!line) return {problem: 'it has no chain'}
+  if (line.chain !== digest(`${previous}\n${line.covered}`))
+    return {problem: 'it does not follow the line before'}
+  return line.body === undefined || digest(line.body) === line.sha256
+    ? line
+    : {problem: 'its body is not what was received'}
+}
+
+/** Reads a line without comparing it with what it says of itself; undefined where it has no chain. */
+export function readLineAlone(text: string): TapeLine | undefined {
   const end = text.indexOf(MARK)
-  if (end === -1) return {problem: 'it has no chain'}
+  if (end === -1) return undefined
   const covered = `${text.slice(0, end)}}`
-  const chain = digest(`${previous}\n${covered}`)
-  if (!text.startsWith(chain, end + MARK.length)) return {problem: 'it does not follow the line before'}
+  const chain = text.slice(end + MARK.length, end + MARK.length + CHAIN_START.length)
   const {sha256, encoding, ...frame} = frameSchema.parse(JSON.parse(covered))
   const said = text.slice(end + MARK.length + chain.length + 1)
   if (sha256 === undefined || said === '}') return {frame, sha256, body: undefined, chain, covered}
   const body = said.startsWith(RAW)
     ? said.slice(RAW.length, -1)
     : bodySchema.parse(JSON.parse(`{${said.slice(1)}`)).body
-  const received = Buffer.from(body, encoding ?? 'utf8')
-  return digest(received) === sha256
-    ? {frame, sha256, body: received, chain, covered}
-    : {problem: 'its body is not what was received'}
+  return {frame, sha256, body: Buffer.from(body, encoding ?? 'utf8'), chain, covered}
 }

@@ -1,8 +1,15 @@
 import {closeSync, fstatSync, openSync, readSync} from 'node:fs'
 import {newError} from '../errors.ts'
 import type {TapeKey} from './key.ts'
-import {CHAIN_START, parseLine, type TapeLine} from './line.ts'
-import {HEADER_BYTES, LENGTH_BYTES, openGroup, parseGroupLength, parseHeader} from './sealed-group.ts'
+import {CHAIN_START, parseLine, readLineAlone, type TapeLine} from './line.ts'
+import {
+  folderOf,
+  HEADER_BYTES,
+  LENGTH_BYTES,
+  openGroup,
+  parseGroupLength,
+  parseHeader,
+} from './sealed-group.ts'
 
 /** How far a tape could be read. */
 export interface TapeEnd {
@@ -65,6 +72,57 @@ export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], T
       yield lines
     }
     return end
+  } finally {
+    closeSync(file)
+  }
+}
+
+/** What the first line of a tape's file says; undefined where it is no tape. */
+export function readTapeHeader(path: string): {fingerprint: string; folderId: string} | undefined {
+  const file = openSync(path, 'r')
+  try {
+    const head = Buffer.alloc(HEADER_BYTES)
+    readSync(file, head, 0, HEADER_BYTES, 0)
+    const header = parseHeader(head)
+    return header ? {fingerprint: header.fingerprint, folderId: folderOf(header.tapeId)} : undefined
+  } finally {
+    closeSync(file)
+  }
+}
+
+/**
+ * The lines of a tape's first group and of its last whole one, without what is between: where it ends is found by the lengths of
+ * its groups. Chains are not compared.
+ */
+export function readEnds(path: string, key: TapeKey): {first: TapeLine[]; last: TapeLine[]} {
+  const file = openSync(path, 'r')
+  try {
+    const {size} = fstatSync(file)
+    const read = (from: number, length: number) => {
+      const bytes = Buffer.alloc(length)
+      readSync(file, bytes, 0, length, from)
+      return bytes
+    }
+    const header = size < HEADER_BYTES ? null : parseHeader(read(0, HEADER_BYTES))
+    const groups: {from: number; length: number}[] = []
+    for (let at = HEADER_BYTES; header && at + LENGTH_BYTES <= size; ) {
+      const length = parseGroupLength(read(at, LENGTH_BYTES))
+      const from = at + LENGTH_BYTES
+      if (length === null || from + length > size) break
+      groups.push({from, length})
+      at = from + length
+    }
+    const linesOf = (number: number): TapeLine[] => {
+      const group = groups.at(number)
+      if (!header || !group || header.fingerprint !== key.fingerprint) return []
+      const place = {tapeId: header.tapeId, number: (number + groups.length) % groups.length}
+      const text = openGroup(read(group.from, group.length), place, key) ?? ''
+      return text
+        .split('\n')
+        .slice(0, -1)
+        .flatMap((line) => readLineAlone(line) ?? [])
+    }
+    return {first: linesOf(0), last: linesOf(-1)}
   } finally {
     closeSync(file)
   }

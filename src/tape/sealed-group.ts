@@ -1,34 +1,37 @@
 import {createCipheriv, createDecipheriv, randomBytes} from 'node:crypto'
 import {promisify} from 'node:util'
-import {constants, zstdCompress, zstdDecompressSync} from 'node:zlib'
+import {constants, zstdCompress, zstdCompressSync, zstdDecompressSync} from 'node:zlib'
 import type {TapeKey} from './key.ts'
 
 /*
- * A tape is a header line `loantape tape 1 <fingerprint of its key> <its id>` and groups of lines, each: its length in 4 bytes,
- * then a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes. The tape's
- * id and the number of the group, from 0, are authenticated with it: groups cannot change places, nor go to another tape.
+ * A tape is a header line `loantape tape 1 <fingerprint of its key> <id of its data folder> <its id>` and groups of lines, each: its
+ * length in 4 bytes, then a nonce of 12 bytes, the lines compressed with zstd and encrypted with AES-256-GCM, and the tag of 16 bytes.
+ * The two ids and the number of the group, from 0, are authenticated with it: groups cannot change places, nor go to another tape.
  */
 
 const CIPHER = 'aes-256-gcm'
 const [NONCE_BYTES, TAG_BYTES] = [12, 16]
 const LONGEST_GROUP = 2 ** 31 - 1
-const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16})\n$/
+const HEADER = /^loantape tape 1 ([0-9a-f]{16}) ([0-9a-f]{16} [0-9a-f]{16})\n$/
 
 /** Bytes of the number before a group that says how long it is. */
 export const LENGTH_BYTES = 4
 /** Bytes of a tape's first line. */
-export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1
+export const HEADER_BYTES = 'loantape tape 1 '.length + 16 + 1 + 16 + 1 + 16 + 1
 
 const compress = promisify(zstdCompress)
 
-/** Where a group belongs: the id of its tape, and its number on it, from 0. */
+/** Where a group belongs: the ids of its data folder and tape, and its number on that tape, from 0. */
 export interface GroupPlace {
   tapeId: string
   number: number
 }
 
-/** An id that no other tape has. */
-export const createTapeId = () => randomBytes(8).toString('hex')
+/** The ids of a data folder and of a new tape in it. */
+export const createTapeId = (folderId: string) => `${folderId} ${randomBytes(8).toString('hex')}`
+
+/** The data folder that a tape belongs to. */
+export const folderOf = (tapeId: string) => tapeId.slice(0, 16)
 
 /** The first line of a tape. */
 export function formatHeader({fingerprint}: TapeKey, tapeId: string): string {
@@ -43,9 +46,19 @@ export function parseHeader(head: Buffer): {fingerprint: string; tapeId: string}
 
 const formatPlace = ({tapeId, number}: GroupPlace) => Buffer.from(`${tapeId} ${number}`)
 
+const CHECKED = {params: {[constants.ZSTD_c_checksumFlag]: 1}}
+
 /** A group of lines as it stands in the file, its length before it. */
 export async function sealGroup(text: string, place: GroupPlace, key: TapeKey): Promise<Buffer> {
-  const packed = await compress(text, {params: {[constants.ZSTD_c_checksumFlag]: 1}})
+  return seal(await compress(text, CHECKED), place, key)
+}
+
+/** The same, where nobody may come in between. */
+export function sealGroupNow(text: string, place: GroupPlace, key: TapeKey): Buffer {
+  return seal(zstdCompressSync(text, CHECKED), place, key)
+}
+
+function seal(packed: Buffer, place: GroupPlace, key: TapeKey): Buffer {
   const nonce = randomBytes(NONCE_BYTES)
   const cipher = createCipheriv(CIPHER, key.bytes, nonce).setAAD(formatPlace(place))
   const sealed = [cipher.update(packed), cipher.final(), cipher.getAuthTag()]

@@ -9,7 +9,7 @@ import {
   JsonDuckDBValueConverter,
 } from '@duckdb/node-api'
 import type {z} from 'zod'
-import {messageOf} from '../errors.ts'
+import {messageOf, newError} from '../errors.ts'
 
 /** One database file to attach. */
 export interface Attachment {
@@ -107,12 +107,20 @@ export async function openDatabase(options: DatabaseOptions = {}): Promise<Datab
   }
 }
 
+/** What the engine says of the warehouse's file where it cannot read a part of it, in our words. */
+function explainDamage(cause: unknown): never {
+  const words = messageOf(cause)
+  const [, file] = /read enough bytes from file "([^"]*warehouse\.duckdb)"/.exec(words) ?? []
+  if (file === undefined) throw cause
+  throw newError('WAREHOUSE_UNREADABLE', `File '${file}' is cut off: ${words.split('\n')[0]}.`, {cause})
+}
+
 /** One connection; disposing it closes it alone. */
 function createLane(connection: DuckDBConnection, lanes: readonly Database[]): Database {
   // Closing under a running statement crashes the process: closing waits for it.
   let underWay: Promise<unknown> = Promise.resolve()
   const execute = (sql: string, params?: DuckDBValue[]) => {
-    const work = connection.run(sql, params)
+    const work = connection.run(sql, params).catch(explainDamage)
     underWay = Promise.allSettled([underWay, work])
     return work
   }

@@ -1,5 +1,6 @@
-import {existsSync, renameSync, rmSync} from 'node:fs'
+import {existsSync, readdirSync, renameSync, rmSync} from 'node:fs'
 import {availableParallelism} from 'node:os'
+import {basename} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
@@ -69,7 +70,7 @@ export async function openWarehouse(
     await prepareLoad(db, folder, memoryMb)
   } catch (error) {
     await dispose()
-    throw error
+    throw IS_DAMAGED.test(messageOf(error)) ? describeOpenFailure(folder.warehouse, error) : error
   }
   return {
     ...db,
@@ -122,6 +123,11 @@ export async function prepareLoad(
  */
 function requirePresent({warehouse, tapes}: DataFolder): void {
   if (existsSync(warehouse) || !existsSync(tapes)) return
+  // What was done to books is no history.
+  const names = readdirSync(tapes, {recursive: true, encoding: 'utf8'}).filter((name) =>
+    name.endsWith('.zst'),
+  )
+  if (names.every((name) => basename(name).startsWith('act_'))) return
   throw newError(
     'WAREHOUSE_MISSING',
     `File '${warehouse}' is not there, and '${tapes}' is: expected both, or none in a new data folder.`,
@@ -194,6 +200,8 @@ export function describeOpenFailure(path: string, error: unknown): Error {
   })
 }
 
+/** What the engine says of a file whose blocks it cannot read. */
+const IS_DAMAGED = /corrupt|checksum/i
 const IS_LOCKED = /could not set lock|conflicting lock/i
 
 function createLocked(problem: string, cause?: unknown): LoantapeError {

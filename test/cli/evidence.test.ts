@@ -99,7 +99,7 @@ test('what cannot be proved is refused in words, and nothing is written', async 
   renameSync(`${key}.aside`, key)
   const [tape = ''] = listFiles(lab.folder.tapes).slice(-1)
   renameSync(tape, `${tape}.aside`)
-  await refused('EVIDENCE_TAPES')
+  await refused('STORES_DISAGREE')
   renameSync(`${tape}.aside`, tape)
   {
     await using db = await openWarehouse(lab.folder)

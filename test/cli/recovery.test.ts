@@ -1,4 +1,4 @@
-import {cpSync, mkdirSync} from 'node:fs'
+import {cpSync, existsSync, mkdirSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, afterEach, beforeAll, beforeEach, expect, test} from 'vitest'
 import {openStateDb} from '../../src/state/state-db.ts'
@@ -236,7 +236,11 @@ test('a true-up of what is closed is dated on the first day of the first open mo
 test.each([
   ['history first, the state database last', ['history', 'run', 'exports', 'state'], 'JOURNAL_HISTORY'],
   ['exports first, the history last', ['exports', 'state', 'run', 'history'], undefined],
-  ['exports first, a run before the state database', ['exports', 'run', 'state', 'history'], undefined],
+  [
+    'exports first, a run before the state database',
+    ['exports', 'run', 'state', 'history'],
+    'STORES_DISAGREE',
+  ],
 ])('a backup with a run in between, %s, books nothing twice', async (_, steps, code) => {
   const {folder} = books
   const copy = dataFolderAt(join(folder.root, '../brought back'))
@@ -245,7 +249,10 @@ test.each([
   const take: Record<string, () => Promise<void> | void> = {
     run: fundAndExport,
     history: () => cpSync(folder.warehouse, copy.warehouse),
-    exports: () => cpSync(folder.exports, copy.exports, {recursive: true}),
+    exports: () => {
+      cpSync(folder.exports, copy.exports, {recursive: true})
+      if (existsSync(folder.tapes)) cpSync(folder.tapes, copy.tapes, {recursive: true})
+    },
     state: () => {
       using stateDb = openStateDb(folder.stateDb)
       stateDb.db.prepare('vacuum into ?').run(copy.stateDb)

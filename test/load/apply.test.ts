@@ -1,6 +1,5 @@
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {applyObservations} from '../../src/load/apply.ts'
-import {findWalkState} from '../../src/load/walk-state.ts'
 import type {Database} from '../../src/warehouse/database.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {anyRow, createFolder, type TestFolder} from '../support/data.ts'
@@ -463,5 +462,8 @@ test('an apply that fails stores nothing of it', async () => {
   const application = {plan: staged.plan, now: micros(DAY_2), conclude: noTape}
   await expect(applyObservations(db, stream, staged.walk, application)).rejects.toThrow('looked')
   expect({versions: await readVersions(db, '*'), heads: await readHeads(db)}).toEqual(before)
-  expect(await findWalkState(db, staged.walk.walkId)).toBeUndefined()
+  const walks = await db.all(anyRow, 'select 1 from warehouse.raw.walk where walk_id = $1', [
+    staged.walk.walkId,
+  ])
+  expect(walks).toEqual([])
 })

@@ -169,7 +169,7 @@ test('of bad records it is kept where they stand on the tape, nothing of what th
 
 test('an abandoned walk leaves the stage, its bad records with it', async () => {
   const walked = await stageTwoPages()
-  await storeWalk(db, stream, walked, {state: 'abandoned', how: 'cursor too old'})
+  await storeWalk(db, stream, walked, {state: 'abandoned', how: 'cursor too old', tapeHead: 'a'})
   expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '0'})
   expect(await readWalk(db, walked.walkId)).toMatchObject({
     state: 'abandoned',
@@ -180,7 +180,7 @@ test('an abandoned walk leaves the stage, its bad records with it', async () => 
 
 test('a refused walk leaves its bad records as evidence', async () => {
   const walked = await stageTwoPages()
-  await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined'})
+  await storeWalk(db, stream, walked, {state: 'refused', how: 'too many quarantined', tapeHead: 'a'})
   expect(await countRows()).toEqual({staged: '0', rejected: '0', quarantined: '1'})
 })
 
@@ -188,7 +188,7 @@ test('the past is that of walks that were applied: one that was refused or aband
   expect(await findPast(db, stream)).toBeUndefined()
   await walk(db, {at: DAY_1, pages: [[a(), b()]]})
   const {walk: refused} = await stageWalk(db, {at: DAY_2, pages: [[]]})
-  await storeWalk(db, stream, refused, {state: 'refused', how: 'guard'})
+  await storeWalk(db, stream, refused, {state: 'refused', how: 'guard', tapeHead: 'a'})
   expect(await findPast(db, stream)).toEqual({
     businessDate: '2026-02-02',
     startedAt: micros(DAY_1),

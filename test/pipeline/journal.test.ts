@@ -73,20 +73,15 @@ test('an export issues what is new since the last one, and nothing when nothing 
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 13_000n, 1090: -13_000n})
 })
 
-test('a state database older than the last batch issues nothing twice: it stops until the right one is back', async () => {
+test('a state database older than the last batch issues nothing twice: it is brought up to date from the tapes', async () => {
   const backup = join(books.folder.root, 'state.backup')
   await books.export('xero', '2026-01', '2026-01-21')
   cpSync(books.folder.stateDb, backup)
   await walkOn('2026-01-25', 130)
-  const [second] = await books.export('xero', '2026-01', '2026-01-26')
-  const right = readFileSync(books.folder.stateDb)
+  await books.export('xero', '2026-01', '2026-01-26')
   cpSync(backup, books.folder.stateDb)
   await walkOn('2026-01-28', 150)
-  const failure = await failureOf(books.export('xero', '2026-01', '2026-01-29'))
-  expect(failure).toMatchObject({code: 'JOURNAL_UNKNOWN', exitCode: 2})
-  expect(failure.message).toContain(`has not issued: ${second?.batch_id}.`)
   expect(await books.export('netsuite', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written'}])
-  writeFileSync(books.folder.stateDb, right)
   expect(await books.export('xero', '2026-01', '2026-01-29')).toMatchObject([{outcome: 'written', rows: 2}])
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })

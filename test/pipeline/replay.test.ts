@@ -89,6 +89,7 @@ test('later truth is never overwritten by a replay', async () => {
 
 test('a record whose tape is missing waits on, and is shown without what it held', async () => {
   rmSync(join(lab.folder.tapes, '2026/02', `${spoilt}.jsonl.zst`))
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
   expect(await replayMended(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 1})
   const {records} = JSON.parse((await lab.run(['quarantine', 'list', '--json'])).stdout)
   const shown = await lab.run(['quarantine', 'show', records[0].quarantine_id])

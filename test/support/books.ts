@@ -14,6 +14,7 @@ import {requireBuilt} from '../../src/pipeline/build.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {readJournal} from '../../src/pipeline/journal-read.ts'
 import {readPeriodSpan} from '../../src/pipeline/period-span.ts'
+import {bringUpToDate} from '../../src/pipeline/record.ts'
 import type {RunStep} from '../../src/run-steps.ts'
 import type {WireRecord, World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
@@ -58,7 +59,8 @@ export function openBooks(copied?: Books | DataFolder): Books {
   requireWritable(folder)
   const accounts = join(folder.root, 'accounting.json')
   if (!existsSync(accounts)) writeFileSync(accounts, JSON.stringify(DEFAULT_MAPPING))
-  const config = parseConfig({LOANTAPE_DATA_DIR: folder.root}, {readFile: () => ''})
+  const env = {LOANTAPE_DATA_DIR: folder.root, XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME}
+  const config = parseConfig(env, {readFile: () => ''})
   // Two runs of one instant have ids of their own.
   const at: Books['at'] = (day, onStep = () => undefined) => ({
     ...createWorldAt(`${day}T17:00:00Z`),
@@ -114,14 +116,16 @@ export function openBooks(copied?: Books | DataFolder): Books {
          order by known.observed_at desc limit 1`,
           [recordedAt],
         )
-        return 'no tape'
+        return ''
       })
     },
     map(mapping) {
       writeFileSync(join(folder.root, 'accounting.json'), JSON.stringify(mapping))
     },
-    export: (profile, period, day, withOpening = false) =>
-      exportRelease(config, {profiles: [profile], period, withOpening}, at(day)),
+    async export(profile, period, day, withOpening = false) {
+      await bringUpToDate(config, at(day))
+      return exportRelease(config, {profiles: [profile], period, withOpening}, at(day))
+    },
     // An entry's number says which month it belongs to, whichever batch it came in.
     sumBatches: (name, period) =>
       sumLines(

@@ -22,7 +22,7 @@ export async function runCommand(
     },
   })
   const cli: Cli = createCli({
-    env,
+    env: {XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME, ...env},
     ...(envFile !== undefined && {envFile}),
     stdout: {...collect('stdout'), ...(width !== undefined && {columns: width})},
     stderr: collect('stderr'),

@@ -7,6 +7,7 @@ import {realClock} from '../../src/clock.ts'
 import {type Config, parseConfig, requireSource} from '../../src/config.ts'
 import type {Failure} from '../../src/errors.ts'
 import {createSilentLog} from '../../src/log.ts'
+import {bringUpToDate} from '../../src/pipeline/record.ts'
 import {type SyncRequest, type SyncResult, syncDeals, type Walked, walkAndApply} from '../../src/pipeline.ts'
 import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/open-release.ts'
@@ -126,12 +127,14 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     env,
     createWorld,
     start,
-    sync(now, {config: changes, signal, world: given, ...request} = {}) {
+    async sync(now, {config: changes, signal, world: given, ...request} = {}) {
       const world = {...createWorld(now), ...(signal && {signal}), ...given}
+      await bringUpToDate({...config, ...changes}, world)
       return syncDeals({...config, ...changes}, request, world)
     },
-    walk(now, {config: changes, signal, world: given, ...request} = {}) {
+    async walk(now, {config: changes, signal, world: given, ...request} = {}) {
       const world = {...createWorld(now), ...(signal && {signal}), ...given}
+      await bringUpToDate({...config, ...changes}, world)
       const source = requireSource({...config, ...changes})
       requireWritable(folder)
       return withRun(folder.stateDb, 'sync', world, async (run) => {

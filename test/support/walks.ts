@@ -140,8 +140,8 @@ function toStagedDetail({id, at, record}: DetailSpec): StagedDetail {
   return {candidate, rejected: quarantined[0]!}
 }
 
-/** What is stored without a tape says that it stands there. */
-export const noTape = async () => 'no tape'
+/** What is stored without a tape stands nowhere. */
+export const noTape = async () => ''
 
 /** Stages and applies a walk. */
 export async function walk(db: Database, spec: WalkSpec): Promise<StagedWalk & {recordedAt: bigint}> {

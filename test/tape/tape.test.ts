@@ -42,7 +42,7 @@ function readAll(path: string, by: TapeKey = key): {lines: TapeLine[]; end: Tape
 }
 
 async function writeTape(path: string, groups: [Frame, Buffer | undefined][][]): Promise<number[]> {
-  await using tape = await createTape(path, key)
+  await using tape = await createTape(path, key, '0123456789abcdef')
   const ends = [statSync(path).size]
   for (const group of groups) {
     for (const [frame, body] of group) tape.add(frame, body)

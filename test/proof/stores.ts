@@ -1,0 +1,259 @@
+import assert from 'node:assert/strict'
+import {
+  chmodSync,
+  cpSync,
+  existsSync,
+  readdirSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs'
+import {join} from 'node:path'
+import {z} from 'zod'
+import {DEFAULT_MAPPING} from '../../src/accounting/mapping.ts'
+import {BOOK_TABLES} from '../support/books.ts'
+import {type ImportedLine, importBatches} from '../support/importer.ts'
+import {aDeal, createLab, type Ended, type Lab} from '../support/lab.ts'
+import {createTally, type ProofRequest, type Proved, runAll} from './proof.ts'
+
+/** What a data folder keeps, by the names of its files. */
+const STORES = {
+  warehouse: ['warehouse.duckdb', 'warehouse.duckdb.wal'],
+  state: ['state.sqlite', 'state.sqlite-wal', 'state.sqlite-shm'],
+  tapes: ['tape'],
+  releases: ['releases', 'current'],
+  exports: ['exports'],
+}
+type Store = keyof typeof STORES
+const DAMAGES = ['lost', "yesterday's", "another lender's", 'cut'] as const
+type Damage = (typeof DAMAGES)[number]
+
+/** One store, or two, and what happens to each. */
+export type Loss = readonly (readonly [Store, Damage])[]
+
+const singles: Loss[] = Object.keys(STORES).flatMap((store) =>
+  DAMAGES.map((damage) => [[store as Store, damage] as const]),
+)
+
+/** Every store alone, then every two of them. */
+export const LOSSES: readonly Loss[] = [
+  ...singles,
+  ...singles.flatMap((one) =>
+    singles.filter((two) => one[0]![0] < two[0]![0]).map((two) => [...one, ...two] as const),
+  ),
+]
+
+export const nameOf = (loss: Loss): string => loss.map(([store, damage]) => `${store} ${damage}`).join(', ')
+
+/** What a loss came to. */
+export interface Played {
+  loss: Loss
+  /** What the first command that refused said; null where all went on. */
+  refused: {command: string; code: string; message: string} | null
+}
+
+const refusal = z.object({error: z.object({code: z.string(), message: z.string()})})
+
+const NIGHTS = ['2026-01-30', '2026-01-31', '2026-02-02', '2026-02-03'] as const
+const DEALS = 12
+
+/** Two lenders under one key of tapes, each with three nights; `yesterday` is the folder before the third. */
+export interface Lenders extends AsyncDisposable {
+  play(loss: Loss): Promise<Played>
+}
+
+/** Tells the two lenders' three nights. */
+export async function createLenders(): Promise<Lenders> {
+  const lab = await createLab({tables: BOOK_TABLES})
+  const other = await createLab({tables: BOOK_TABLES})
+  const env = {LOANTAPE_TAPE_KEY_FILE: lab.env.LOANTAPE_TAPE_KEY_FILE ?? '', LOANTAPE_DETAIL: 'off'}
+  await tellNights(other, env, 77)
+  await tellNights(lab, env, 3)
+  const today = lab.copyFolder('today')
+  const yesterday = join(lab.folder.root, '../before')
+
+  async function play(loss: Loss): Promise<Played> {
+    rmSync(lab.folder.root, {recursive: true, force: true})
+    cpSync(today.root, lab.folder.root, {recursive: true, verbatimSymlinks: true})
+    const imported = readBooks(lab)
+    for (const [store, damage] of loss) {
+      const from = damage === "yesterday's" ? yesterday : other.folder.root
+      for (const name of STORES[store]) {
+        const path = join(lab.folder.root, name)
+        if (damage === 'cut') cutShort(path)
+        else rmSync(path, {recursive: true, force: true})
+        if ((damage === "yesterday's" || damage === "another lender's") && existsSync(join(from, name)))
+          cpSync(join(from, name), path, {recursive: true, verbatimSymlinks: true})
+      }
+    }
+    const refused = await goOn(lab, env, imported)
+    if (refused === null) {
+      assert.deepEqual(balanceOf(imported), expectedOf(lab), `${nameOf(loss)}: books`)
+    } else {
+      assert.notEqual(refused.message, '', nameOf(loss))
+    }
+    return {loss, refused}
+  }
+
+  return {
+    play,
+    async [Symbol.asyncDispose]() {
+      await lab[Symbol.asyncDispose]()
+      await other[Symbol.asyncDispose]()
+    },
+  }
+}
+
+/** What every batch that was ever handed out says, by the number of its entry: an importer takes each once. */
+type Imported = Map<string, ImportedLine[]>
+
+function readBooks(lab: Lab, imported: Imported = new Map()): Imported {
+  if (!existsSync(join(lab.folder.exports, 'xero'))) return imported
+  const lines = importBatches(lab.folder.exports, 'xero')
+  for (const [number, own] of Map.groupBy(lines, (line) => line.number))
+    if (!imported.has(number)) imported.set(number, own)
+  return imported
+}
+
+/** Cents by deal on the receivable accounts. */
+function balanceOf(imported: Imported): Record<string, bigint> {
+  const sums: Record<string, bigint> = {}
+  for (const {account, deal, cents} of [...imported.values()].flat())
+    if (account.startsWith('12')) sums[deal] = (sums[deal] ?? 0n) + cents
+  return Object.fromEntries(
+    Object.entries(sums)
+      .filter(([, cents]) => cents !== 0n)
+      .sort(),
+  )
+}
+
+/** The same by the source itself: nothing was funded at the first walk. */
+function expectedOf(lab: Lab): Record<string, bigint> {
+  const funded = lab.service.store.list({status: 'funded', limit: 1000})
+  return Object.fromEntries(funded.map(({id, loanAmountCents}) => [id, loanAmountCents] as const).sort())
+}
+
+async function tellNights(lab: Lab, env: Record<string, string>, first: number): Promise<void> {
+  const {store} = lab.service
+  const id = (number: number) => `deal_${String(first + number).padStart(6, '0')}`
+  store.insert(Array.from({length: DEALS}, (_, index) => aDeal(first + index)))
+  const night = (day: string, ...commands: string[]) => runAllOf(lab, env, day, commands)
+  await night(NIGHTS[0], 'sync')
+  writeFileSync(join(lab.folder.root, 'accounting.json'), JSON.stringify(DEFAULT_MAPPING))
+  for (let number = 0; number < 4; number += 1) store.update(id(number), {status: 'funded'})
+  await night(NIGHTS[1], 'sync', 'export xero --period 2026-01')
+  lab.copyFolder('before')
+  store.update(id(0), {loanAmountCents: 123_456_78n})
+  store.update(id(1), {status: 'withdrawn'})
+  store.update(id(5), {status: 'funded'})
+  await night(NIGHTS[2], 'sync', 'export xero --period 2026-02', 'period close 2026-01')
+  store.update(id(6), {status: 'funded'})
+}
+
+async function runAllOf(
+  lab: Lab,
+  env: Record<string, string>,
+  day: string,
+  commands: readonly string[],
+): Promise<void> {
+  for (const command of commands) {
+    const ended = await run(lab, env, day, command)
+    assert.equal(ended.code, 0, `${day} ${command}: ${ended.stderr}`)
+  }
+}
+
+const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
+  lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
+
+/** What an operator and an accountant do next: the night, both months, and what is not refused of it is imported. */
+async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): Promise<Played['refused']> {
+  for (const command of ['sync', 'export xero --period 2026-02', 'export xero --period 2026-01']) {
+    const ended = await run(lab, env, NIGHTS[3], command)
+    if (ended.code !== 0) {
+      const {error} = refusal.parse(JSON.parse(ended.stdout))
+      return {command, ...error}
+    }
+    readBooks(lab, imported)
+  }
+  return null
+}
+
+/** Cuts the last file of a folder, or the file, to two thirds. */
+function cutShort(path: string): void {
+  if (!existsSync(path)) return
+  const isFolder = statSync(path).isDirectory()
+  const entries = isFolder ? readdirSync(path, {recursive: true, withFileTypes: true}) : []
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name))
+  const last = isFolder ? files.sort().at(-1) : path
+  if (last === undefined) return
+  const size = statSync(last).size
+  chmodSync(last, 0o600)
+  truncateSync(last, Math.floor((size * 2) / 3))
+}
+
+/** Where the whole proof writes what it saw. */
+const PAGE = join(import.meta.dirname, '../../docs/lost-stores.md')
+
+/**
+ * Plays losses, each from the same three nights on: books equal the source's to the cent, or a command refuses by name. Played whole it
+ * writes the page that says what is lost when.
+ */
+export async function proveStores(request: ProofRequest): Promise<Proved> {
+  const tally = createTally()
+  const runs = Math.min(request.runs, LOSSES.length - (request.first ?? 0))
+  const played: Played[] = []
+  await using lenders = await createLenders()
+  await runAll({name: 'stores'}, {...request, runs}, async (run) => {
+    const one = await lenders.play(LOSSES[run] ?? [])
+    played.push(one)
+    tally.add(one.refused ? 'refused' : 'gone on with right books')
+  })
+  if (played.length === LOSSES.length) writeFileSync(PAGE, formatPage(played))
+  return {figures: tally.figures}
+}
+
+/** What a store is called on the page. */
+const NAMES: Record<Store, string> = {
+  warehouse: '`warehouse.duckdb`',
+  state: '`state.sqlite`',
+  tapes: '`tape/`',
+  releases: '`releases/`, `current`',
+  exports: '`exports/`',
+}
+
+/** What the page says of a loss: that the next commands go on, or the code of the error and the store that it names. */
+export function describePlayed({refused}: Played): string {
+  if (refused === null) return 'goes on, books right'
+  const [, store] = /data', ([\w.]+):/.exec(refused.message) ?? []
+  return `\`${refused.code}\`${store ? ` (${store})` : ''}`
+}
+
+function formatPage(played: readonly Played[]): string {
+  const alone = played.filter(({loss}) => loss.length === 1)
+  const pairs = played.filter(({loss}) => loss.length === 2)
+  const goesOn = (loss: Loss) => alone.find((one) => nameOf(one.loss) === nameOf(loss))?.refused === null
+  const isExpected = ({loss, refused}: Played) => loss.every((one) => goesOn([one])) === (refused === null)
+  const cells = (store: string) =>
+    DAMAGES.map((damage) => {
+      const one = alone.find(({loss}) => loss[0]?.[0] === store && loss[0][1] === damage)
+      return one ? describePlayed(one) : ''
+    })
+  const exceptions = pairs.filter((one) => !isExpected(one))
+  return [
+    '# What is lost when',
+    '',
+    'Every store of a data folder lost, put back from yesterday, taken from another lender, or cut off: alone, and every two of them.',
+    `Written by \`npm run proof stores\`, which plays all ${played.length} cases: then the next night is synced, and two months are exported.`,
+    'Either the books are right to the cent, or a command stops with an exit code that is not 0 and names the store.',
+    '',
+    `| store | ${DAMAGES.join(' | ')} |`,
+    `|---|${DAMAGES.map(() => '---|').join('')}`,
+    ...Object.entries(NAMES).map(([store, name]) => `| ${name} | ${cells(store).join(' | ')} |`),
+    '',
+    'Of two stores, the next command goes on exactly where it goes on with each alone, but for these:',
+    '',
+    ...exceptions.map((one) => `- ${nameOf(one.loss)}: ${describePlayed(one)}`),
+    '',
+  ].join('\n')
+}
