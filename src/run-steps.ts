@@ -23,6 +23,7 @@ export const RUN_STEPS = [
 /** The named points of a journal's export, in their order. */
 export const JOURNAL_STEPS = [
   'journal planned',
+  'act written',
   'journal issued',
   'journal written',
   'journal in place',

@@ -15,6 +15,7 @@ import {findKnownFields, readMappedFields} from '../pipeline/fields-file.ts'
 import {readPrograms, readUnmappedEndings} from '../pipeline/journal-read.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
 import {readRateFeeds} from '../pipeline/rates.ts'
+import {listDisagreements} from '../pipeline/record.ts'
 import {readSources} from '../pipeline/sources.ts'
 import {keyFileOf, requireTapeKey} from '../pipeline/tape-key.ts'
 import {requirePin} from '../pipeline/walk.ts'
@@ -89,6 +90,11 @@ const EXAMINATIONS: Readonly<Record<string, Examination>> = {
     if (findTapeKey(stateDb) === undefined) return 'none yet'
     const {fingerprint} = requireTapeKey(config, folder, stateDb, world)
     return `sealed with key ${fingerprint} of ${keyFileOf(config, folder)}`
+  },
+  stores: async (config, _folder, world) => {
+    const found = await listDisagreements(config, world)
+    if (found.length === 0) return 'tell the same'
+    return found.map(({store, problem}) => newError('STORES_DISAGREE', `${store}: ${problem}`))
   },
   models: async (config, folder, world) => {
     const sources = readSources(config, await findKnownFields(folder))

@@ -9,6 +9,7 @@ import {countWaiting} from '../load/quarantine.ts'
 import {readSeeds} from '../model/seeds.ts'
 import {groupThousands, quantity} from '../money.ts'
 import {listNotIssued} from '../pipeline/not-issued.ts'
+import {listDisagreements} from '../pipeline/record.ts'
 import {sqlFoldersOf} from '../pipeline/sources.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
@@ -17,6 +18,7 @@ import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/j
 import {type Checking, findLastChecking} from '../state/checkings.ts'
 import {findLearntRate} from '../state/learnt-rate.ts'
 import {findLockHolder} from '../state/lock.ts'
+import {listLosses} from '../state/record.ts'
 import {findLastSuccess, listRuns} from '../state/runs.ts'
 import {hasStateDb, openStateDb, type StateDb} from '../state/state-db.ts'
 import {findLastCoverage} from '../state/webhook-coverage.ts'
@@ -101,13 +103,20 @@ export function readStanding(
 async function readStatus(config: Config, maxAgeHours: number, world: World) {
   const folder = dataFolderAt(config.dataDir)
   const jobs = await readJobs(config)
+  const disagreements = await listDisagreements(config, world)
   const history = await readHistoryStatus(folder, readKnownStatuses(config))
   const not_issued = await listNotIssued(folder, listExportedProfiles(jobs))
   using stateDb = hasStateDb(folder) ? openStateDb(folder.stateDb) : undefined
+  const standing = readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world)
   return {
     /** The data folder. */
     folder: folder.root,
-    ...readStanding(folder, {config, stateDb, jobs, maxAgeHours}, world),
+    ...standing,
+    healthy: standing.healthy && disagreements.length === 0,
+    /** What the stores of the folder do not agree on. */
+    disagreements: disagreements.map(({store, problem}) => ({store, problem})),
+    /** Units of the record and batches that were given up knowingly. */
+    given_up: stateDb ? listLosses(stateDb).size : 0,
     /** What the checks of the last build found that was to become current, whether it did or not. */
     checking: (stateDb && findLastChecking(stateDb)) ?? null,
     ...history,
@@ -231,6 +240,9 @@ function renderStatus(status: Status): string {
     ...(status.checking && status.checking.release_id !== status.release?.release_id
       ? renderChecking(status.checking)
       : []),
+    ...status.disagreements.map(({store, problem}) => `${store}: ${problem}`),
+    status.given_up > 0 &&
+      `Given up by \`loantape tape go-on\`: ${quantity(status.given_up, 'unit or batch')}.`,
     waiting > 0 &&
       `Quarantine: ${quantity(waiting, 'record')} ${waiting === 1 ? 'waits' : 'wait'}; \`loantape quarantine list\` shows ${waiting === 1 ? 'it' : 'them'}.`,
     ...status.drift.map(renderDrift),

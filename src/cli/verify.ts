@@ -1,5 +1,6 @@
 import {groupThousands, quantity} from '../money.ts'
 import {examineBackup, sayAuthentic} from '../pipeline/backup.ts'
+import {compareBooks} from '../pipeline/compare-books.ts'
 import {rebuildWarehouse} from '../pipeline/rebuild.ts'
 import {type VerifyResult, verifyAll} from '../pipeline/verify.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -27,14 +28,21 @@ export default function addVerify(command: CliCommand): void {
         const verified = await verifyAll(config, world)
         const isRebuilt = options.rebuild && !verified.problems.some(({path}) => path.startsWith('tape/'))
         const rebuilt = isRebuilt ? await rebuildWarehouse(config, {keepsFields: true}, world) : undefined
-        if (verified.outcome === 'damaged' || rebuilt?.outcome === 'different') cli.exitCode = 1
-        return {...verified, ...(rebuilt && {rebuilt})}
+        const books = rebuilt && compareBooks(config)
+        const isOther = rebuilt?.outcome === 'different' || (books && books.length > 0)
+        if (verified.outcome === 'damaged' || isOther) cli.exitCode = 1
+        return {...verified, ...(rebuilt && {rebuilt, books})}
       },
       (found) => {
         if ('from' in found)
           return `${quantity(found.files, 'file')} of ${found.from} ${found.files === 1 ? 'is as it was' : 'are as they were'} written.\n${sayAuthentic(found)}`
-        const {rebuilt, ...verified} = found
-        return joinLines([renderVerified(verified), rebuilt && renderRebuilt(rebuilt)])
+        const {rebuilt, books, ...verified} = found
+        return joinLines([
+          renderVerified(verified),
+          rebuilt && renderRebuilt(rebuilt),
+          books?.length === 0 && 'The books are what the acts on the tapes say.',
+          ...(books ?? []).map((table) => `state.sqlite: ${table} is not what the acts on the tapes say.`),
+        ])
       },
     )
 }

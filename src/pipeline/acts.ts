@@ -92,16 +92,16 @@ export type Perform = (act: Act) => void
 export function createPerformer(
   config: KeyConfig,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {realClock}: Pick<World, 'realClock'>,
+  world: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
-  const key = requireTapeKey(config, folder, stateDb, {realClock})
-  return createPerformerUnder(key, {folder, stateDb}, {realClock})
+  const key = requireTapeKey(config, folder, stateDb, world)
+  return createPerformerUnder(key, {folder, stateDb}, world)
 }
 
 function createPerformerUnder(
   key: TapeKey,
   {folder, stateDb}: {folder: DataFolder; stateDb: StateDb},
-  {realClock}: Pick<World, 'realClock'>,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): Perform {
   return (act) => {
     adoptEnded(folder, stateDb, key)
@@ -120,6 +120,7 @@ function createPerformerUnder(
       key,
       requireFolderId(stateDb),
     )
+    onStep('act written')
     const {chain: head, bytes, sha256} = whole
     const ended = {ended_at: begun_at, outcome: 'settled', head, bytes, sha256}
     noteTape(stateDb, {unit, path, fingerprint: key.fingerprint, begun_at, ...ended})
@@ -179,7 +180,7 @@ function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: rea
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,
   why: string,
-  {realClock}: Pick<World, 'realClock'>,
+  {realClock, onStep}: Pick<World, 'realClock' | 'onStep'>,
 ): {file: string; fingerprint: string; set_aside: string | null} {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
@@ -190,7 +191,7 @@ export function replaceTapeKey(
   const former = found && isFormer ? setAside(file, realClock.now()) : null
   const key = found && !isFormer ? found : makeTapeKey(file, folder.root)
   const since = new Date(realClock.now()).toISOString()
-  const perform = createPerformerUnder(key, {folder, stateDb}, {realClock})
+  const perform = createPerformerUnder(key, {folder, stateDb}, {realClock, onStep})
   inStateTransaction(stateDb, () => perform({act: 'key replaced', fingerprint: key.fingerprint, since, why}))
   return {file, fingerprint: key.fingerprint, set_aside: former}
 }

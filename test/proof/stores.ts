@@ -223,7 +223,7 @@ const NAMES: Record<Store, string> = {
 }
 
 /** What the page says of a loss: that the next commands go on, or the code of the error and the store that it names. */
-export function describePlayed({refused}: Played): string {
+function describePlayed({refused}: Played): string {
   if (refused === null) return 'goes on, books right'
   const [, store] = /data', ([\w.]+):/.exec(refused.message) ?? []
   return `\`${refused.code}\`${store ? ` (${store})` : ''}`

@@ -51,6 +51,9 @@ export async function recover(stage: Stage, event: Extract<Event, {do: 'recover'
     if (existsSync(kept)) cpSync(kept, join(data, name), {recursive: true})
   }
   rmSync(aside, {recursive: true, force: true})
+  const {code, stderr} = await command(stage, ['tape', 'go-on', '--why', 'a proof'], event.at)
+  if (code !== 0 && !stderr.includes('RECORD_WHOLE'))
+    throw new Finding(`tape go-on: expected success, seen ${stderr}`)
   truth.restore(saved)
   listener.note('restored from backup')
 }

@@ -54,6 +54,7 @@ const LOSSES = {
   backup: [
     'mv data aside; mkdir data; cp backup/warehouse.duckdb* data/',
     'cp -R backup/exports backup/state.sqlite data/   # those of aside/ where batches were handed out since',
+    "tape go-on --why 'a proof'",
   ],
 }
 
