@@ -5,7 +5,7 @@ import {createLenders, LOSSES, nameOf} from './stores.ts'
 const SHORT = [
   "warehouse yesterday's",
   'state lost',
-  "tapes yesterday's, state yesterday's",
+  "state yesterday's, tapes yesterday's",
   "state another lender's",
   'tapes lost, warehouse lost',
 ]
