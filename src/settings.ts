@@ -57,7 +57,7 @@ export const SETTINGS = {
   ),
   streams: z.string().prefault('deals').meta({
     description:
-      'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/streams.md.',
+      'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/analyst-guide.md.',
     example: 'deals,borrowers,documents',
   }),
   hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
