@@ -4,23 +4,22 @@ import {EXIT_CODES} from '../src/errors.ts'
 /** `docs/configuration.md`, from the settings themselves. */
 export function renderConfigurationPage(): string {
   const rows = listSettings().map(({env, about, values, default: fallback, example}) => {
-    const value = fallback === undefined ? '' : `\`${fallback}\``
-    return `| \`${env}\` | ${value} | ${values} | ${about}${example === undefined ? '' : ` Example: \`${example}\`.`} |`
+    const range = values.replace(/^a (whole )?number from /, '')
+    const value = [fallback === undefined ? '' : `\`${fallback}\``, range].filter(Boolean).join(', ')
+    return `| \`${env}\` | ${value} | ${about}${example === undefined ? '' : ` Example: \`${example}\`.`} |`
   })
   return `# Configuration
 
-Generated from the settings in \`src/config.ts\` by \`npm run docs\`; a test keeps it fresh.
+Generated from \`src/settings.ts\` by \`npm run docs\`; a test keeps it fresh.
 
-Settings come from environment variables and from a file \`.env\` in the working folder; the environment wins, and
-\`--data\` goes over both. An empty value counts as not set. Every problem is reported at once (exit code 2), a name that
-does not exist included. A lender of a [fleet](operations.md#many-lenders) also has the settings of the fleet's \`.env\`. \`loantape config\` prints the effective settings, secrets masked.
+Settings come from environment variables and from \`.env\` in the working folder; the environment wins, and \`--data\` goes over both. An empty value
+counts as not set. Every problem is reported at once, unknown names included (exit code 2). \`loantape config\` prints the effective settings, secrets
+masked. Every secret but \`LOANTAPE_TARGET_SECRET\` can be in a file of its own, named by \`LOANTAPE_API_KEY_FILE\` and so on. For a lender of a fleet see
+[many lenders](operations.md#many-lenders).
 
-| setting | default | values | meaning |
-|---|---|---|---|
+| setting | default, values | meaning |
+|---|---|---|
 ${rows.join('\n')}
-| \`LOANTAPE_API_KEY_FILE\` |  |  | File that holds the API key, where it should not stand in the environment. |
-| \`LOANTAPE_POSTGRES_URL_FILE\` |  |  | File that holds the PostgreSQL URL. |
-| \`LOANTAPE_WEB_TOKEN_FILE\`, \`…_WEBHOOK_SECRET_FILE\`, \`…_WEBHOOK_SECRET_PREVIOUS_FILE\`, \`…_ALARM_WEBHOOK_URL_FILE\`, \`…_SMTP_URL_FILE\`, \`…_DEAD_MAN_URL_FILE\` |  |  | The same for the other secrets. |
 
 ## Exit codes
 
