@@ -4,9 +4,15 @@ import {EXIT_CODES} from '../src/errors.ts'
 /** `docs/configuration.md`, from the settings themselves. */
 export function renderConfigurationPage(): string {
   const rows = listSettings().map(({env, about, values, default: fallback, example}) => {
-    const range = values.replace(/^a (whole )?number from /, '')
-    const value = [fallback === undefined ? '' : `\`${fallback}\``, range].filter(Boolean).join(', ')
-    return `| \`${env}\` | ${value} | ${about}${example === undefined ? '' : ` Example: \`${example}\`.`} |`
+    const range = /[\d.]+ to [\d.]+$/.exec(values)?.[0]
+    const others = /^one of (.+)/.exec(values)?.[1]?.replace(`\`${fallback}\`, `, '')
+    const shown = [
+      fallback && `\`${fallback}\``,
+      others ?? (example && `such as \`${example}\``),
+      range,
+    ].filter(Boolean)
+    const value = shown.length > 0 ? shown.join(', ') : values
+    return `| \`${env}\` | ${value} | ${about} |`
   })
   return `# Configuration
 
@@ -27,7 +33,7 @@ ${rows.join('\n')}
 |---|---|
 ${EXIT_CODES.map((meaning, code) => `| ${code} | ${meaning} |`).join('\n')}
 
-Every error says what is wrong and where, what is kept, and what to do next; with \`--json\` it is also printed to stdout
+Every error says what is wrong and where, what is kept, and what to do next; with \`--json\` also on stdout
 as \`{"error": {"code", "exit_code", "message"}}\`. \`loantape explain <CODE>\` explains one, \`loantape explain\` lists all codes.
 `
 }
