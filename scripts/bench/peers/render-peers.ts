@@ -1,6 +1,6 @@
 import {availableParallelism} from 'node:os'
 import type {Case, Loads} from './measure-tool.ts'
-import {LOANTAPE, TOOLS, type Tool} from './tools.ts'
+import {TOOLS, type Tool} from './tools.ts'
 
 /** What became of a tool in one case. */
 export type Outcome = {tool: Tool; loads: Loads} | {tool: Tool; reason: string}
@@ -34,27 +34,24 @@ ${renderKeeps()}
 }
 
 function renderComparison({of, outcomes}: Comparison): string {
-  const own = outcomes.find(({tool}) => tool === LOANTAPE)
-  const ownFirst = own && 'loads' in own ? own.loads.first.wall_ms : 0
-  const rows = outcomes.flatMap((one) => ('loads' in one ? [renderRow(one.tool, one.loads, ownFirst)] : []))
+  const rows = outcomes.flatMap((one) => ('loads' in one ? [renderRow(one.tool, one.loads)] : []))
   const failures = outcomes.flatMap((one) =>
     'reason' in one ? [`${one.tool.name} is left out: ${one.reason}`] : [],
   )
   return `${of.deals.toLocaleString('en')} deals, ${of.delayMs} ms a page:
 
-| tool | first | unchanged | 1 % changed | first / loantape | CPU | peak memory (MB) |
-|---|---|---|---|---|---|---|
+| tool | first | unchanged | 1 % changed | CPU | peak memory (MB) |
+|---|---|---|---|---|---|
 ${rows.join('\n')}
 ${failures.map((failure) => `\n${failure}\n`).join('')}`
 }
 
-function renderRow({name}: Tool, {first, again, changed}: Loads, ownFirst: number): string {
+function renderRow({name}: Tool, {first, again, changed}: Loads): string {
   const cells = [
     name,
     seconds(first.wall_ms),
     seconds(again.wall_ms),
     seconds(changed.wall_ms),
-    (first.wall_ms / ownFirst).toFixed(2),
     seconds(first.cpu_ms),
     first.peak_rss_mb,
   ]
