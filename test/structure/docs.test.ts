@@ -1,6 +1,6 @@
 import {execFileSync} from 'node:child_process'
 import {existsSync, readdirSync, readFileSync} from 'node:fs'
-import {join} from 'node:path'
+import {dirname, join} from 'node:path'
 import type {Command} from 'commander'
 import {expect, test} from 'vitest'
 import {parse} from 'yaml'
@@ -35,6 +35,23 @@ test.each(PAGES)('every path that %s names exists', (page) => {
   )
   const paths = [...named.map(([, path = '']) => path), ...links]
   expect(paths.filter((path) => !path.includes('*') && !existsSync(join(ROOT, path)))).toEqual([])
+})
+
+/** The address of a heading in its page. */
+const anchorOf = (heading: string) =>
+  heading
+    .toLowerCase()
+    .replaceAll(/[^\p{L}\p{N}_\- ]/gu, '')
+    .replaceAll(' ', '-')
+
+test.each(PAGES)('every heading that a link of %s names exists', (page) => {
+  const links = [...readPage(page).matchAll(/\]\((?!https?:)([^)#]*)#([^)]+)\)/g)]
+  const missing = links.filter(([, path = '', anchor]) => {
+    const target = path === '' ? page : join(dirname(page), path)
+    const headings = [...readPage(target).matchAll(/^#+ (.+)$/gm)]
+    return !headings.some(([, heading = '']) => anchorOf(heading) === anchor)
+  })
+  expect(missing.map(([link]) => link)).toEqual([])
 })
 
 test.each(PAGES)('every loantape command that %s shows exists, with its options', async (page) => {
