@@ -61,7 +61,7 @@ export const SETTINGS = {
   }),
   hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
     description:
-      'Key under which e-mail addresses of borrowers are hashed; by default made once and kept in `hash.key` of the data folder.',
+      'Key under which e-mail addresses of borrowers are hashed. Made and kept in `hash.key` of the data folder where it is not set. Or name a file that holds it with `LOANTAPE_HASH_KEY_FILE`.',
     isSecret: true,
   }),
   stage: z.string().optional().meta({
@@ -74,7 +74,7 @@ export const SETTINGS = {
     .prefault('status')
     .describe('Query parameter that carries `LOANTAPE_STAGE`.'),
   cursorTtlMinutes: number(0, 525_600, 30).describe(
-    'Age in minutes up to which an interrupted walk is resumed from its cursor.',
+    'Age in minutes up to which an interrupted walk is continued from its cursor.',
   ),
   maxWaitMinutes: number(0, 1440, 60).describe(
     'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
@@ -109,22 +109,22 @@ export const SETTINGS = {
     .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
   releasesKept: integer(1, 10_000, 7).describe('Releases kept that were current once.'),
   pastReleasesKept: integer(2, 10_000, 7).describe(
-    'Releases of past dates kept beside them; others are built again when asked for.',
+    'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
   ),
   build: z
     .enum(['auto', 'incremental', 'whole'])
     .prefault('auto')
     .describe(
-      'How a release is built: `incremental` the deals that changed, `whole` all of them, `auto` what takes less time. The release is the same.',
+      'How a release is built that follows another: `incremental` builds the deals that changed, `whole` all of them, `auto` those that changed where that takes less time. The release is the same.',
     ),
   releaseStorage: z
     .enum(['compatible', 'latest'])
     .prefault('compatible')
     .describe(
-      'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and needs a DuckDB as new as ours.',
+      'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and opens where DuckDB is as new as ours.',
     ),
   modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
-    'Seconds one model, check or question of the workbench may take.',
+    'Seconds one model or check may take before the build ends with exit code 3. A question asked on the workbench may take no longer either.',
   ),
   memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:
@@ -168,7 +168,7 @@ export const SETTINGS = {
       example: 'mart.*,core.deal',
     }),
   webhookSecret: webhookSecret().meta({
-    description: 'Secret the service signs its webhooks with; without it none is taken.',
+    description: 'Secret the service signs its webhooks with (Standard Webhooks); without it none is taken.',
     example: 'whsec_...',
     isSecret: true,
   }),
@@ -245,7 +245,9 @@ export const SETTINGS = {
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
     .prefault('main')
     .describe('Name of this lender there; in a fleet that of its folder.'),
-  clickhouseReleasesKept: integer(1, 1000, 3).describe('Releases of this lender that stay in ClickHouse.'),
+  clickhouseReleasesKept: integer(1, 1000, 3).describe(
+    'Releases of this lender that stay in ClickHouse, the one readers see among them.',
+  ),
   targetsFile: z.string().optional().meta({
     description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
     example: 'targets.json',
@@ -259,7 +261,9 @@ export const SETTINGS = {
       'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
     example: 'rates.json',
   }),
-  batchesKept: integer(1, 1_000_000, 400).describe('Batches of each profile that `loantape prune` keeps.'),
+  batchesKept: integer(1, 1_000_000, 400).describe(
+    'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
+  ),
   quarantineDays: integer(1, 36_500, 365).describe(
     'Days after which `loantape prune` forgets what quarantined records held that were replayed or whose walk was refused.',
   ),
