@@ -107,7 +107,9 @@ export const SETTINGS = {
     .regex(/^([01]\d|2[0-3]):[0-5]\d$/, 'expected HH:MM')
     .prefault('06:00')
     .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
-  releasesKept: integer(1, 10_000, 7).describe('Releases kept that were current once.'),
+  releasesKept: integer(1, 10_000, 7).describe(
+    'Releases kept of those that were current once; older ones are removed, never the current one.',
+  ),
   pastReleasesKept: integer(2, 10_000, 7).describe(
     'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
   ),
@@ -176,7 +178,9 @@ export const SETTINGS = {
     description: 'The secret before, taken as well while secrets are rotated.',
     isSecret: true,
   }),
-  fleetRuns: integer(1, 64, 2).describe('Runs of a fleet at once, over all its sources.'),
+  fleetRuns: integer(1, 64, 2).describe(
+    'Runs that `loantape fleet serve`, or one `loantape fleet run`, carries out at once, over all its sources.',
+  ),
   alarmWebhookUrl: webUrl().meta({
     description: 'Where alarms are posted as JSON that Slack, Mattermost and others take.',
     example: 'https://hooks.slack.com/services/...',
@@ -244,7 +248,7 @@ export const SETTINGS = {
     .string()
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
     .prefault('main')
-    .describe('Name of this lender there; in a fleet that of its folder.'),
+    .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
   clickhouseReleasesKept: integer(1, 1000, 3).describe(
     'Releases of this lender that stay in ClickHouse, the one readers see among them.',
   ),
