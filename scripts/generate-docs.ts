@@ -1,20 +1,16 @@
-import {readFileSync, writeFileSync} from 'node:fs'
+import {writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {version} from '@duckdb/node-api'
 import {parseConfig} from '../src/config.ts'
 import {compileAnew} from '../src/model/compile-models.ts'
 import {formatPlan, keyOfPlan, SHIPPED_PLAN} from '../src/model/plan-cache.ts'
 import {readSources} from '../src/pipeline/sources.ts'
-import {renderConfigurationPage, renderEnvExample, renderErrorsPage} from './config-docs.ts'
+import {renderConfigurationPage, renderEnvExample} from './config-docs.ts'
 import {renderReleaseColumns} from './release-columns.ts'
-import {renderServicePage} from './service-docs.ts'
 
 const root = join(import.meta.dirname, '..')
 writeFileSync(join(root, 'docs/configuration.md'), renderConfigurationPage())
-writeFileSync(join(root, 'docs/errors.md'), renderErrorsPage())
 writeFileSync(join(root, '.env.example'), renderEnvExample())
-const servicePage = join(root, 'docs/service.md')
-writeFileSync(servicePage, renderServicePage(readFileSync(servicePage, 'utf8')))
 
 const sources = readSources(parseConfig({}, {readFile: () => ''}), [])
 const plan = await compileAnew(sources)

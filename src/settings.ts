@@ -21,11 +21,11 @@ export const SOURCE_NAME = /^[a-z][a-z0-9_]{0,39}$/
 export const SETTINGS = {
   baseUrl: webUrl().meta({
     description:
-      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it, without its query: that is sent with each request, and neither stored nor shown.',
+      'Base URL of the Deal Financing Service, API prefix included. The data folder is pinned to it. A query is sent with each request and never stored or shown.',
     example: 'https://deals.example.com/v1',
   }),
   apiKey: secret(1).meta({
-    description: 'API key sent as a Bearer token. Or name a file that holds it with `LOANTAPE_API_KEY_FILE`.',
+    description: 'API key, sent as a Bearer token.',
     example: 'sk_live_...',
     isSecret: true,
   }),
@@ -44,7 +44,7 @@ export const SETTINGS = {
     .enum(['auto', 'on', 'off'])
     .prefault('auto')
     .describe(
-      'Whether single deals are fetched: `auto` those whose list rows lack a field, where one answers that is tried first, `on` each deal in turn, `off` none.',
+      'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
     ),
   detailPath: z
     .string()
@@ -56,8 +56,7 @@ export const SETTINGS = {
     'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
   ),
   streams: z.string().prefault('deals').meta({
-    description:
-      'What is synced beside the deals, whose borrowers and documents are asked for deal by deal: docs/streams.md.',
+    description: 'What is synced (docs/analyst-guide.md).',
     example: 'deals,borrowers,documents',
   }),
   hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
@@ -66,8 +65,7 @@ export const SETTINGS = {
     isSecret: true,
   }),
   stage: z.string().optional().meta({
-    description:
-      'Walk only deals of this status. That is a part of the portfolio: use a data folder of its own.',
+    description: 'Walk only deals of this status. Use a data folder of its own.',
     example: 'underwriting',
   }),
   stageParam: z
@@ -94,7 +92,7 @@ export const SETTINGS = {
     'Percentage of known deals that may be newly absent before the walk is refused.',
   ),
   changeLimitPct: number(0, 100, 20).describe(
-    'Percentage of known deals that may change amount, leave a funded status or change another field, each counted by itself, before refusal.',
+    'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
   ),
   growthLimitPct: number(0, 1_000_000, 100).describe(
     'Percentage by which deals, or their amount, may grow between two walks before refusal; never asked of the first.',
@@ -132,7 +130,7 @@ export const SETTINGS = {
   ),
   memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:
-      'Megabytes the engine may hold; the rest spills to the disk. Where it is not set: for a walk a third of the memory, at least 512, for a build 80 % of it, at most 3000, for `query` 80 %.',
+      'Megabytes the engine may hold; the rest spills to the disk. By default a third of the memory for a walk (at least 512), 80 % for a build (at most 3000) and for `query`.',
     example: '2048',
   }),
   sqlDir: z
@@ -148,17 +146,16 @@ export const SETTINGS = {
   webPort: integer(0, 65_535, 8321).describe('Port of the web side; 0 takes a free one.'),
   webProxy: addressRanges().meta({
     description:
-      'Addresses or ranges, with commas, of the proxy in front of the web side: whom it names in `X-Forwarded-For` is who asks. Without it all who come through a proxy share the places of one address.',
+      'Addresses or ranges of the proxy in front of the web side, whose `X-Forwarded-For` then says who asks.',
     example: '10.0.0.0/8',
   }),
   webToken: secret(16).meta({
     description:
-      'Token that the workbench and metrics ask for, as Bearer or as the password of a browser; 16 characters at least, or `sha256:` and the hex digest of one.',
+      'Token for the workbench and metrics, as Bearer or as the password of a browser; at least 16 characters, or `sha256:` and the hex digest of one.',
     isSecret: true,
   }),
   webViewerToken: secret(16).meta({
-    description:
-      'Another token, for those who may see everything but records as they were received; needs LOANTAPE_WEB_TOKEN.',
+    description: 'Another token, for those who may look but change nothing; needs LOANTAPE_WEB_TOKEN.',
     isSecret: true,
   }),
   viewerTables: z
@@ -169,8 +166,7 @@ export const SETTINGS = {
     )
     .optional()
     .meta({
-      description:
-        'Tables, or whole schemas as `mart.*`, with commas, that viewers can read, and nothing beside them; without it they can read all.',
+      description: 'The only tables that viewers can read; by default all.',
       example: 'mart.*,core.deal',
     }),
   webhookSecret: webhookSecret().meta({
@@ -211,21 +207,20 @@ export const SETTINGS = {
   ),
   deadManUrl: webUrl().meta({
     description:
-      'URL asked for after each successful job that syncs, for a service that notices its absence.',
+      'URL requested after each successful job that syncs, for a service that notices its absence.',
     example: 'https://hc-ping.com/...',
     isSecret: true,
   }),
   accountingFile: z.string().optional().meta({
     description:
-      'File that says which accounts journals are booked to (docs/accounting.md): `accounting.json` of the data folder where it is there.',
+      'File of the accounts that journals are booked to (docs/accounting.md); by default `accounting.json` of the data folder.',
     example: './accounting.json',
   }),
   postgresUrl: z
     .url({protocol: /^postgres(ql)?$/, error: 'expected a postgres:// URL'})
     .optional()
     .meta({
-      description:
-        'PostgreSQL database that `loantape publish postgres` fills. Or name a file that holds the URL with `LOANTAPE_POSTGRES_URL_FILE`.',
+      description: 'PostgreSQL database that `loantape publish postgres` fills.',
       example: 'postgres://loantape:password@db.example.com:5432/reporting?sslmode=verify-full',
       isSecret: true,
     }),
@@ -242,12 +237,11 @@ export const SETTINGS = {
     example: 'loantape',
   }),
   clickhousePassword: z.string().optional().meta({
-    description:
-      'Password of that user. Or name a file that holds it with `LOANTAPE_CLICKHOUSE_PASSWORD_FILE`.',
+    description: 'Password of that user.',
     isSecret: true,
   }),
   clickhouseCluster: z.string().optional().meta({
-    description: 'Cluster over whose nodes tables are spread; without it they are on that server.',
+    description: 'Cluster over whose nodes tables are spread.',
     example: 'reporting',
   }),
   clickhouseSource: z
@@ -259,8 +253,7 @@ export const SETTINGS = {
     'Releases of this lender that stay in ClickHouse, the one readers see among them.',
   ),
   targetsFile: z.string().optional().meta({
-    description:
-      'JSON file of the targets that `loantape export --deliver` sends batches to: docs/exports.md.',
+    description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
     example: 'targets.json',
   }),
   targetSecret: z.string().optional().meta({
@@ -280,7 +273,7 @@ export const SETTINGS = {
   ),
   tapeKeyFile: z.string().optional().meta({
     description:
-      'File with the key that tapes are sealed with, outside the data folder; made at the first walk. Where it is not set, `loantape/tape.key` of the user’s configuration folder.',
+      'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
     example: '/etc/loantape/tape.key',
   }),
   tapeDays: integer(1, 36_500, 400).describe(

@@ -109,14 +109,13 @@ function renderSection({node, nights, commands, wireBytes, tapeBytes}: Figures):
   const rebuild = commands.find(({words}) => words === 'rebuild')?.ms ?? 0
   return `## Commands, tape and rebuild
 
-Written by \`npm run bench commands -- --write\` on a machine with ${availableParallelism()} cores, over ${DEALS.toLocaleString('en')} deals and two nights, on
-the second of which a hundredth of the amounts moved. Each is the middle of ${ROUNDS} runs of a process of its own.
+\`npm run bench commands -- --write\`, ${availableParallelism()} cores, ${DEALS.toLocaleString('en')} deals, two nights; the middle of ${ROUNDS} runs.
 
 | command | time | / node |
 |---|---|---|
 ${rows.join('\n')}
 
-The two nights took ${seconds(first)} and ${seconds(second)}; \`rebuild\`, which computes the warehouse anew from their tapes and compares it, ${(rebuild / (first + second)).toFixed(2)} of that.
+The two nights took ${seconds(first)} and ${seconds(second)}; \`rebuild\` ${(rebuild / (first + second)).toFixed(2)} of that.
 The tapes hold ${megabytes(wireBytes)} of answers in ${megabytes(tapeBytes)}: ${((100 * tapeBytes) / wireBytes).toFixed(1)} %.
 
 `

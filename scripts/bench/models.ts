@@ -15,8 +15,6 @@ const buildRow = z.object({
   slowest: z.array(z.object({name: z.string(), rows: z.number(), duration_ms: z.number()})),
   database_bytes: z.number(),
   parquet_bytes: z.number(),
-  work_bytes: z.number(),
-  plain_ms: z.number(),
   summary_ms: z.number(),
 })
 
@@ -55,48 +53,28 @@ async function measure(deals: number): Promise<Figures> {
   }
 }
 
-const seconds = (ms: number) => `${(ms / 1000).toFixed(2)} s`
-const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`
+const seconds = (ms: number) => (ms / 1000).toFixed(2)
+const megabytes = (bytes: number) => (bytes / 1e6).toFixed(1)
 const totalMs = ({steps}: Build) => between(steps, 'begun', 'ended')
 const between = (steps: Build['steps'], from: string, to: string) => (steps[to] ?? 0) - (steps[from] ?? 0)
 
-/** Time of the build and of its parts, CPU and memory. */
-function renderTimes(one: Build): string[] {
-  return [
-    seconds(totalMs(one)),
-    seconds(between(one.steps, 'models compiled', 'models built')),
-    seconds(between(one.steps, 'models built', 'checks passed')),
-    seconds(between(one.steps, 'checks passed', 'tables written')),
-    seconds(one.built.cpu_ms),
-    `${one.built.peak_rss_mb} MB`,
-    megabytes(one.database_bytes),
+function renderRow({deals, whole, night}: Figures): string {
+  const cells = [
+    deals.toLocaleString('en'),
+    seconds(totalMs(whole)),
+    seconds(between(whole.steps, 'models compiled', 'models built')),
+    seconds(between(whole.steps, 'models built', 'checks passed')),
+    seconds(between(whole.steps, 'checks passed', 'tables written')),
+    seconds(whole.built.cpu_ms),
+    whole.built.peak_rss_mb,
+    megabytes(whole.database_bytes),
+    megabytes(whole.parquet_bytes),
+    whole.summary_ms.toFixed(1),
+    seconds(totalMs(night)),
+    (totalMs(night) / totalMs(whole)).toFixed(2),
   ]
+  return `| ${cells.join(' | ')} |`
 }
-
-const renderSize = ({deals}: Figures) => [
-  deals.toLocaleString('en'),
-  (deals * VERSIONS_PER_DEAL).toLocaleString('en'),
-]
-
-const renderRow = (cells: readonly string[]) => `| ${cells.join(' | ')} |`
-
-const renderWhole = (one: Figures) =>
-  renderRow([
-    ...renderSize(one),
-    ...renderTimes(one.whole),
-    megabytes(one.whole.parquet_bytes),
-    `${one.whole.plain_ms.toFixed(1)} ms`,
-    `${one.whole.summary_ms.toFixed(1)} ms`,
-    (one.whole.summary_ms / one.whole.plain_ms).toFixed(1),
-  ])
-
-const renderNight = (one: Figures) =>
-  renderRow([
-    ...renderSize(one),
-    ...renderTimes(one.night),
-    megabytes(one.night.work_bytes),
-    (totalMs(one.night) / totalMs(one.whole)).toFixed(2),
-  ])
 
 function renderSlowest({slowest}: Build): string {
   return slowest.map(({name, duration_ms}) => `\`${name}\` ${seconds(duration_ms)}`).join(', ')
@@ -108,24 +86,15 @@ function renderSection(figures: readonly Figures[]): string {
   const growth = totalMs(large.whole) / totalMs(small.whole)
   return `## A build
 
-Written by \`npm run bench models -- --write\` on a machine with ${availableParallelism()} cores. A history of so many deals with
-${VERSIONS_PER_DEAL} versions each is generated, then \`loantape build\` runs on it in a process of its own. *plain* is one select of counts and
-sums over \`core.deal\`, *summary* the query of \`mart.portfolio_summary\`, which also has the median and the weighted
-loan-to-value; both warm, over the finished release.
+\`npm run bench models -- --write\`, ${availableParallelism()} cores. A history of so many deals with ${VERSIONS_PER_DEAL} versions each, then \`loantape build\`; *summary* is the warm query of
+\`mart.portfolio_summary\` in ms; on the *night* one deal in a hundred has another amount. Times in seconds, sizes in MB.
 
-| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | Parquet files | plain | summary | summary / plain |
-|---|---|---|---|---|---|---|---|---|---|---|---|---|
-${figures.map(renderWhole).join('\n')}
+| deals | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | Parquet files | summary | night | night / build |
+|---|---|---|---|---|---|---|---|---|---|---|---|
+${figures.map(renderRow).join('\n')}
 
-From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. The slowest models of the largest:
+From ${small.deals.toLocaleString('en')} to ${large.deals.toLocaleString('en')} deals (${large.deals / small.deals} times as many) the build takes ${growth.toFixed(1)} times as long. Slowest models (s):
 ${renderSlowest(large.whole)}.
 
-Then a night on which one deal in a hundred has another amount. *work file* holds the work tables that pages and the next build need; *night / whole* compares the two builds.
-
-| deals | versions | build | models | checks | Parquet | CPU | peak RSS | DuckDB file | work file | night / whole |
-|---|---|---|---|---|---|---|---|---|---|---|
-${figures.map(renderNight).join('\n')}
-
-The slowest models of the largest: ${renderSlowest(large.night)}.
 `
 }

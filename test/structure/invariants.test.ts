@@ -16,13 +16,16 @@ function listTests(file: string): string[] {
   return [...calls].map(([, , name = '']) => name.replace(/\$\{[^}]*\}|%[a-z]/g, '…').replaceAll("\\'", "'"))
 }
 
-test('every promise is numbered and names tests that exist', () => {
+test('every promise is numbered and names tests that exist, each by the beginning of its name', () => {
   expect(items.map((item) => Number.parseInt(item, 10))).toEqual(items.map((_, index) => index + 1))
   const unheld = items.filter((item) => [...item.matchAll(HOLDER)].length === 0)
   expect(unheld).toEqual([])
 
   const named = [...page.matchAll(HOLDER)].map(([, file = '', name = '']) => ({file, name}))
-  const unknown = named.filter(({file, name}) => !listTests(file).includes(name))
+  const unknown = named.filter(({file, name}) => {
+    const found = listTests(file).filter((test) => test.startsWith(name.replace(/…$/, '')))
+    return new Set(found).size !== 1
+  })
   expect(unknown).toEqual([])
   expect(page.match(/›/g)).toHaveLength(named.length)
 })

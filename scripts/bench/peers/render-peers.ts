@@ -1,7 +1,6 @@
 import {availableParallelism} from 'node:os'
-import type {Environment} from './environments.ts'
 import type {Case, Loads} from './measure-tool.ts'
-import {LOANTAPE, TOOLS, type Tool} from './tools.ts'
+import {TOOLS, type Tool} from './tools.ts'
 
 /** What became of a tool in one case. */
 export type Outcome = {tool: Tool; loads: Loads} | {tool: Tool; reason: string}
@@ -12,61 +11,55 @@ export interface Comparison {
   outcomes: readonly Outcome[]
 }
 
-const seconds = (ms: number) => `${(ms / 1000).toFixed(1)} s`
+const seconds = (ms: number) => (ms / 1000).toFixed(1)
 
 /** The section of `docs/benchmarks.md`. */
 export function renderPeers(comparisons: readonly Comparison[]): string {
   const rounds = comparisons[0]?.of.rounds ?? 1
   return `## Beside other tools
 
-Written by \`npm run bench peers -- --write\` on a machine with ${availableParallelism()} cores. The same server and deals for every tool; each
-load is a process of its own, start included${rounds > 1 ? `, and the fastest of ${rounds} rounds` : ''}. *first* fills an empty folder, *unchanged* sees nothing new, *1 % changed* a
-hundredth of the amounts moved. After every load the rows and the sum of \`loan_amount\` in the tool's own DuckDB file, and
-the versions where it keeps any, are those that the server served. CPU and memory are of the first load: CPU with all children,
-memory of the largest process. \`loantape sync\` goes on to models, checks and a release; the others end with one
-table. It stores amounts as decimals, PyAirbyte too, the others as floating point. Nothing reports home, and PyAirbyte asks no registry.
+\`npm run bench peers -- --write\`, ${availableParallelism()} cores. The same server and deals for every tool, each load a process of its own${rounds > 1 ? `, the fastest of ${rounds} rounds` : ''}.
+After every load rows, sums and versions are checked against the server. CPU and memory are of the first load. \`loantape sync\` goes on to models, checks and a release; the others end
+with one table. It stores amounts as decimals, PyAirbyte too, the others as floating point. Times in seconds.
 
 ${comparisons.map(renderComparison).join('\n')}
-*tuned* is dlt with Parquet files, larger buffers, more than one file and a worker a core; *Arrow tables* a generator of
-10,000 rows at a time with a hash of each. Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`, fixed with their DuckDB in
-\`scripts/bench/peers/meltano.yml\`. Fixed for the others, but not what these bring with them: ${renderVersions()}.
+What each keeps:
+
+${renderKeeps()}
+
+*tuned* is dlt with Parquet files, larger buffers and a worker a core; *Arrow tables* a generator of 10,000 rows at a time. Meltano runs \`tap-rest-api-msdk\` into \`target-duckdb\`
+(\`scripts/bench/peers/meltano.yml\`). Versions are fixed in \`scripts/bench/peers/environments.ts\`.
 
 `
 }
 
 function renderComparison({of, outcomes}: Comparison): string {
-  const own = outcomes.find(({tool}) => tool === LOANTAPE)
-  const ownFirst = own && 'loads' in own ? own.loads.first.wall_ms : 0
-  const rows = outcomes.flatMap((one) => ('loads' in one ? [renderRow(one.tool, one.loads, ownFirst)] : []))
+  const rows = outcomes.flatMap((one) => ('loads' in one ? [renderRow(one.tool, one.loads)] : []))
   const failures = outcomes.flatMap((one) =>
     'reason' in one ? [`${one.tool.name} is left out: ${one.reason}`] : [],
   )
   return `${of.deals.toLocaleString('en')} deals, ${of.delayMs} ms a page:
 
-| tool | keeps | first | unchanged | 1 % changed | first / loantape | CPU | peak memory |
-|---|---|---|---|---|---|---|---|
+| tool | first | unchanged | 1 % changed | CPU | peak memory (MB) |
+|---|---|---|---|---|---|
 ${rows.join('\n')}
 ${failures.map((failure) => `\n${failure}\n`).join('')}`
 }
 
-function renderRow({name, keeps}: Tool, {first, again, changed}: Loads, ownFirst: number): string {
+function renderRow({name}: Tool, {first, again, changed}: Loads): string {
   const cells = [
     name,
-    keeps,
     seconds(first.wall_ms),
     seconds(again.wall_ms),
     seconds(changed.wall_ms),
-    (first.wall_ms / ownFirst).toFixed(2),
     seconds(first.cpu_ms),
-    `${first.peak_rss_mb} MB`,
+    first.peak_rss_mb,
   ]
   return `| ${cells.join(' | ')} |`
 }
 
-function renderVersions(): string {
-  const environments = new Set(
-    TOOLS.flatMap(({environment}): Environment[] => (environment ? [environment] : [])),
-  )
-  const listOf = (requirements: readonly string[]) => requirements.map((one) => `\`${one}\``).join(', ')
-  return [...environments].map(({name, requirements}) => `${name} (${listOf(requirements)})`).join(', ')
+function renderKeeps(): string {
+  return [...Map.groupBy(TOOLS, ({keeps}) => keeps)]
+    .map(([keeps, tools]) => `- ${tools.map(({name}) => name).join(', ')}: ${keeps}`)
+    .join('\n')
 }
