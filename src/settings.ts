@@ -277,7 +277,7 @@ export const SETTINGS = {
     example: '/etc/loantape/tape.key',
   }),
   tapeDays: integer(1, 36_500, 400).describe(
-    'Days that tapes are kept; `loantape prune` removes older ones, and history stays.',
+    'Days that tapes are kept; `loantape prune` removes those that ended more days than this before the last one did, and history stays.',
   ),
   logLevel: z.enum(['debug', 'info', 'warn', 'error', 'silent']).optional().meta({
     description: 'Least severe log line that is written to stderr: `warn` on a terminal, `info` otherwise.',

@@ -13,17 +13,20 @@ const MOST_STALE_PAGES = 3
  * @param cursors those met so far; null stands for the first page
  * @param seenIds the ids of the records met so far; those of the pages are added
  * @param idField the field of a record that holds its id
+ * @param mostIds a list that goes on beyond so many does not end
  */
 export function createListProgress({
   name,
   cursors,
   seenIds,
   idField,
+  mostIds = Number.POSITIVE_INFINITY,
 }: {
   name: string
   cursors: Iterable<string | null>
   seenIds: SeenIds
   idField: string
+  mostIds?: number | undefined
 }) {
   const seen = new Set(cursors)
   seen.delete(null)
@@ -32,7 +35,7 @@ export function createListProgress({
     /**
      * Takes in the next page.
      *
-     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`
+     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: PageBody): void {
       const news = records.filter((record) => seenIds.add(idOf(record, idField)))
@@ -50,6 +53,11 @@ export function createListProgress({
           `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
         )
       }
+      if (seenIds.size > mostIds)
+        throw newError(
+          'SOURCE_ENDLESS',
+          `${seenIds.size} records of ${name} so far, and it goes on: expected a list of at most ${mostIds}.`,
+        )
       seen.add(nextCursor)
     },
   }

@@ -2,6 +2,7 @@
 export interface SeenIds {
   /** Whether the id is new. One in thousands of new ones is taken for known when millions are. */
   add(id: string): boolean
+  readonly size: number
 }
 
 const SMALLEST = 64
@@ -25,6 +26,9 @@ export function createSeenIds(): SeenIds {
   }
 
   return {
+    get size() {
+      return size
+    },
     add(id) {
       const hash = hashOf(id)
       const slot = findSlot(hash)

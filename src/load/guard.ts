@@ -21,6 +21,12 @@ const CODES = {shrink: 'GUARD_SHRINK', growth: 'GUARD_GROWTH', change: 'GUARD_CH
 /** A guard never looks at fewer records than this: a small portfolio moves in large steps. */
 const IGNORED_RECORDS = 3
 
+/** No portfolio is known to be larger: a first walk that reads more has no end. */
+const LARGEST_FIRST = 10_000_000
+
+/** Room between what the guard refuses at the end and what is given up before it: records that cannot be read or came back. */
+const ENDLESS_MARGIN = {factor: 1.1, records: 1000}
+
 /** The same for what is a day's work, and rarely wrong: new records, and steps from one status to the next. */
 const IGNORED_STEPS = 10
 
@@ -54,6 +60,22 @@ export function guardChanges(
         : `Ask the service ${ask}. If so, run \`loantape sync --accept ${accept}\`.`,
     })
   }
+}
+
+/**
+ * How many records a list may show before it is taken for one without an end: more than {@link guardChanges} would let through.
+ *
+ * @param known records present before
+ */
+export function mostListed(
+  known: number,
+  {growthLimitPct}: Pick<GuardLimits, 'growthLimitPct'>,
+  accepted: ReadonlySet<Acceptance>,
+): number {
+  if (accepted.has('growth')) return LARGEST_FIRST * 10
+  if (known === 0) return LARGEST_FIRST
+  const {factor, records} = ENDLESS_MARGIN
+  return Math.floor((known * (1 + growthLimitPct / 100) + IGNORED_STEPS) * factor) + records
 }
 
 function countListed({counts}: ChangePlan): number {

@@ -33,6 +33,15 @@ export async function carryLate(db: Database, stream: Stream): Promise<void> {
   )
 }
 
+/** Records that count as present: those listed last, and missing ones. */
+export async function countPresent(db: Database, stream: Stream): Promise<number> {
+  const {present} = await db.one(
+    z.object({present: z.coerce.number()}),
+    `select count(*) as present from ${tablesOf(stream).head} where kind in ('seen', 'missing')`,
+  )
+  return present
+}
+
 /** The latest instant at which anything that is applied was asked for, microseconds since the epoch. */
 export async function findLastObserved(db: Database): Promise<bigint | null> {
   const heads = STREAMS.map(

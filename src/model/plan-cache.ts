@@ -5,7 +5,7 @@ import {z} from 'zod'
 import {parseJson} from '../json.ts'
 import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {GENERATOR} from '../version.ts'
-import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {keepText, readKept} from '../warehouse/atomic-file.ts'
 import {fingerprintModels} from './build-models.ts'
 import {markPerDeal} from './per-deal.ts'
 import {BUILT_IN_SQL} from './read-models.ts'
@@ -47,8 +47,8 @@ export function keyOfPlan({models, checks, seeds}: ModelSource, engine: string):
 
 /** The text of a plan that was compiled before, here or for the package; undefined where there is none. */
 export function readPlan(dir: string | undefined, key: string): string | undefined {
-  const kept = dir && pathOf(dir, key)
-  if (kept && existsSync(kept)) return readFileSync(kept, 'utf8')
+  const kept = dir && readKept(pathOf(dir, key))
+  if (kept) return kept
   const shipped = existsSync(SHIPPED_PLAN) ? readFileSync(SHIPPED_PLAN, 'utf8') : ''
   return shipped.startsWith(`{"key":"${key}"`) ? shipped : undefined
 }
@@ -82,7 +82,7 @@ export function formatPlan(key: string, {models, reads, checkReads, columns}: Bu
 /** Keeps a plan for the next process, and the latest of those before. */
 export function keepPlan(dir: string, key: string, text: string): void {
   mkdirSync(dir, {recursive: true, mode: 0o700})
-  writeFileAtomically(pathOf(dir, key), text)
+  keepText(pathOf(dir, key), text)
   const kept = readdirSync(dir)
     .filter((name) => name.startsWith('plan-'))
     .map((name) => join(dir, name))

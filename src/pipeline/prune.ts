@@ -1,10 +1,11 @@
 import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {listNeededReleases} from '../accounting/periods.ts'
+import {DAY_MS} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {removeBatch} from '../export/batch-folder.ts'
 import {listSurplusBatches} from '../export/kept-batches.ts'
-import {countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.ts'
+import {type Age, countServed, forgetPlaces, pruneRecords} from '../load/prune-quarantine.ts'
 import {listSurplusReleases, pruneReleases} from '../release/surplus.ts'
 import {listRecorded} from '../state/record.ts'
 import {withRun} from '../state/runs.ts'
@@ -31,11 +32,9 @@ export interface PruneResult {
   tapes: string[]
 }
 
-const DAY_MS = 86_400_000
-
 /**
  * Removes releases, batches, tapes and what quarantined records held that have served beyond what the settings keep; never
- * the current release nor what a closed period needs.
+ * the current release nor what a closed period needs. Ages count back from what was stored last: a clock that is ahead makes nothing old.
  *
  * @throws LockedError `RUN_IN_PROGRESS`
  */
@@ -46,39 +45,38 @@ export async function pruneData(
 ): Promise<PruneResult> {
   const folder = dataFolderAt(config.dataDir)
   requireWritable(folder)
-  const before = new Date(world.clock.now() - config.quarantineDays * DAY_MS)
-    .toISOString()
-    .slice(0, 19)
-    .replace('T', ' ')
-  const tapesBefore = new Date(world.realClock.now() - config.tapeDays * DAY_MS).toISOString()
+  const now = new Date(world.clock.now()).toISOString().slice(0, 19).replace('T', ' ')
+  const age = {now, days: config.quarantineDays}
   const listSurplus = (stateDb: StateDb) => {
     const needed = listNeededReleases(stateDb)
     const batches = listSurplusBatches(folder, config.batchesKept, needed)
-    return {needed, batches, tapes: listOldTapes(stateDb, tapesBefore)}
+    return {needed, batches, tapes: listOldTapes(stateDb, world.realClock.now(), config.tapeDays)}
   }
   if (isDryRun) {
     using stateDb = openStateDb(folder.stateDb)
     const {needed, batches, tapes} = listSurplus(stateDb)
     const releases = listSurplusReleases(folder, config, needed)
-    const quarantined = await countServedRecords(folder, before)
+    const quarantined = await countServedRecords(folder, age)
     return {outcome: 'dry_run', releases, batches, quarantined, tapes: tapes.map(({path}) => path)}
   }
   return await withRun(folder.stateDb, 'prune', world, async ({stateDb}) => {
     const {needed, batches, tapes: old} = listSurplus(stateDb)
     for (const batch of batches) removeBatch(join(folder.exports, batch))
     const releases = pruneReleases(folder, config, needed)
-    const quarantined = await forgetRecords({folder, config}, {before, tapes: old}, world)
+    const quarantined = await forgetRecords({folder, config}, {age, tapes: old}, world)
     const tapes = removeTapes({folder, stateDb, config}, old, world)
     const isUnchanged = releases.length + batches.length + quarantined + tapes.length === 0
     return {outcome: isUnchanged ? 'unchanged' : 'pruned', releases, batches, quarantined, tapes}
   })
 }
 
-/** Tapes that were finished before an instant; what was done is kept for good. */
-function listOldTapes(stateDb: StateDb, before: string): TapeRow[] {
-  return listTapes(stateDb).filter(
-    (row) => row.ended_at !== null && row.ended_at < before && row.removed_at === null && isOfHistory(row),
-  )
+/** Tapes that were finished so many days before the last one that was finished by `now`; what was done is kept for good. */
+function listOldTapes(stateDb: StateDb, now: number, days: number): TapeRow[] {
+  const ended = listTapes(stateDb).map((tape) => ({tape, at: Date.parse(tape.ended_at ?? '')}))
+  const last = Math.max(...ended.map(({at}) => at).filter((at) => at <= now))
+  return ended
+    .filter(({tape, at}) => isOfHistory(tape) && tape.removed_at === null && at < last - days * DAY_MS)
+    .map(({tape}) => tape)
 }
 
 /** The record keeps its place for each: that a tape was removed is an act. */
@@ -98,20 +96,20 @@ function removeTapes(
   return old.map(({path}) => path)
 }
 
-async function countServedRecords(folder: DataFolder, before: string): Promise<number> {
+async function countServedRecords(folder: DataFolder, age: Age): Promise<number> {
   if (!hasWarehouse(folder)) return 0
   await using db = await openHistory(folder)
-  return await countServed(db, 'history', before)
+  return await countServed(db, 'history', age)
 }
 
 async function forgetRecords(
   {folder, config}: {folder: DataFolder; config: Config},
-  {before, tapes}: {before: string; tapes: readonly TapeRow[]},
+  {age, tapes}: {age: Age; tapes: readonly TapeRow[]},
   world: World,
 ): Promise<number> {
-  if (tapes.length === 0 && (await countServedRecords(folder, before)) === 0) return 0
+  if (tapes.length === 0 && (await countServedRecords(folder, age)) === 0) return 0
   await using db = await openWarehouse(folder, world, config)
   const walkIds = tapes.map(({unit}) => unit)
   await forgetPlaces(db, walkIds)
-  return await pruneRecords(db, before)
+  return await pruneRecords(db, age)
 }

@@ -4,7 +4,8 @@ import {createSeenIds} from '../contract/seen-ids.ts'
 import type {Stream} from '../contract/stream.ts'
 import {codeOf, newError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
-import type {Acceptance} from '../load/guard.ts'
+import {type Acceptance, mostListed} from '../load/guard.ts'
+import {countPresent} from '../load/head.ts'
 import {createPageGroup, type PageGroup} from '../load/page-group.ts'
 import {findPast, listReadIds, type OpenWalk, startWalk, type WalkRequest} from '../load/walk-state.ts'
 import {createNormaliser} from '../normalise/record.ts'
@@ -56,7 +57,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
     await readPages(tools, walk, world)
     return walk
   } catch (error) {
-    if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES'].includes(codeOf(error))) {
+    if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES', 'SOURCE_ENDLESS'].includes(codeOf(error))) {
       await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
@@ -214,6 +215,7 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
     seenCursors: walk.cursors,
     seenIds: createSeenIds(),
     idField: stream.idField,
+    mostIds: mostListed(await countPresent(db, stream), config, accepted),
     pageSize: config.pageSize,
     filter: config.stage === undefined ? undefined : {param: config.stageParam, value: config.stage},
     envelope,

@@ -1,9 +1,9 @@
-import {constants, existsSync, mkdirSync, readFileSync, rmSync, statSync} from 'node:fs'
+import {constants, existsSync, mkdirSync, rmSync, statSync} from 'node:fs'
 import {chmod, copyFile} from 'node:fs/promises'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {parseJson} from '../json.ts'
-import {writeFileAtomically} from '../warehouse/atomic-file.ts'
+import {keepText, readKept} from '../warehouse/atomic-file.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {databasesOf, type ReleaseDatabases} from './manifest.ts'
 
@@ -29,8 +29,7 @@ const LIST = 'last-build.json'
 
 /** Undefined where there is none: the folder of caches can be removed at any time. */
 export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
-  const path = join(cache, LIST)
-  return existsSync(path) ? lastBuildSchema.safeParse(parseJson(readFileSync(path, 'utf8'))).data : undefined
+  return lastBuildSchema.safeParse(parseJson(readKept(join(cache, LIST)) ?? '')).data
 }
 
 /**
@@ -66,14 +65,14 @@ export function noteLastBuild(
   files: ReleaseDatabases,
 ): void {
   mkdirSync(cache, {recursive: true, mode: 0o700})
-  writeFileAtomically(join(cache, LIST), JSON.stringify({...last, files: stampOf(files)}))
+  keepText(join(cache, LIST), JSON.stringify({...last, files: stampOf(files)}))
 }
 
 /** Notes that a build was compared with a whole one, and is the same. */
 export function noteWhole(folder: DataFolder, releaseId: string, at: Date): void {
   const last = readLastBuild(folder)
   if (last?.release_id !== releaseId) return
-  writeFileAtomically(join(folder.cache, LIST), JSON.stringify({...last, whole_at: at.toISOString()}))
+  keepText(join(folder.cache, LIST), JSON.stringify({...last, whole_at: at.toISOString()}))
 }
 
 /** The next build is whole. */

@@ -3,6 +3,7 @@ import {hostname} from 'node:os'
 import {z} from 'zod'
 import {codeOf} from '../errors.ts'
 import {isProcessAlive} from '../process.ts'
+import type {StateDb} from './state-db.ts'
 
 /** A holder on another machine is taken for dead after this long without a heartbeat. */
 const STALE_AFTER_MS = 60_000
@@ -41,4 +42,9 @@ export function isHolderAlive(holder: Holder, now: number): boolean {
   if (!isProcessAlive(holder.pid)) return false
   // A pid is used again by the system: the same number started at another time is another process.
   return holder.process_started === null || holder.process_started === readProcessStart(holder.pid)
+}
+
+/** Counts a heartbeat that comes from a clock ahead of ours as of now: a living holder's beats again, a dead one's grows old. */
+export function datePresent(stateDb: StateDb, table: 'lock' | 'job_run', now: number): void {
+  stateDb.run(`update ${table} set heartbeat_at = ?1 where heartbeat_at > ?1`, [now])
 }

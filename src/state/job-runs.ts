@@ -1,5 +1,5 @@
 import {z} from 'zod'
-import {type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
+import {datePresent, type Holder, holderRow, isHolderAlive, markHolder} from './holder.ts'
 import {recordAttempt} from './job-attempts.ts'
 import {inStateTransaction, type StateDb} from './state-db.ts'
 
@@ -216,6 +216,7 @@ export function listUnderWay(stateDb: StateDb, now: number): JobRun[] {
 
 /** Runs whose process is gone without a word: a killed process, a machine that went down. */
 export function listOrphanedRuns(stateDb: StateDb, now: number): JobRun[] {
+  datePresent(stateDb, 'job_run', now)
   return listRunning(stateDb)
     .filter(({holder}) => !isHolderAlive(holder, now))
     .map(({run}) => run)

@@ -1,7 +1,7 @@
 import {z} from 'zod'
 import {newError} from '../errors.ts'
 import type {World} from '../types.ts'
-import {holderRow, isHolderAlive, markHolder} from './holder.ts'
+import {datePresent, holderRow, isHolderAlive, markHolder} from './holder.ts'
 import {inStateTransaction, type StateDb} from './state-db.ts'
 
 const HEARTBEAT_MS = 5_000
@@ -46,6 +46,7 @@ export function acquireLock(
   world: World,
 ): Lock {
   const {name = WAREHOUSE} = run
+  datePresent(stateDb, 'lock', world.realClock.now())
   inStateTransaction(stateDb, () => {
     const holder = findLockHolder(stateDb, world, name)
     if (holder)

@@ -1,11 +1,14 @@
-import {createHash} from 'node:crypto'
+import {createHash, hash} from 'node:crypto'
 import {
   closeSync,
   createReadStream,
+  existsSync,
   fsyncSync,
   openSync,
+  readFileSync,
   readSync,
   renameSync,
+  rmSync,
   statSync,
   writeFileSync,
 } from 'node:fs'
@@ -35,6 +38,21 @@ export function writeFileAtomically(path: string, content: string): void {
   writeFileSync(temporary, content)
   shareWithFolder(temporary)
   moveIntoPlace(temporary, path)
+}
+
+/** Writes a text that can be made again, behind its sha256. */
+export function keepText(path: string, text: string): void {
+  writeFileAtomically(path, `${hash('sha256', text)}\n${text}`)
+}
+
+/** What {@link keepText} wrote; undefined where it did not, or where the disk has changed it since: that file is removed. */
+export function readKept(path: string): string | undefined {
+  if (!existsSync(path)) return undefined
+  const kept = readFileSync(path, 'utf8')
+  const text = kept.slice(kept.indexOf('\n') + 1)
+  if (kept === `${hash('sha256', text)}\n${text}`) return text
+  rmSync(path, {force: true})
+  return undefined
 }
 
 /** Bytes of a file that are held at once. */

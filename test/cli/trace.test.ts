@@ -102,9 +102,9 @@ test('in words it says what was asked, where the answer stands, and what it was'
 
 test('what no tape tells of any more is said so, and what nobody knows is refused', async () => {
   await lab.walk(day(2))
-  const later = lab.createWorld(day(3))
-  later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
-  await pruneData(lab.config, {isDryRun: false}, later)
+  lab.ageTapes(401)
+  await lab.walk(day(3))
+  await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))
   expect(await trace(idOf(1))).toMatchObject([{kind: 'seen', tape: null, record: null}])
   expect((await lab.run(['trace', idOf(1)])).stdout).toContain('its tape is not kept')
   expect(await lab.run(['trace', 'deal_x'])).toMatchObject({

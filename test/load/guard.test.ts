@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
-import {type Acceptance, guardChanges} from '../../src/load/guard.ts'
+import {type Acceptance, guardChanges, mostListed} from '../../src/load/guard.ts'
 import type {Movement} from '../../src/load/movement.ts'
 import type {ChangePlan} from '../../src/load/plan-changes.ts'
 import {failureOf} from '../support/lab.ts'
@@ -148,4 +148,13 @@ test('an accepted change is let through, a shrink beside it is not', async () =>
   expect(await failureOf(guard(aPlan({newlyAbsent: 50, moved: {amounts: 50}}), ['change']))).toMatchObject({
     code: 'GUARD_SHRINK',
   })
+})
+
+test('a list may show what the growth guard lets through, with room; 10 million where nothing is known', () => {
+  for (const known of [1, 250, 100_000]) {
+    expect(mostListed(known, limits, new Set())).toBeGreaterThan(known * 2 + 1000)
+    expect(mostListed(known, limits, new Set())).toBeLessThan(known * 2.3 + 1100)
+  }
+  expect(mostListed(0, limits, new Set())).toBe(10_000_000)
+  expect(mostListed(250, limits, new Set(['growth']))).toBe(100_000_000)
 })

@@ -10,6 +10,7 @@ import {formatPlan, keyOfPlan, type ModelSource, SHIPPED_PLAN} from '../../src/m
 import {BUILT_IN_SQL, readModels} from '../../src/model/read-models.ts'
 import {readSeeds} from '../../src/model/seeds.ts'
 import {readSources} from '../../src/pipeline/sources.ts'
+import {keepText, readKept} from '../../src/warehouse/atomic-file.ts'
 
 function readSource(change: (sql: string) => string = (sql) => sql): ModelSource {
   const names = ['work.deal_observation', 'core.deal_history']
@@ -32,17 +33,12 @@ test('a plan is compiled once, and anew where its source, its engine or its file
 
   expect(await compile(readSource(), dir)).toEqual(compiled)
   const other = {
-    ...JSON.parse(kept),
+    ...JSON.parse(readKept(path) ?? ''),
     columns: [['core.deal_history', [{name: 'told by the file', type: 'VARCHAR'}]]],
   }
-  await writeFile(path, JSON.stringify(other))
+  keepText(path, JSON.stringify(other))
   expect((await compile(source, dir)).columns.get('core.deal_history')).toHaveLength(1)
-  for (const damaged of [
-    '',
-    '{',
-    kept.slice(0, -9),
-    JSON.stringify({...other, models: ['core.deal_history']}),
-  ]) {
+  for (const damaged of ['', '{', kept.slice(0, -9), JSON.stringify(other)]) {
     await writeFile(path, damaged)
     expect(await compile(source, dir)).toEqual(compiled)
     expect(await readFile(path, 'utf8')).toBe(kept)
@@ -54,6 +50,22 @@ test('a plan is compiled once, and anew where its source, its engine or its file
     dir,
   )
   expect(await readdir(dir)).toHaveLength(3)
+})
+
+test('whichever bit of a kept plan is flipped, it is compiled anew and kept again', async () => {
+  await using folder = await mkdtempDisposable(join(tmpdir(), 'loantape-'))
+  const source = readSource()
+  const compiled = await compile(source, folder.path)
+  const [file = ''] = await readdir(folder.path)
+  const path = join(folder.path, file)
+  const kept = await readFile(path)
+  for (let at = 3; at < kept.length; at += 97) {
+    const flipped = Buffer.from(kept)
+    flipped.writeUInt8(flipped.readUInt8(at) ^ (1 << (at % 8)), at)
+    await writeFile(path, flipped)
+    expect(await compile(source, folder.path), `bit ${at % 8} of byte ${at}`).toEqual(compiled)
+    expect(await readFile(path)).toEqual(kept)
+  }
 })
 
 test('the plan that is shipped is that of the shipped models, whatever the accounts: `npm run docs` writes it', async () => {

@@ -1,4 +1,5 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
+import {sendJson, startTestServer} from '../source/test-server.ts'
 import type {Fault} from '../support/faults.ts'
 import {createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
 
@@ -44,6 +45,33 @@ test('a list that ignores its cursor ends the walk after three pages, also one t
     certificate: {resumed: 0, distinct: 20, duplicates: 0},
     changes: {created: 20},
   })
+})
+
+test('a list of ever new deals and cursors ends at the growth limit, and is read on where growth is accepted', async () => {
+  let last = 1
+  await using server = await startTestServer((request, response) => {
+    const page = Number(request.query.get('cursor') ?? 1)
+    const data = Array.from({length: 100}, (_, index) => ({
+      id: `deal_${page}_${index}`,
+      property_address: '1 Main St, Austin, TX 78701',
+      loan_amount: 1000,
+      status: 'draft',
+      created_at: '2026-01-05T15:00:00Z',
+    }))
+    sendJson(response, {data, has_more: page < last, next_cursor: page < last ? `${page + 1}` : null})
+  })
+  const config = {detail: 'off', baseUrl: server.url} as const
+  await lab.walk(DAY_1, {config})
+  last = Number.POSITIVE_INFINITY
+  const before = server.requests.length
+  const failure = await failureOf(lab.walk(DAY_2, {config}))
+  expect(failure).toMatchObject({code: 'SOURCE_ENDLESS', exitCode: 7})
+  expect(failure.message).toMatch(/1300 .*goes on: .*at most 1231\..*Nothing is concluded.*--accept growth/)
+  expect(server.requests.length - before).toBe(13)
+  expect(await lab.queryHistory('select count(*) as deals from deal_head')).toEqual([{deals: '100'}])
+  last = 15
+  expect(await failureOf(lab.walk(DAY_2, {config}))).toMatchObject({code: 'SOURCE_ENDLESS'})
+  expect((await lab.walk(DAY_2, {config, accept: ['growth']})).changes).toMatchObject({created: 1400})
 })
 
 test('a list of borrowers that ignores its cursor is no list: nothing is concluded for its deal', async () => {

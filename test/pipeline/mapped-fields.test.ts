@@ -184,12 +184,11 @@ test('what no tape tells of any more is known of a field that was mapped before,
   const [deal] = [aDeal(1).id]
   own.set(deal, {rate: 0.05, maturity: '2027-01-01'})
   await lab.walk(day(2))
-  const later = lab.createWorld(day(3))
-  later.realClock = {...later.realClock, now: () => Date.now() + 401 * 86_400_000}
-  expect((await pruneData(lab.config, {isDryRun: false}, later)).tapes).toHaveLength(1)
+  lab.ageTapes(401)
   own.set(deal, {rate: 0.06, maturity: '2028-02-02'})
   listed.set(deal, {maturity: '2028-02-02'})
   await lab.walk(day(3))
+  expect((await pruneData(lab.config, {isDryRun: false}, lab.createWorld(day(3)))).tapes).toHaveLength(1)
   writeFields(FIELDS)
   expect(await rebuild(day(3))).toMatchObject({outcome: 'rebuilt', units: 1})
   await build(day(3))

@@ -1,6 +1,7 @@
 import {existsSync, readdirSync, rmSync, utimesSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {DAY_MS} from '../../src/clock.ts'
 import {writeBatch} from '../../src/export/batch.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
@@ -75,6 +76,16 @@ test('texts of records that were replayed or refused long ago go, and their rows
     {quarantine_id: 'q_4', is_pruned: true},
     {quarantine_id: 'q_5', is_pruned: false},
   ])
+})
+
+test('a clock that runs 500 days ahead of the last walk makes nothing old', async () => {
+  const ahead = lab.createWorld('2027-06-18T12:00:00Z')
+  ahead.realClock = {...ahead.realClock, now: () => Date.now() + 500 * DAY_MS}
+  const config = {...lab.config, tapeDays: 400, quarantineDays: 365}
+  for (const isDryRun of [true, false]) {
+    expect(await pruneData(config, {isDryRun}, ahead)).toMatchObject({tapes: [], quarantined: 0})
+  }
+  expect((await lab.run(['verify', '--json'])).stdout).toContain('"removed":0')
 })
 
 test('what a closed period needs does not count against the releases kept', async () => {

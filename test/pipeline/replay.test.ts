@@ -12,6 +12,7 @@ const DAY_1 = '2026-02-02T23:30:00-05:00'
 const DAY_2 = '2026-02-03T23:30:00-05:00'
 const DAY_3 = '2026-02-04T23:30:00-05:00'
 const DAY_4 = '2026-02-05T23:30:00-05:00'
+const LATER = '2028-02-05T12:00:00Z'
 const WITHOUT_DETAILS = {config: {detail: 'off'}} as const
 
 let lab: Lab
@@ -119,7 +120,8 @@ test('a release made before a replay is made again byte by byte, after the repla
   expect(await replayMended(DAY_4)).toMatchObject({outcome: 'released', replayed: 1})
   expect(await lab.query(funded)).toEqual([{funded_after: '2026-02-03'}])
   await remake()
-  const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: '2028-02-05T12:00:00Z'})
+  await lab.walk(LATER, WITHOUT_DETAILS)
+  const pruned = await lab.run(['prune', '--json'], {LOANTAPE_NOW: LATER})
   expect(JSON.parse(pruned.stdout)).toMatchObject({quarantined: 1})
   await remake()
 })
@@ -147,7 +149,9 @@ test('the rejected records of a refused walk can be seen until what they held is
   })
 
   expect(await replay(DAY_3)).toMatchObject({outcome: 'unchanged', replayed: 0, waiting: 40, pruned: 0})
-  const later = {LOANTAPE_NOW: '2028-02-05T12:00:00Z'}
+  lab.service.faults.clear()
+  await lab.walk(LATER, WITHOUT_DETAILS)
+  const later = {LOANTAPE_NOW: LATER}
   const pruned = await lab.run(['prune'], later)
   expect(pruned.stdout).toContain('what 40 records in quarantine held')
   expect((await lab.run(['prune'], later)).stdout).toBe('Nothing to remove.\n')

@@ -3,6 +3,7 @@ import {once} from 'node:events'
 import {hostname} from 'node:os'
 import {afterEach, beforeEach, expect, test, vi} from 'vitest'
 import {realClock} from '../../src/clock.ts'
+import {listOrphanedRuns} from '../../src/state/job-runs.ts'
 import {acquireLock, findLockHolder} from '../../src/state/lock.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {createFolder, createWorldAt, type TestFolder} from '../support/data.ts'
@@ -98,6 +99,33 @@ test('a holder on another machine without a heartbeat for a minute is taken over
   pretendHolder({host: 'elsewhere', pid: 1})
   using second = await acquire('r2', later(60))
   expect(second).toBeDefined()
+})
+
+const DAYS_AHEAD = {host: 'elsewhere', pid: 1, heartbeat_at: Date.parse(NOW) + 10 * 86_400_000}
+
+test('a dead holder on another machine whose clock was ahead is taken over after a minute, too', async () => {
+  using _ = await acquire('r1')
+  pretendHolder(DAYS_AHEAD)
+  for (const seconds of [0, 59])
+    expect(await failureOf(acquire('r2', later(seconds)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
+  using second = await acquire('r2', later(60))
+  expect(second).toBeDefined()
+})
+
+test('a scheduled run that died under a clock that was ahead is found a minute later', () => {
+  const claim = {process_started: null, state: 'running', attempt: 1, not_before: 0}
+  stateDb.insert('job_run', {job: 'nightly', ...claim, ...DAYS_AHEAD})
+  const listOrphans = (seconds: number) => listOrphanedRuns(stateDb, Date.parse(NOW) + seconds * 1000)
+  expect(listOrphans(0)).toEqual([])
+  expect(listOrphans(60)).toMatchObject([{job: 'nightly'}])
+})
+
+test('a holder on another machine whose clock is ahead is believed while its heart beats', async () => {
+  using _ = await acquire('r1')
+  for (const seconds of [0, 50, 100]) {
+    pretendHolder(DAYS_AHEAD)
+    expect(await failureOf(acquire('r2', later(seconds)))).toMatchObject({code: 'RUN_IN_PROGRESS'})
+  }
 })
 
 test('a run whose lock was taken over does not give back the new one', async () => {

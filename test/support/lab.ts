@@ -14,6 +14,7 @@ import {openRelease} from '../../src/release/open-release.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
 import {withRun} from '../../src/state/runs.ts'
+import {openStateDb} from '../../src/state/state-db.ts'
 import type {World} from '../../src/types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {openHistory} from '../../src/warehouse/history.ts'
@@ -71,6 +72,8 @@ export interface Lab extends AsyncDisposable {
   start(args: readonly string[], env?: Record<string, string>): Started
   /** A new folder beside the data folder, holding a copy of what it holds now. */
   copyFolder(name: string): DataFolder
+  /** Makes the tapes that are there so many days older. */
+  ageTapes(days: number): void
   /** Keeps what folder, tape key and service hold now; what it returns brings all of it back and forgets faults. */
   remember(): () => void
 }
@@ -153,6 +156,10 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
     run: (args, changes) => runCommand(args, {...env, ...changes}, limited),
     copyFolder,
+    ageTapes(days) {
+      using stateDb = openStateDb(folder.stateDb)
+      stateDb.run(`update tape set ended_at = strftime('%Y-%m-%dT%H:%M:%fZ', ended_at, ?)`, [`-${days} days`])
+    },
     remember() {
       const kept = copyFolder('remembered')
       const key = readFileSync(env.LOANTAPE_TAPE_KEY_FILE)

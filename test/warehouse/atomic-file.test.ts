@@ -1,7 +1,13 @@
 import {mkdirSync, readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {digestFile, moveIntoPlace, writeFileAtomically} from '../../src/warehouse/atomic-file.ts'
+import {
+  digestFile,
+  keepText,
+  moveIntoPlace,
+  readKept,
+  writeFileAtomically,
+} from '../../src/warehouse/atomic-file.ts'
 import {dataFolderAt, requireWritable} from '../../src/warehouse/data-folder.ts'
 import {createFolder, type TestFolder} from '../support/data.ts'
 import {failureOf} from '../support/lab.ts'
@@ -58,4 +64,21 @@ test('a data folder that is a file is refused with the reason', async () => {
   const refusal = await failureOf((async () => requireWritable(dataFolderAt(join(root, 'file'))))())
   expect(refusal).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
   expect(refusal.message).toMatch(/cannot be written \(E[A-Z]+\)/)
+})
+
+test('a text that can be made again is read as it was written, or not at all', () => {
+  const path = join(root, 'kept')
+  expect(readKept(path)).toBeUndefined()
+  for (const text of ['', '{"known_at": "2026-02-02"}', 'two\nlines\n']) {
+    keepText(path, text)
+    expect(readKept(path)).toBe(text)
+    const whole = readFileSync(path)
+    for (let bit = 0; bit < whole.length * 8; bit += 1) {
+      const flipped = Buffer.from(whole)
+      flipped.writeUInt8(flipped.readUInt8(bit >> 3) ^ (1 << (bit % 8)), bit >> 3)
+      writeFileSync(path, flipped)
+      expect(readKept(path)).toBeUndefined()
+      expect(readdirSync(root)).not.toContain('kept')
+    }
+  }
 })
