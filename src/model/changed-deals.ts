@@ -1,8 +1,49 @@
 import {z} from 'zod'
 import {DEAL_ID} from '../contract/deal.ts'
-import type {Model, Moment} from '../types.ts'
+import {STREAMS} from '../contract/streams.ts'
+import type {BuildPlan, Check, Model, Moment} from '../types.ts'
 import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
-import {DEAL_COLUMNS} from './per-deal.ts'
+
+/** The column of each raw table that says which deal a row is of; a raw table without one is of no deal. */
+export const DEAL_COLUMNS: Readonly<Record<string, string>> = {
+  ...Object.fromEntries(STREAMS.map(({name, parent}) => [`${name}_version`, parent?.column ?? DEAL_ID])),
+  deal_confirmation: DEAL_ID,
+  deal_extra: DEAL_ID,
+  listing: 'parent_id',
+  quarantine: 'record_id',
+}
+
+/**
+ * The models; one that says `per: deal_id` and reads a table of deals that is built whole is built whole, too: somebody's own may have
+ * taken the place of one that was not.
+ *
+ * @param models each behind what it reads
+ */
+export function markPerDeal(models: readonly Model[], reads: BuildPlan['reads']): Model[] {
+  const marked: Model[] = []
+  for (const model of models) {
+    const isPerDeal = model.isPerDeal && !readsWholeDeals(reads.get(model.name), marked)
+    marked.push({...model, isPerDeal})
+  }
+  return marked
+}
+
+/** The checks; one that reads a table of deals that is built whole is run over all of them. */
+export function markChecks(
+  checks: readonly Check[],
+  {models, checkReads}: Pick<BuildPlan, 'models' | 'checkReads'>,
+): Check[] {
+  return checks.map((check) =>
+    readsWholeDeals(checkReads.get(check.name), models) ? {...check, changedSql: undefined} : check,
+  )
+}
+
+function readsWholeDeals(read: readonly string[] | undefined, models: readonly Model[]): boolean {
+  return models.some(
+    ({name, isPerDeal, columns}) =>
+      !isPerDeal && read?.includes(name) && columns.some((column) => column.name === DEAL_ID),
+  )
+}
 
 const countRow = z.object({rows: z.coerce.number()})
 
@@ -53,8 +94,8 @@ export async function doWalksFollow(db: Database, before: Moment, now: Moment): 
 }
 
 /**
- * Attaches the database `changed`: `main.deal` names the deals of which a row counts at one of two moments and not at the other, the schema `raw`
- * has every raw row of theirs, and the schemas of models `per: deal_id` are there, empty.
+ * Attaches the database `changed`: `main.deal` holds the deals with a row visible at only one of the two moments, the schema `raw` every
+ * raw row of theirs, and the schemas of models `per: deal_id` are there, empty.
  *
  * @returns how many deals that are
  */

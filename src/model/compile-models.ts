@@ -5,19 +5,23 @@ import {type Database, openDatabase, quoteName} from '../warehouse/database.ts'
 import {migrate} from '../warehouse/migrate.ts'
 import {readColumns, type TableColumn} from '../warehouse/table-columns.ts'
 import {buildModels, createKeptTest, tableOf} from './build-models.ts'
+import {markPerDeal} from './changed-deals.ts'
 import {createModelError, createSqlError} from './model-error.ts'
-import {orderModels} from './order-models.ts'
-import {markChecks, markPerDeal, requirePerDeal} from './per-deal.ts'
 import {formatPlan, keepPlan, keyOfPlan, type ModelSource, parsePlan, readPlan} from './plan-cache.ts'
-import {listChangingFunctions, requireExactSums, requireRepeatable, requireTablesAlone} from './repeatable.ts'
-import {findTables, parseSelects} from './table-references.ts'
+import {
+  findTables,
+  listChangingFunctions,
+  orderModels,
+  parseSelects,
+  requireRepeatable,
+  requireTablesAlone,
+} from './selects.ts'
 import {widenDecimals} from './wide-decimals.ts'
 
 /** Types that every tool reading a release understands. */
 const PLAIN_TYPES = /^(VARCHAR|BIGINT|DECIMAL\(\d+,\d+\)|DOUBLE|DATE|TIMESTAMP|BOOLEAN)$/
 
 const nameRow = z.object({name: z.string()})
-const planRow = z.object({json: z.string()})
 
 /**
  * Binds every model and every check on an empty warehouse in memory, without running any, so that a wrong name fails
@@ -28,7 +32,7 @@ const planRow = z.object({json: z.string()})
  * @param engine its version
  * @returns the plan for `buildModels`, models in the order of their dependencies
  * @throws CheckError `MODEL_SQL`, `MODEL_UNKNOWN_TABLE`, `MODEL_CYCLE`, `MODEL_BUILD`, `MODEL_COLUMNS`, `MODEL_TYPE`,
- * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `MODEL_PER_DEAL`, `CHECK_SQL` or `SEED_…`, with file and line
+ * `MODEL_INEXACT_SUM`, `MODEL_UNREPEATABLE`, `CHECK_SQL` or `SEED_…`, with file and line
  */
 export async function compileModels(
   source: ModelSource,
@@ -64,7 +68,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
   )
   const given = new Set([...rawTables.map(({name}) => name), ...source.seeds.map(({name}) => `seed.${name}`)])
   const selects = await parseSelects(db, source.models)
-  for (const model of source.models) requireTablesAlone(model, 'model', selects.get(model.name))
+  for (const model of source.models) requireTablesAlone(model.file, selects.get(model.name))
   const {models: ordered, reads} = orderModels(source.models, selects, given)
   const models = markPerDeal(ordered, reads)
   const columns = new Map<string, TableColumn[]>()
@@ -81,11 +85,7 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
       requireDescribedColumns(model, described)
       columns.set(model.name, described)
       const select = selects.get(model.name)
-      if (!select) return
-      if (model.isPerDeal) requirePerDeal(model, select, models)
-      const plan = await bindModel(db, model)
-      requireExactSums(model, {select, plan})
-      requireRepeatable(model, {select, plan, changing})
+      if (select) await requireRepeatable(db, model, select, changing)
     },
   })
   for (const {name} of source.seeds) {
@@ -99,15 +99,11 @@ export async function compileAnew(source: ModelSource): Promise<BuildPlan> {
     await bindChecks()
     throw error
   })
-  for (const check of source.checks) requireTablesAlone(check, 'check', checkSelects.get(check.name))
+  for (const check of source.checks) requireTablesAlone(check.file, checkSelects.get(check.name))
   await bindChecks()
   const checkReads = new Map(
     [...checkSelects].map(([check, select]) => [check, findTables(select).map(({name}) => name)]),
   )
-  for (const check of markChecks(source.checks, {models, checkReads})) {
-    const select = checkSelects.get(check.name)
-    if (select && check.line === null && check.changedSql) requirePerDeal(check, select, models)
-  }
   return {models, seeds: source.seeds, reads, checkReads, columns}
 }
 
@@ -143,14 +139,6 @@ function requireDescribedColumns(model: Model, columns: readonly TableColumn[]):
       `Header describes column '${stray.name}', which model '${model.name}' does not have: expected ${columns.map(({name}) => name).join(', ')}`,
     )
   }
-}
-
-/** The engine's bound plan of a model, which knows the types of what it calls; what the model reads must exist. */
-async function bindModel(db: Database, model: Model): Promise<unknown> {
-  const {json} = await db.one(planRow, 'select json_serialize_plan($1::varchar)::varchar as json', [
-    model.sql,
-  ])
-  return JSON.parse(json)
 }
 
 async function bindCheck(db: Database, check: Check): Promise<void> {

@@ -7,7 +7,7 @@ import type {BuildPlan, Check, Model, Seed} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {keepText, readKept} from '../warehouse/atomic-file.ts'
 import {fingerprintModels} from './build-models.ts'
-import {markPerDeal} from './per-deal.ts'
+import {markPerDeal} from './changed-deals.ts'
 import {BUILT_IN_SQL} from './read-models.ts'
 
 /** What a build is compiled from. */

@@ -125,7 +125,8 @@ export function parseModel(source: {schema: string; name: string; file: string; 
   if (model.description === '') throw headerError({file, line: 1}, 'no description: expected `-- what it is`')
   if (model.grain.length === 0) throw headerError(last, 'no grain: expected `-- grain: deal_id`')
   const {grain, order, addsUp} = model
-  for (const [field, columns] of Object.entries({grain, order, adds_up: addsUp})) {
+  const per = model.isPerDeal ? [DEAL_ID] : []
+  for (const [field, columns] of Object.entries({grain, order, per, adds_up: addsUp})) {
     const unknown = columns.find((column) => !model.columns.some(({name}) => name === column))
     if (unknown === undefined) continue
     throw headerError(

@@ -7,44 +7,46 @@ import {type BuiltModel, buildModels, RELEASE_PATH, WholeBuildNeeded} from '../m
 import {attachChanged, changedPathOf, doWalksFollow} from '../model/changed-deals.ts'
 import {type TableOrder, writeParquetFiles} from '../release/build-folder.ts'
 import {copyLastBuild, type LastBuild, readLastBuild} from '../release/last-build.ts'
-import {type Release, readRelease} from '../release/manifest.ts'
+import {readRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
-import type {CheckOutcome, ReleaseTable} from '../release-manifest.ts'
+import type {CheckOutcome, ReleaseManifest, ReleaseTable} from '../release-manifest.ts'
 import type {World} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import type {DataFolder} from '../warehouse/data-folder.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {openHistoryFile} from '../warehouse/history.ts'
 import {countEach, lanesOf, limitBuild} from './limits.ts'
-import {filesOf, isPlain, type PlannedBuild} from './prepare-build.ts'
+import {type Build, filesOf, isPlain, type PlannedBuild} from './prepare-build.ts'
 
 /** Tables that were built. */
 export interface BuiltTables {
   models: BuiltModel[]
   tables: ReleaseTable[]
   outcomes: CheckOutcome[]
-  /** What the next build goes on from, but for the digests of its files; null where it cannot. */
-  next: Omit<LastBuild, 'release_id' | 'files'> | null
+  /** What the next build can go on from, but for the digests of its files. */
+  next: Base['last']
 }
 
-/** The build before, and its release. */
-interface Before {
-  last: LastBuild
-  release: Release
-  /** Whether its files are copied, and are what they were. */
+/** A build that is gone on from. */
+export interface Base {
+  last: Omit<LastBuild, 'release_id' | 'files'>
+  dir: string
+  manifest: Omit<ReleaseManifest, 'models'>
+  /** Whether its databases are copied, and are what they were. */
   isCopied: Promise<boolean>
 }
 
-/** Once so many of the deals were built since all were, their rows out of order and the room of those they replaced cost more than to build all. */
+/** Above this share of rebuilt deals, a whole build is cheaper. */
 const MOST_REBUILT = {auto: 0.2, incremental: 1, whole: 0}
 
-/** A smaller history is built whole in less time than it takes to go on from the last build. */
+/** A smaller history is built whole in less time than it takes to start from the last build. */
 const GO_ON_BYTES = 8_000_000
 
 /**
  * Builds, checks and writes the tables of a release. Where the last build had the same models and what counts has only grown
  * since, they are built for the deals that changed alone; the tables are the same.
  *
+ * @param base what to go on from; by default the last build, where that is possible
  * @param onChecked is told what the checks found, before they stop the build
  * @throws CheckError when a model or check fails
  */
@@ -52,10 +54,12 @@ export async function buildTables(
   folder: DataFolder,
   source: PlannedBuild,
   world: World,
-  onChecked: (outcomes: CheckOutcome[]) => void = () => undefined,
+  {
+    base = findBase(folder, source, world),
+    onChecked = () => undefined,
+  }: {base?: Base | undefined; onChecked?: (outcomes: CheckOutcome[]) => void},
 ): Promise<BuiltTables> {
-  const before = findBefore(folder, source, world)
-  const built = before && (await goOn(source, before, world, onChecked))
+  const built = base && (await goOn(source, base, world, onChecked))
   return built ?? (await build(source, undefined, world, onChecked))
 }
 
@@ -69,13 +73,13 @@ function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
 }
 
 /** Whether the next build may go on from this one. */
-function isBase({request, config, dir}: PlannedBuild): boolean {
+export function isBase({request, config, dir}: Build): boolean {
   const isLarge = config.build === 'auto' && statSync(filesOf(dir).history).size >= GO_ON_BYTES
   return isPlain(request) && (isLarge || config.build === 'incremental')
 }
 
 /** The last build, where this one can go on from it; its files are being copied. */
-function findBefore(folder: DataFolder, source: PlannedBuild, world: World): Before | undefined {
+function findBase(folder: DataFolder, source: PlannedBuild, world: World): Base | undefined {
   const {moment, dir} = source
   const last = isBase(source) ? readLastBuild(folder) : undefined
   const isForward =
@@ -88,7 +92,7 @@ function findBefore(folder: DataFolder, source: PlannedBuild, world: World): Bef
     world.log.info({reason: messageOf(error)}, 'the last build could not be copied')
     return false
   })
-  return {last, release, isCopied}
+  return {last, dir: release.dir, manifest: release.manifest, isCopied}
 }
 
 /** What an unreadable file of the last build shows itself as, beside a model that is at fault with any. */
@@ -97,7 +101,7 @@ const MAY_BE_THE_FILE = ['MODEL_BUILD', 'CHECK_SQL']
 /** Undefined where all must be built anew: what all deals share has changed, or the last build cannot be read. */
 async function goOn(
   source: PlannedBuild,
-  before: Before,
+  before: Base,
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void,
 ): Promise<BuiltTables | undefined> {
@@ -114,7 +118,7 @@ async function goOn(
 
 async function build(
   source: PlannedBuild,
-  before: Before | undefined,
+  before: Base | undefined,
   world: World,
   onChecked: (outcomes: CheckOutcome[]) => void,
 ): Promise<BuiltTables> {
@@ -130,7 +134,7 @@ async function build(
     world,
   )
   const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
-  // What dies is thrown away: no log is needed to recover it.
+  // A crashed build is deleted, so it needs no write-ahead log.
   const format = config.releaseStorage === 'latest' && !before ? ", storage_version 'latest'" : ''
   await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes${format})`)
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
@@ -152,7 +156,7 @@ async function build(
     before && {
       path: changedPathOf(plan.models),
       wholePath: RELEASE_PATH,
-      failed: before.release.manifest.checks.results.map(({name}) => name),
+      failed: before.manifest.checks.results.map(({name}) => name),
     },
   )
   onChecked(outcomes)
@@ -161,29 +165,27 @@ async function build(
   for (const name of dropped) await db.run(`drop table release.${name}`)
   const orderOf = (table: string): TableOrder => {
     const model = plan.models.find(({name}) => name === table)
-    const written = before?.release.manifest.tables.find(({name}) => name === table)
+    const written = before?.manifest.tables.find(({name}) => name === table)
     return {
       order: model?.order ?? [],
       isStored: !before || !model?.isPerDeal,
       same:
         before && written && same.has(table)
-          ? {path: join(before.release.dir, written.file), sha256: written.sha256}
+          ? {path: join(before.dir, written.file), sha256: written.sha256}
           : undefined,
     }
   }
   const tables = await writeParquetFiles(db, dir, orderOf, counted('tables', models.length - dropped.length))
   await db.run('use memory.main; checkpoint release; detach release; detach history')
-  const inputs = inputsOf(source)
-  const wholeAt = before?.last.whole_at ?? new Date(world.realClock.now()).toISOString()
   const next = {
     moment,
     history_id: source.identity.history_id,
-    inputs,
+    inputs: inputsOf(source),
     shared,
     rebuilt,
-    whole_at: wholeAt,
+    whole_at: before?.last.whole_at ?? new Date(world.realClock.now()).toISOString(),
   }
-  return {models, tables, outcomes, next: isBase(source) ? next : null}
+  return {models, tables, outcomes, next}
 }
 
 /**
@@ -195,13 +197,13 @@ async function build(
 async function attachWhatChanged(
   db: Database,
   {config, moment, plan}: PlannedBuild,
-  {last, release, isCopied}: Before,
+  {last, manifest, isCopied}: Base,
 ): Promise<number> {
   const {historyId} = await readHistoryId(db, last.moment.knownAt)
   if (historyId !== last.history_id) throw new WholeBuildNeeded('history')
   if (!(await doWalksFollow(db, last.moment, moment))) throw new WholeBuildNeeded('walks')
   const changed = await attachChanged(db, plan.models, last.moment, moment)
-  const rebuilt = last.rebuilt + changed / Math.max(1, release.manifest.source.present.deals)
+  const rebuilt = last.rebuilt + changed / Math.max(1, manifest.source.present.deals)
   if (rebuilt > MOST_REBUILT[config.build]) throw new WholeBuildNeeded('rebuilt')
   if (!(await isCopied)) throw new WholeBuildNeeded('files')
   return rebuilt

@@ -22,7 +22,7 @@ import type {Moment, World} from '../types.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireOutFile} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
-import {buildTables} from './build-tables.ts'
+import {buildTables, isBase} from './build-tables.ts'
 import {type Build, type BuildRequest, filesOf, isPlain, planBuild, prepareBuild} from './prepare-build.ts'
 
 /** What a build came to. */
@@ -111,14 +111,14 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
     world.onProgress({step: 'compiling'})
     const source = await planBuild(folder, build, world)
     world.onStep('models compiled')
-    const {models, tables, outcomes, next} = await buildTables(folder, source, world, (found) =>
-      recordChecking(folder, build, found, world),
-    )
+    const {models, tables, outcomes, next} = await buildTables(folder, source, world, {
+      onChecked: (found) => recordChecking(folder, build, found, world),
+    })
     await writeModels(buildDir, source.plan)
     await writeChecks(buildDir, source.checks, outcomes)
     await shareFiles(buildDir, tables, findCurrentRelease(folder))
     world.onProgress({step: 'publishing'})
-    if (next) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
+    if (isBase(build)) noteLastBuild(folder, {...next, release_id: identity.release_id}, files)
     for (const path of [files.spill, files.history, `${files.history}.wal`])
       rmSync(path, {recursive: true, force: true})
     world.onStep('tables written')
@@ -139,7 +139,8 @@ async function buildAnew(folder: DataFolder, build: Build, world: World): Promis
   }
 }
 
-function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
+/** What checks found, in a manifest: those that passed are counted. */
+export function summariseChecks(outcomes: readonly CheckOutcome[]): ReleaseManifest['checks'] {
   const warned = outcomes.filter(({severity, failures}) => severity === 'warn' && failures > 0)
   return {
     passed: outcomes.length - warned.length,

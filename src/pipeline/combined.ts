@@ -1,5 +1,5 @@
 import {NotRewritten, toClickhouseSql} from '../clickhouse/model-sql.ts'
-import {parseSelects} from '../model/table-references.ts'
+import {parseSelects} from '../model/selects.ts'
 import type {ReleaseModel} from '../release/models-file.ts'
 import type {CombinedModel} from '../release-target.ts'
 import type {World} from '../types.ts'

@@ -51,14 +51,15 @@ export function isPlain({asOf, knownAt, select}: BuildRequest): boolean {
 }
 
 /**
- * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build, unless it is to be
- * built `isAgain`.
+ * Reads from the warehouse what a build needs, and copies it; a release that is there already needs no build.
+ *
+ * @param aside builds it even so, in a folder with this in its name
  */
 export async function prepareBuild(
   folder: DataFolder,
   config: Config,
   request: BuildRequest,
-  {today, isAgain = false}: {today: string; isAgain?: boolean},
+  {today, aside}: {today: string; aside?: string},
 ): Promise<
   {moment: Moment} & ({existing: Release; build?: undefined} | {existing?: undefined; build: Build})
 > {
@@ -71,7 +72,9 @@ export async function prepareBuild(
   const {timeZone, dayCutoff} = config
   const releaseId = releaseIdOf({...moment, historyId, timeZone, dayCutoff, fingerprint, engine})
   const existing =
-    request.select === undefined && !isAgain ? readRelease(join(folder.releases, releaseId)) : undefined
+    request.select === undefined && aside === undefined
+      ? readRelease(join(folder.releases, releaseId))
+      : undefined
   if (existing) return {moment, existing}
   const source = await readSourceBridge(db, moment)
   const identity: Build['identity'] = {
@@ -88,7 +91,7 @@ export async function prepareBuild(
     time_zone: timeZone,
     source,
   }
-  const dir = await createBuildFolder(folder, releaseId)
+  const dir = await createBuildFolder(folder, aside === undefined ? releaseId : `${releaseId}-${aside}`)
   try {
     await copyHistory(folder, filesOf(dir).history)
     return {moment, build: {config, request, sources, moment, identity, fingerprint, dir}}

@@ -1,19 +1,77 @@
-import {readFileSync} from 'node:fs'
-import {businessDateOf, formatInstant} from '../clock.ts'
-import type {Config} from '../config.ts'
-import {createFeedsError, parseRateFeeds, type RateFeed} from '../contract/rate-feed.ts'
-import {codeOf, LoantapeError} from '../errors.ts'
+import {readFileSync, statSync} from 'node:fs'
+import {parse} from 'csv-parse/sync'
+import {z} from 'zod'
+import {businessDateOf, formatInstant, isCalendarDate, parseInstant} from '../clock.ts'
+import {type Config, requireSource} from '../config.ts'
+import {findEnvelope, readPage} from '../contract/envelope.ts'
+import {createSeenIds} from '../contract/seen-ids.ts'
+import {codeOf, LoantapeError, newError} from '../errors.ts'
+import {describeIssues, parseJson} from '../json.ts'
 import {appendRates} from '../load/append-rates.ts'
-import type {FeedPage} from '../normalise/feed-page.ts'
+import {createClient} from '../source/client.ts'
+import {walkPages} from '../source/walk-pages.ts'
 import {withRun} from '../state/runs.ts'
 import type {Frame} from '../tape/line.ts'
-import type {Received, World} from '../types.ts'
+import type {RateObservation, Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
-import {type ReadPage, readFeed} from './read-feed.ts'
 import {catchUpWarehouse} from './record.ts'
 import {openTapes, type Tapes} from './tapes.ts'
+
+const text = z.string().min(1, 'expected a value').max(200, 'expected at most 200 characters')
+
+/** How the answers of a feed are read: as CSV where `rate` says whose values they are, else as pages of the service's rates. */
+export const feedParser = z.strictObject({
+  name: z.string().regex(/^[a-z0-9][a-z0-9_-]{0,59}$/, 'expected lower-case letters, digits, - and _'),
+  rate: text.optional(),
+  date: text.default('date'),
+  value: text.default('value'),
+})
+
+type FeedParser = z.output<typeof feedParser>
+
+/** Where the rates of one provider are read; without `csv`, an http URL or a file, from `GET /rates` of the service. */
+export type RateFeed = z.output<typeof rateFeed>
+const rateFeed = feedParser
+  .extend({
+    csv: text
+      .refine((csv) => !/^https?:\/\/[^/?#]*@/.test(csv), 'expected a URL without user and password')
+      .optional(),
+  })
+  .refine(({csv, rate}) => (csv === undefined) === (rate === undefined), {
+    path: ['rate'],
+    error: 'expected beside csv, and only there',
+  })
+
+const feedsFile = z
+  .strictObject({feeds: z.array(rateFeed)})
+  .refine(({feeds}) => new Set(feeds.map(({name}) => name)).size === feeds.length, {
+    path: ['feeds'],
+    error: 'expected each name once',
+  })
+
+/**
+ * The feeds of `LOANTAPE_RATES_FILE`; none where it is not set.
+ *
+ * @throws ConfigError `RATES_FILE` naming file and field
+ */
+export function readRateFeeds({ratesFile}: Config): RateFeed[] {
+  if (ratesFile === undefined) return []
+  const refuse = (problem: string, cause?: unknown) =>
+    newError('RATES_FILE', `Rate feeds in '${ratesFile}': ${problem}.`, {cause})
+  let content: string
+  try {
+    content = readFileSync(ratesFile, 'utf8')
+  } catch (cause) {
+    throw refuse(`cannot be read (${codeOf(cause)})`, cause)
+  }
+  const json = parseJson(content)
+  if (json === undefined) throw refuse('expected JSON')
+  const {data, error} = feedsFile.safeParse(json)
+  if (error) throw refuse(describeIssues(error).join('; '))
+  return data.feeds
+}
 
 /** What became of one feed. */
 export interface RateFeedResult {
@@ -57,7 +115,7 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   requireWritable(folder)
   // Before the warehouse is taken: a feed that hangs holds up nobody.
   const readings: Reading[] = []
-  for (const feed of feeds) readings.push(await fetchFeed(feed, config, world))
+  for (const feed of feeds) readings.push(await readFeed(feed, config, world))
   return withRun(folder.stateDb, 'rates', world, async ({runId, stateDb}) => {
     await using tapes = openTapes(config, {folder, stateDb}, world)
     await using db = await openWarehouse(folder, world, config)
@@ -75,76 +133,206 @@ export async function ingestRates(config: Config, world: World): Promise<RatesRe
   })
 }
 
-/**
- * The feeds that are configured; none without `LOANTAPE_RATES_FILE`.
- *
- * @throws ConfigError `RATES_FILE` naming file and field
- */
-export function readRateFeeds({ratesFile}: Config): RateFeed[] {
-  if (ratesFile === undefined) return []
-  let content: string
-  try {
-    content = readFileSync(ratesFile, 'utf8')
-  } catch (cause) {
-    throw createFeedsError(ratesFile, `cannot be read (${codeOf(cause)})`, cause)
-  }
-  return parseRateFeeds(content, ratesFile)
-}
-
-/** What one feed showed; without pages it failed. */
+/** The answers of one feed and the rows in them; where it failed, why. */
 interface Reading {
   feed: RateFeed
   startedAt: number
-  pages: ReadPage[] | null
-  problems: string[]
+  answers: Received[]
+  rows: RateRow[]
+  failure?: string
 }
 
-async function fetchFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
+async function readFeed(feed: RateFeed, config: Config, world: World): Promise<Reading> {
   const reading = {feed, startedAt: world.clock.now()}
   try {
-    const pages = await readFeed(feed, config, world)
-    return {...reading, pages, problems: pages.flatMap(({page}) => page.rejected)}
+    const answers =
+      feed.csv === undefined
+        ? await askService(feed, config, world)
+        : [await readCsvSource(feed, feed.csv, config, world)]
+    const rows = answers.flatMap(({body}) =>
+      parseRates(feed, new TextDecoder().decode(body), config.timeZone),
+    )
+    return {...reading, answers, rows}
   } catch (error) {
     if (!(error instanceof LoantapeError) || world.signal.aborted) throw error
     world.log.warn({stream: feed.name, code: error.code, reason: error.problem}, 'feed of rates not read')
-    return {...reading, pages: null, problems: [`[${error.code}] ${error.problem}`]}
+    return {...reading, answers: [], rows: [], failure: `[${error.code}] ${error.problem}`}
+  }
+}
+
+/** Most rates a page of the service has. */
+const PAGE_SIZE = 100
+const MOST_PAGES = 1_000
+const LARGEST_FILE_BYTES = 64 * 1024 * 1024
+/** Nobody waits longer for the limits of a feed: other runs wait for their turn meanwhile. */
+const LONGEST_WAIT_MINUTES = 2
+
+async function askService(feed: RateFeed, config: Config, world: World): Promise<Received[]> {
+  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
+  await using client = createClient({...requireSource(config), maxWaitMinutes}, world)
+  const fresh = {cursor: null, seenCursors: [], seenIds: createSeenIds(), envelope: null}
+  const answers: Received[] = []
+  const request = {path: '/rates', idField: 'id', pageSize: PAGE_SIZE, ...fresh}
+  for await (const {received} of walkPages(request, client, world)) {
+    if (answers.length === MOST_PAGES) throw createFeedError(feed, `more than ${MOST_PAGES} pages`)
+    answers.push(received)
+  }
+  return answers
+}
+
+async function readCsvSource(feed: RateFeed, csv: string, config: Config, world: World): Promise<Received> {
+  if (!/^https?:\/\//.test(csv)) return readCsvFile(feed, csv, world)
+  if (!URL.canParse(csv)) throw createFeedError(feed, 'expected a URL or a file in csv')
+  const {origin, pathname, search} = new URL(csv)
+  const maxWaitMinutes = Math.min(config.maxWaitMinutes, LONGEST_WAIT_MINUTES)
+  // Neither the key nor the query of the source goes to another server.
+  const client = createClient(
+    {...config, baseUrl: origin, baseUrlQuery: search, apiKey: undefined, maxWaitMinutes},
+    world,
+  )
+  await using _client = client
+  const {status, received} = await client.getText(pathname)
+  if (status >= 400) throw createFeedError(feed, `status ${status}: expected CSV`)
+  return received
+}
+
+function readCsvFile(feed: RateFeed, file: string, {clock, realClock}: World): Received {
+  try {
+    const stats = statSync(file)
+    // A pipe would never end.
+    if (!stats.isFile() || stats.size > LARGEST_FILE_BYTES)
+      throw createFeedError(feed, `'${file}': expected a file of at most 64 MiB`)
+    return {
+      path: file,
+      query: {},
+      status: 200,
+      headers: {},
+      requestedAt: BigInt(Math.floor(clock.now())) * 1000n,
+      receivedAt: realClock.now(),
+      body: readFileSync(file),
+    }
+  } catch (cause) {
+    if (cause instanceof LoantapeError) throw cause
+    throw createFeedError(feed, `file '${file}' cannot be read (${codeOf(cause)})`, cause)
   }
 }
 
 async function storeReading(
   {db, tapes}: {db: Database; tapes: Tapes},
-  {feed: {url: _, file: __, key_file: ___, ...parser}, startedAt, pages, problems}: Reading,
+  {feed: {csv: _, ...parser}, startedAt, answers, rows, failure}: Reading,
   config: Config,
   world: World,
 ): Promise<RateFeedResult> {
   const {name: feed} = parser
-  const shown = problems.slice(0, PROBLEMS_SHOWN)
-  if (pages === null) {
-    const nothing = {rows: 0, appended: 0, known: 0, empty: 0, rejected: 0}
-    return {feed, outcome: 'failed', ...nothing, problems: shown}
+  const rejected = rows.filter((row) => typeof row === 'string')
+  const counts = {
+    rows: rows.length,
+    empty: rows.filter((row) => row === null).length,
+    rejected: rejected.length,
   }
-  if (problems.length > 0) {
-    world.log.warn({stream: feed, count: problems.length, reason: problems[0]}, 'rows of rates rejected')
-  }
+  if (failure !== undefined)
+    return {feed, outcome: 'failed', ...counts, appended: 0, known: 0, problems: [failure]}
+  if (rejected.length > 0)
+    world.log.warn({stream: feed, count: rejected.length, reason: rejected[0]}, 'rows of rates rejected')
   const {timeZone} = config
   const businessDate = businessDateOf(startedAt, config)
   const observedAt = BigInt(Math.floor(startedAt)) * 1000n
   const said = {kind: 'rates', feed: parser, businessDate, startedAt: formatInstant(observedAt), timeZone}
-  const lines = pages.map(({received}): [Frame, Received] => [{frame: 'rates', feed}, received])
+  const lines = answers.map((received): [Frame, Received] => [{frame: 'rates', feed}, received])
   const now = BigInt(Math.floor(world.clock.now())) * 1000n
-  const observations = pages.flatMap(({page}) => page.observations)
+  const observations = rows.filter(isObservation)
   const {appended, known} = await tapes.settleOfDay(businessDate, {said, lines}, (conclude) =>
     appendRates(db, {feed, observations, observedAt, businessDate, now, conclude}),
   )
-  const sum = (count: (page: FeedPage) => number) => pages.reduce((total, {page}) => total + count(page), 0)
-  return {
-    feed,
-    outcome: 'read',
-    rows: sum(({rows}) => rows),
-    appended,
-    known,
-    empty: sum(({empty}) => empty),
-    rejected: problems.length,
-    problems: shown,
+  return {feed, outcome: 'read', ...counts, appended, known, problems: rejected.slice(0, PROBLEMS_SHOWN)}
+}
+
+/** A row of a feed: its rate; null without a value for its day; or what is wrong with it, never what it holds. */
+type RateRow = RateObservation | string | null
+
+/** Whether a row could be read and has a value. */
+export function isObservation(row: RateRow): row is RateObservation {
+  return row !== null && typeof row !== 'string'
+}
+
+/**
+ * Reads the rows of one answer of a feed; one that cannot be read says so alone.
+ *
+ * @param timeZone whose day an instant of the service is of
+ * @throws ContractError `RATES_FEED` when it is no CSV with the columns named; `SOURCE_ENVELOPE` when it is no page of the service
+ */
+export function parseRates(feed: FeedParser, text: string, timeZone: string): RateRow[] {
+  if (feed.rate !== undefined) return parseCsv({...feed, rate: feed.rate}, text)
+  const body = parseJson(text)
+  const {records} = readPage(body, findEnvelope(body))
+  return records.map((record, index) => {
+    const {data, error} = serviceRate.safeParse(record)
+    if (error) return `row ${index + 1}: ${describeIssues(error).join('; ')}`
+    const {provider, loan_program, effective_at: instant, rate_pct: units} = data
+    const rateDate = businessDateOf(Number(instant / 1000n), {timeZone, dayCutoff: '00:00'})
+    return {rate: `${provider}/${loan_program}`, rateDate, instant, units}
+  })
+}
+
+function parseCsv({name, rate, date, value}: FeedParser & {rate: string}, text: string): RateRow[] {
+  const skipped: string[] = []
+  let records: string[][]
+  try {
+    records = parse(text, {
+      bom: true,
+      skip_empty_lines: true,
+      skip_records_with_error: true,
+      trim: true,
+      on_skip(error) {
+        skipped.push(`line ${error?.lines ?? '?'}: ${codeOf(error)}`)
+        return undefined
+      },
+    })
+  } catch (error) {
+    throw createFeedError({name}, `expected CSV (${codeOf(error)})`)
   }
+  const [header = [], ...body] = records
+  const missing = [date, value].find((column) => !header.includes(column))
+  if (missing !== undefined) throw createFeedError({name}, `column '${missing}' is not in its header`)
+  const rows = body.map((record, index) => {
+    const cell = (column: string) => record[header.indexOf(column)] ?? ''
+    if (NO_VALUE.includes(cell(value))) return null
+    const units = decimal.safeParse(cell(value))
+    if (units.error) return `row ${index + 1}: ${describeIssues(units.error, value).join()}`
+    const day = cell(date)
+    if (!isCalendarDate(day) || !COMMON_YEARS.test(day))
+      return `row ${index + 1}: ${date}: expected a day from 1900 to 2199 such as 2026-03-02`
+    return {rate, rateDate: day, instant: 0n, units: units.data}
+  })
+  return [...rows, ...skipped]
+}
+
+/** A day without a value: empty, or as FRED writes holidays. */
+const NO_VALUE = ['', '.']
+const COMMON_YEARS = /^(19|20|21)/
+
+/** Units of 10⁻⁸, as `decimal(18,8)` holds them. */
+const decimal = z
+  .string()
+  .regex(/^[+-]?\d{1,10}(\.\d{1,8}0*)?$/, 'expected a decimal number with at most 8 decimals')
+  .transform((text) => {
+    const [whole = '', fraction = ''] = text.split('.')
+    return BigInt(whole + fraction.slice(0, 8).padEnd(8, '0'))
+  })
+
+const word = z.string().regex(/^[^\p{C}\p{Zl}\p{Zp}]{1,99}$/u, 'expected a text of at most 99 characters')
+
+const serviceRate = z.object({
+  provider: word,
+  loan_program: word,
+  effective_at: z
+    .string()
+    .regex(COMMON_YEARS)
+    .transform((text) => parseInstant(text))
+    .pipe(z.bigint('expected an ISO 8601 instant with an offset')),
+  rate_pct: z.number().transform(String).pipe(decimal),
+})
+
+function createFeedError({name}: {name: string}, problem: string, cause?: unknown): LoantapeError {
+  return newError('RATES_FEED', `Feed '${name}': ${problem}.`, {cause})
 }

@@ -1,5 +1,4 @@
 import {z} from 'zod'
-import {rateFeedSchema} from '../contract/rate-feed.ts'
 import {newError} from '../errors.ts'
 import {parseJson} from '../json.ts'
 import {appendRates} from '../load/append-rates.ts'
@@ -12,13 +11,13 @@ import {planChanges} from '../load/plan-changes.ts'
 import {findQuarantined} from '../load/quarantine.ts'
 import {createStage} from '../load/stage.ts'
 import {storeWalk} from '../load/walk-state.ts'
-import {parseFeedPage} from '../normalise/feed-page.ts'
 import {readAnswer} from '../source/ask-record.ts'
 import type {WireRecord} from '../types.ts'
 import type {Database} from '../warehouse/database.ts'
 import {writeSetting} from '../warehouse/stored-settings.ts'
 import {createLookReader} from './events.ts'
 import {findQuarantinedRecords} from './quarantined-records.ts'
+import {feedParser, isObservation, parseRates} from './rates.ts'
 import {createReader} from './replay.ts'
 import {createRestager, instant} from './restage.ts'
 import {pinSource} from './settle-walk.ts'
@@ -124,19 +123,18 @@ async function resettleLooks({db}: ResettleTools, unit: TapeUnit, settled: Settl
 }
 
 const ratesBegin = z.object({
-  feed: z.record(z.string(), z.unknown()),
+  feed: feedParser,
   businessDate: z.string(),
   startedAt: instant,
   timeZone: z.string(),
 })
 
 async function resettleRates({db}: ResettleTools, unit: TapeUnit, settled: Settled): Promise<void> {
-  const {feed: parser, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(unit.begin)
-  const feed = rateFeedSchema.parse({...parser, file: 'the tape'})
+  const {feed, businessDate, startedAt: observedAt, timeZone} = ratesBegin.parse(unit.begin)
   const observations = []
   for (const line of readUnit(unit)) {
     if (line.frame.frame === 'rates')
-      observations.push(...parseFeedPage(feed, textOf(line), timeZone).observations)
+      observations.push(...parseRates(feed, textOf(line), timeZone).filter(isObservation))
   }
   await appendRates(db, {feed: feed.name, observations, observedAt, businessDate, ...settled})
 }

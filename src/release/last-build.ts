@@ -32,11 +32,7 @@ export function readLastBuild({cache}: DataFolder): LastBuild | undefined {
   return lastBuildSchema.safeParse(parseJson(readKept(join(cache, LIST)) ?? '')).data
 }
 
-/**
- * Copies the tables of the last build, to be changed.
- *
- * @returns whether they are still what they were
- */
+/** Copies the tables of the last build, unless they are no longer what they were; says whether it did. */
 export async function copyLastBuild(
   folder: DataFolder,
   last: LastBuild,
@@ -44,11 +40,16 @@ export async function copyLastBuild(
 ): Promise<boolean> {
   const from = databasesOf(join(folder.releases, last.release_id))
   if (!existsSync(from.database) || !existsSync(from.work) || stampOf(from) !== last.files) return false
+  await copyDatabases(from, to)
+  return true
+}
+
+/** Copies the tables of a build, to be changed. */
+export async function copyDatabases(from: ReleaseDatabases, to: ReleaseDatabases): Promise<void> {
   for (const name of ['database', 'work'] as const) {
     await copyFile(from[name], to[name], constants.COPYFILE_FICLONE)
     await chmod(to[name], 0o600)
   }
-  return true
 }
 
 function stampOf({database, work}: ReleaseDatabases): string {

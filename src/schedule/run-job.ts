@@ -3,11 +3,11 @@ import type {Config} from '../config.ts'
 import type {BatchResult} from '../export/batch.ts'
 import {backUpDated} from '../pipeline/backup.ts'
 import {buildRelease} from '../pipeline/build.ts'
+import {compareBuildsWhereDue} from '../pipeline/compare-builds.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
 import {exportRelease} from '../pipeline/export.ts'
 import {publishRelease} from '../pipeline/publish.ts'
 import {ingestRates} from '../pipeline/rates.ts'
-import {verifyBuildWhereDue} from '../pipeline/verify-build.ts'
 import {syncDeals} from '../pipeline.ts'
 import type {World} from '../types.ts'
 import {closePreviousMonth, previousMonthOf} from './close-step.ts'
@@ -38,7 +38,7 @@ export async function runJob(config: Config, request: JobRequest, world: World):
     const batches = steps.flatMap((done) => (done.do === 'export' ? done.result : []))
     const done = await runStep(config, {step, batches}, request, world)
     steps.push(done)
-    if (done.do === 'sync' || done.do === 'build') await verifyBuildWhereDue(config, world)
+    if (done.do === 'sync' || done.do === 'build') await compareBuildsWhereDue(config, world)
     if (done.do === 'close_period' && done.result.outcome === 'not_due') {
       return {job: job.name, outcome: 'not_due', steps}
     }

@@ -57,7 +57,6 @@ export interface Query {
     orders?: Order[]
     limit?: Node | null
     offset?: Node | null
-    distinct_on_targets?: Node[]
   }[]
   cte_map: {map: {key: string; value: {query: {node: Query}}}[]}
   select_list: Node[]
@@ -87,27 +86,4 @@ export interface Table {
   condition: Node | null
   join_type: string
   ref_type: string
-  using_columns: string[]
-}
-
-/** The name in a call of `getvariable`. */
-export function variableIn(node: Node | undefined): string | undefined {
-  const name = node?.function_name === 'getvariable' ? node.children[0]?.value?.value : undefined
-  return typeof name === 'string' ? name : undefined
-}
-
-/** The column that an expression is, without its table. */
-export function columnOf(node: Node | undefined): string | undefined {
-  return node?.column_names?.at(-1)
-}
-
-/** The name that an item of a SELECT gives its column. */
-export function nameOf(item: Node): string {
-  return item.alias || (columnOf(item) ?? '')
-}
-
-/** The parts of a condition that must all hold. */
-export function conjunctsOf(condition: Node | null | undefined): Node[] {
-  if (!condition) return []
-  return condition.type === 'CONJUNCTION_AND' ? condition.children.flatMap(conjunctsOf) : [condition]
 }

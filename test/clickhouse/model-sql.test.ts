@@ -1,6 +1,6 @@
 import {expect, test} from 'vitest'
 import {NotRewritten, toClickhouseSql} from '../../src/clickhouse/model-sql.ts'
-import {parseSelects} from '../../src/model/table-references.ts'
+import {parseSelects} from '../../src/model/selects.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 
 async function rewrite(sql: string): Promise<string> {

@@ -125,12 +125,12 @@ test.each([
   [
     'a sum',
     'select deal_id, sum(ltv) as ltv\nfrom core.ratio group by all',
-    /sum\(ltv\) of model 'mart\.x' adds up DOUBLE.*:5\./,
+    /sum\(\) of model 'mart\.x' adds up DOUBLE.*:5\./,
   ],
   [
     'an average',
     'select deal_id,\n  mean(ltv::float) as ltv\nfrom core.ratio group by all',
-    /mean\(.*\) of model 'mart\.x' adds up DOUBLE.*:6\./,
+    /mean\(\) of model 'mart\.x' adds up DOUBLE.*:6\./,
   ],
   [
     'a sum over a window, inside a CTE',
@@ -149,159 +149,13 @@ test.each([
   })
 })
 
-const PER_DEAL = '-- Deals.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- x: a value\n'
-
-test.each([
-  [
-    'a window over deals',
-    'select deal_id, row_number() over (order by seq) as x from raw.deal_version',
-    'a window reaches over deals',
-  ],
-  [
-    'an aggregate of deals',
-    'select max(deal_id) as deal_id, count(*) as x from raw.deal_version',
-    'rows of several deals become one',
-  ],
-  [
-    'groups of several deals',
-    `select max(deal_id) as deal_id, status as x from raw.deal_version group by status`,
-    'it groups rows of several deals',
-  ],
-  [
-    'a window over deals that share a value',
-    `with numbered as (select deal_id, seq, status from raw.deal_version), word as (select distinct status from numbered)
-     select numbered.deal_id, count(*) over (partition by word.status) as x from numbered join word on word.status = numbered.status`,
-    'a window reaches over deals',
-  ],
-  [
-    'a join of different deals',
-    'select one.deal_id, other.status as x from raw.deal_version as one join raw.deal_version as other on other.seq = one.seq + 1',
-    'it joins rows of different deals',
-  ],
-  [
-    'a subquery over other deals',
-    `select deal_id, (select max(loan_amount) from raw.deal_version) as x from raw.deal_version`,
-    'rows of several deals become one',
-  ],
-  [
-    'whether another deal is there',
-    `select deal_id, seq as x from raw.deal_version where exists (select deal_id from raw.borrower_version)`,
-    'a subquery asks for rows of other deals',
-  ],
-  [
-    'the first few deals',
-    'select deal_id, seq as x from raw.deal_version order by seq limit 5',
-    'it takes some rows of all deals',
-  ],
-  [
-    'an age that grows by itself',
-    `select deal_id, cast(getvariable('as_of') as date) - business_date as x from raw.deal_version`,
-    'it uses as_of for more than which raw rows count',
-  ],
-  [
-    'rows of the last month alone',
-    `select deal_id, seq as x from raw.deal_version where business_date >= cast(getvariable('as_of') as date) - 30`,
-    'it uses as_of for more than which raw rows count',
-  ],
-  [
-    'walks that may still come',
-    'select version.deal_id, walk.records as x from raw.deal_version as version join raw.walk as walk on walk.business_date = version.business_date',
-    'it joins walks that may still come',
-  ],
-  [
-    'what is of no deal, kept where no deal is',
-    'select version.deal_id, day.range as x from range(3) as day left join raw.deal_version as version on version.seq = day.range',
-    'it joins deals to what is of none',
-  ],
-  [
-    'walks that may still come, named before the deals',
-    'select version.deal_id, walk.records as x from raw.walk as walk join raw.deal_version as version on walk.business_date = version.business_date',
-    'it joins walks that may still come',
-  ],
-  [
-    'the walk that follows',
-    'select version.deal_id, walk.records as x from raw.deal_version as version asof join raw.walk as walk on version.observed_at < walk.ended_at',
-    'it joins walks that may still come',
-  ],
-  [
-    'a walk by its day',
-    'select version.deal_id, walk.records as x from raw.deal_version as version asof join raw.walk as walk on version.business_date > walk.business_date',
-    'it joins walks that may still come',
-  ],
-  [
-    'one deal of each status',
-    'select distinct on (status) deal_id, seq as x from raw.deal_version order by status, seq',
-    'it takes some rows of all deals',
-  ],
-  [
-    'another column put in the place of the deal',
-    'select * replace (x as deal_id) from (select deal_id, status as x from raw.deal_version)',
-    'rows of several deals become one',
-  ],
-  [
-    'groups that other deals decide on',
-    'select deal_id, max(seq) as x from raw.deal_version group by deal_id having max(seq) > (select max(seq) from raw.borrower_version)',
-    'rows of several deals become one',
-  ],
-  [
-    'a join that other deals decide on',
-    'select one.deal_id, one.seq as x from raw.deal_version as one join raw.borrower_version as other on other.deal_id = one.deal_id and one.seq > (select max(seq) from raw.document_version)',
-    'rows of several deals become one',
-  ],
-  ['rates', `select rate as deal_id, value as x from raw.rate`, 'raw.rate is not of deals'],
-  ['no deal', `select 'a' as deal_id, 'b' as x`, "no column 'deal_id' of it names the deal"],
-  [
-    'another key',
-    `select status as deal_id, seq as x from raw.deal_version`,
-    'rows of several deals become one',
-  ],
-])('refuses of a model per deal %s', async (_, sql, problem) => {
-  await expect(compile({'core/x.sql': `${PER_DEAL}${sql}`})).rejects.toMatchObject({
-    code: 'MODEL_PER_DEAL',
-    exitCode: 3,
-    message: expect.stringContaining(
-      `'core.x' says \`per: deal_id\`, but ${problem}: expected rows that depend on rows of their own deal alone`,
-    ),
+test('a model built deal by deal has a column that names the deal', async () => {
+  const text =
+    '-- Statuses.\n-- grain: status\n-- per: deal_id\n-- status: of a deal\nselect status from raw.deal_version'
+  await expect(compile({'core/x.sql': text})).rejects.toMatchObject({
+    code: 'MODEL_HEADER',
+    message: expect.stringContaining("per column 'deal_id' is not described"),
   })
-})
-
-const COUNTED = `business_date <= cast(getvariable('as_of') as date) and recorded_at <= cast(getvariable('known_at') as timestamp)`
-
-test.each([
-  ['all rows', ''],
-  ['rows by their day alone', `where business_date <= cast(getvariable('as_of') as date)`],
-])('refuses of a model per deal %s, whenever they were stored', async (_, where) => {
-  const sql = `select deal_id, seq as x from raw.deal_version ${where}`
-  await expect(compile({'core/x.sql': `${PER_DEAL}${sql}`})).rejects.toMatchObject({
-    code: 'MODEL_PER_DEAL',
-    message: expect.stringContaining('it does not say which rows of raw.deal_version count'),
-  })
-})
-
-test('a model per deal may carry its own rows on, look up what is of no deal, and count by deal', async () => {
-  const own = `with counted as (
-      select deal_id, status, seq, lag(status) over (partition by deal_id order by seq) as before
-      from raw.deal_version
-      where ${COUNTED}
-    ),
-    quarantined as (
-      select record_id as deal_id from raw.quarantine where ${COUNTED}
-    )
-    select counted.deal_id, count(*) as x
-    from counted
-    left join (values ('draft', 1)) as word(status, place) on word.status = counted.status
-    where counted.deal_id in (select deal_id from quarantined)
-    group by counted.deal_id`
-  expect(await compile({'core/x.sql': `${PER_DEAL}${own}`})).toEqual(['core.x'])
-})
-
-test('a check file that says it is per deal is held to it', async () => {
-  const check = aCheck('select max(deal_id) as deal_id from core.deal')
-  await expect(
-    compile({'core/deal.sql': DEAL.replace('-- deal_id', '-- per: deal_id\n-- deal_id')}, [
-      {...check, changedSql: check.sql},
-    ]),
-  ).rejects.toMatchObject({code: 'MODEL_PER_DEAL'})
 })
 
 test('sums and averages of decimals and counts are exact, and a DOUBLE may be compared', async () => {
@@ -525,24 +379,24 @@ test('the fingerprint changes with a name or a content, and with nothing else', 
 })
 
 test.each([
-  ['the time', 'select now()::varchar as deal_id', /now\(\) of model .*deal\.sql:4\./],
-  ['the day', 'select\n  current_date::varchar as deal_id', /current_date\(\) of model .*deal\.sql:5\./],
+  ['the time', 'select now()::varchar as deal_id', /now\(\) gives .*deal\.sql:4\./],
+  ['the day', 'select\n  current_date::varchar as deal_id', /current_date\(\) gives .*deal\.sql:5\./],
   [
     'the local time',
     'select localtimestamp::varchar as deal_id',
-    /current_localtimestamp\(\) of model .*deal\.sql:4\./,
+    /current_localtimestamp\(\) gives .*deal\.sql:4\./,
   ],
   [
     'the time since then',
     'select age(observed_at)::varchar as deal_id from raw.deal_version',
-    /age\(\) of model .*deal\.sql:4\./,
+    /age\(\) gives .*deal\.sql:4\./,
   ],
-  ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) of model/],
+  ['a setting', "select current_setting('threads')::varchar as deal_id", /current_setting\(\) gives/],
   ['the time through a macro', 'select ago(interval 1 day)::varchar as deal_id', /now|get_current_timestamp/],
   [
     'chance',
     'select deal_id\nfrom raw.deal_version\nwhere random() < 0.5',
-    /random\(\) of model .*deal\.sql:6\./,
+    /random\(\) gives .*deal\.sql:6\./,
   ],
   [
     'chance below a join',
@@ -552,7 +406,7 @@ test.each([
   [
     'a file',
     "select content as deal_id from read_text('/etc/hostname')",
-    /read_text\(\) of model .*deal\.sql:4\./,
+    /read_text\(\) gives .*deal\.sql:4\./,
   ],
   ['a file in a CTE', "with a as (from read_csv('/etc/hostname'))\nselect 'a' as deal_id from a", /read_csv/],
 ])('refuses a model that asks for %s', async (_, sql, message) => {
@@ -572,7 +426,7 @@ test.each([
   using folder = writeSqlFolder({'checks/curious.sql': `-- A check.\n-- severity: warn\n${sql}\n`})
   await expect(compile({'core/deal.sql': DEAL}, readChecks([], [folder.path]))).rejects.toMatchObject({
     code: 'MODEL_UNREPEATABLE',
-    message: expect.stringMatching(new RegExp(`^${name}\\(\\) of check 'curious' .*curious\\.sql:3\\.`)),
+    message: expect.stringMatching(new RegExp(`^${name}\\(\\) gives .*curious\\.sql:3\\.`)),
   })
 })
 

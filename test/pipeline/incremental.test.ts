@@ -5,8 +5,8 @@ import {addDays} from '../../src/clock.ts'
 import {aQuarantine, aVersion, aWalk, insertRows} from '../../src/model/raw-rows.ts'
 import {BUILT_IN_SQL} from '../../src/model/read-models.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
+import {compareBuilds} from '../../src/pipeline/compare-builds.ts'
 import {exportRelease} from '../../src/pipeline/export.ts'
-import {verifyBuild} from '../../src/pipeline/verify-build.ts'
 import {noteLastBuild, readLastBuild} from '../../src/release/last-build.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {findJob, readJobs} from '../../src/schedule/job.ts'
@@ -16,7 +16,7 @@ import {seedPortfolio} from '../../src/service/portfolio.ts'
 import {openDatabase} from '../../src/warehouse/database.ts'
 import {writeSqlFolder} from '../model/folder.ts'
 import {FEW_TABLES} from '../support/data.ts'
-import {createLab, type Lab} from '../support/lab.ts'
+import {aDeal, createLab, type Lab, someDeals} from '../support/lab.ts'
 
 const DAY = '2026-02-26'
 
@@ -43,7 +43,7 @@ test('a night builds the deals that changed, and its files are those of a whole 
   expect(last?.rebuilt).toBeGreaterThan(0)
   expect(last?.rebuilt).toBeLessThanOrEqual(0.2)
 
-  const {release_id} = await verifyBuild(config, {}, worldAfter(lab, 2))
+  const {release_id} = await compareBuilds(config, {}, worldAfter(lab, 2))
   expect(release_id).toBe(last?.release_id)
   const exportCsv = async () => {
     const request = {profiles: ['csv'], options: {isSpreadsheetSafe: true}}
@@ -105,11 +105,11 @@ test('what a build went on from and was not what it should be is found, and name
   const last = readLastBuild(lab.folder)
   if (last) noteLastBuild(lab.folder, last, release)
   await live(lab, 1, 1)
-  await expect(verifyBuild(config, {}, worldAfter(lab, 2))).rejects.toMatchObject({
+  await expect(compareBuilds(config, {}, worldAfter(lab, 2))).rejects.toMatchObject({
     code: 'BUILD_DIFFERS',
-    exitCode: 3,
+    exitCode: 1,
     message: expect.stringMatching(
-      /Table 'core\.deal_history' of release .* is not that of a whole build: it has the row \{"deal_id":.*nobody lives here.*, which a whole build has not\./,
+      /Table 'core\.deal_history' \(.*core\/deal_history\.sql\) of release .* is not that of a whole build: it has the rows \{"deal_id":.*nobody lives here.*; it lacks the rows \{"deal_id":/,
     ),
   })
   expect(readLastBuild(lab.folder)).toBeUndefined()
@@ -133,10 +133,10 @@ test('somebody whose own models are not per deal has the same releases, and what
     'work/deal_observation.sql': notPerDeal('work/deal_observation'),
   })
   const config = {...lab.config, build: 'incremental', sqlDir: own.path} as const
-  await verifyBuild(config, {}, worldAfter(lab, 1))
+  await compareBuilds(config, {}, worldAfter(lab, 1))
   advanceDay(lab.service.store, {seed: 'nights', day: addDays(DAY, 1)})
   await lab.walk(`${addDays(DAY, 2)}T03:30:00Z`)
-  await verifyBuild(config, {}, worldAfter(lab, 2))
+  await compareBuilds(config, {}, worldAfter(lab, 2))
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
 })
 
@@ -203,7 +203,36 @@ test('a record that was in quarantine long before what followed moves what is kn
       {seq: 1_000_001, kind: 'walk', recorded_at: `${fifth} 02:30:00`, history_id: 'five', tape_head: ''},
     ],
   })
-  await verifyBuild(config, {}, worldAfter(lab, 7))
+  await compareBuilds(config, {}, worldAfter(lab, 7))
   expect(readLastBuild(lab.folder)?.rebuilt).toBeGreaterThan(0)
   expect(await fundedAfter()).toEqual([{funded_after: first}])
+})
+
+test("somebody's own model that is wrongly built deal by deal is found by a comparison, and a right one passes", async () => {
+  await using own = await createLab({tables: 'all'})
+  own.service.store.insert(someDeals(12))
+  await own.sync('2026-02-02T23:30:00-05:00')
+  own.service.store.insert([aDeal(13)])
+  await own.walk('2026-02-03T23:30:00-05:00')
+  const compare = async (sql: string) => {
+    const header = '-- Places.\n-- grain: deal_id\n-- per: deal_id\n-- deal_id: the id\n-- place: its place\n'
+    using folder = writeSqlFolder({
+      'risk/place.sql': `${header}select deal_id, ${sql} as place from core.deal\n`,
+    })
+    const env = {LOANTAPE_SQL_DIR: folder.path, LOANTAPE_NOW: '2026-02-03T23:30:00-05:00'}
+    return await own.run(['build', '--compare'], env)
+  }
+  const wrong = await compare('row_number() over (order by deal_id desc)')
+  expect(wrong).toMatchObject({code: 1})
+  expect(wrong.stderr).toMatch(
+    /Table 'risk\.place' \(.*risk\/place\.sql\) .*: it has the rows .*"deal_000002","place":11\}.*; it lacks the rows .*"deal_000002","place":12/,
+  )
+  expect(wrong.stderr).toMatch(/remove its line `-- per: deal_id`/)
+  const right = await compare('length(deal_id)')
+  expect(right).toMatchObject({
+    code: 0,
+    stdout: expect.stringMatching(
+      /Every table is that of a whole build, byte by byte: \d+\.\d % of the deals/,
+    ),
+  })
 })

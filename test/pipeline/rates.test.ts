@@ -1,9 +1,15 @@
-import {mkdirSync, writeFileSync} from 'node:fs'
+import {mkdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
-import {ingestRates, type RatesResult} from '../../src/pipeline/rates.ts'
+import {
+  feedParser,
+  ingestRates,
+  parseRates,
+  type RatesResult,
+  readRateFeeds,
+} from '../../src/pipeline/rates.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {acquireLock} from '../../src/state/lock.ts'
@@ -23,15 +29,9 @@ afterEach(() => lab[Symbol.asyncDispose]())
 
 const fileOf = (name: string) => join(lab.folder.root, name)
 
-const SOFR = {name: 'sofr', format: 'csv', date: 'date', rate_name: 'SOFR', value: 'value'}
-const csvFeed = () => ({...SOFR, file: fileOf('sofr.csv')})
-const jsonFeed = (url: string, fields: object = {}) => ({
-  ...SOFR,
-  name: 'json',
-  format: 'json',
-  url,
-  ...fields,
-})
+const SOFR = {name: 'sofr', rate: 'SOFR'}
+const csvFeed = () => ({...SOFR, csv: fileOf('sofr.csv')})
+const urlFeed = (csv: string) => ({...SOFR, name: 'far', csv})
 
 const writeCsv = (...rows: string[]) =>
   writeFileSync(fileOf('sofr.csv'), ['date,value', ...rows, ''].join('\n'))
@@ -114,17 +114,13 @@ test('a deal applied after rates is recorded later than they are', async () => {
 test('a feed that fails and a row that cannot be read harm nothing else, and an alarm says so', async () => {
   writeCsv('2026-03-02,4.31', '2026-03-03,oops')
   await serve(endWith(200, '<html>'), async (url) => {
-    const result = await ingest(
-      EVENING,
-      jsonFeed(url),
-      {...csvFeed(), name: 'gone', file: '/nowhere/x.csv'},
-      csvFeed(),
-    )
+    const gone = {...csvFeed(), name: 'gone', csv: '/nowhere/x.csv'}
+    const result = await ingest(EVENING, urlFeed(url), gone, csvFeed())
     expect(result).toMatchObject({
       outcome: 'appended',
       faulty: 3,
       feeds: [
-        {feed: 'json', outcome: 'failed', problems: [expect.stringContaining('[RATES_FORMAT]')]},
+        {feed: 'far', outcome: 'failed', problems: [expect.stringContaining('[RATES_FEED]')]},
         {feed: 'gone', outcome: 'failed', problems: [expect.stringContaining('ENOENT')]},
         {feed: 'sofr', outcome: 'read', rows: 2, appended: 1, rejected: 1},
       ],
@@ -150,18 +146,13 @@ const hangUp: Handler = (_request, response) => {
 }
 
 test.each<[string, Handler, RegExp]>([
-  ['is not there', endWith(404), /RATES_ANSWER.*status 404/],
+  ['is not there', endWith(404), /RATES_FEED.*status 404/],
   ['refuses the key', endWith(401), /SOURCE_UNAUTHORIZED/],
   ['fails', endWith(503), /SOURCE_FAILING/],
   ['hangs up', hangUp, /SOURCE_UNREACHABLE/],
-  [
-    'never ends',
-    (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
-    /RATES_ENDLESS/,
-  ],
 ])('a feed that %s is reported, and no query of its URL is repeated', async (_name, handler, words) => {
   await serve(handler, async (url) => {
-    const {feeds} = await ingest(EVENING, jsonFeed(`${url}/x?api_key=hush`, {rows: 'data'}))
+    const {feeds} = await ingest(EVENING, urlFeed(`${url}/x?api_key=hush`))
     expect(feeds).toMatchObject([{outcome: 'failed', problems: [expect.stringMatching(words)]}])
     expect(JSON.stringify(feeds)).not.toContain('hush')
   })
@@ -177,55 +168,63 @@ test('rates of the service are read to their last page with the key of the sourc
   const rate = {provider: 'acme', loan_program: 'bridge_30yr'}
   await call({...rate, rate_pct: 7.125, effective_at: '2026-03-02T15:00:00Z'})
   await call({...rate, rate_pct: 7.0001, effective_at: '2026-03-02T09:00:00Z'})
+  for (let count = 0; count < 100; count += 1)
+    await call({...rate, rate_pct: 7, effective_at: '2026-03-02T15:00:00Z'})
   await call({...rate, rate_pct: 6.5, effective_at: '2026-03-03T03:00:00Z'})
-  const feed = {
-    name: 'service',
-    url: `${lab.service.url}/rates?limit=1`,
-    format: 'json',
-    rows: 'data',
-    date: 'effective_at',
-    rate: ['provider', 'loan_program'],
-    value: 'rate_pct',
-  }
-  expect(await ingest(EVENING, feed)).toMatchObject({feeds: [{outcome: 'read', rows: 3, appended: 1}]})
+  const service = {name: 'service'}
+  expect(await ingest(EVENING, service)).toMatchObject({feeds: [{outcome: 'read', rows: 103, appended: 1}]})
   expect(await lab.queryHistory('select rate, rate_date, value from rate')).toEqual([
     {rate: 'acme/bridge_30yr', rate_date: '2026-03-02', value: '6.50000000'},
   ])
 })
 
-test('the key of the source goes only below its base URL, and along no redirect', async () => {
-  await using other = await startTestServer((_request, response) => sendJson(response, []))
-  await using source = await startTestServer((request, response) => {
-    if (request.path === '/v1/moved') response.writeHead(302, {location: `${other.url}/stolen`}).end()
-    else sendJson(response, [])
+test('pages of the service that do not lead on end its feed', async () => {
+  await serve(
+    (_request, response) => sendJson(response, {data: [], has_more: true, next_cursor: 'again'}),
+    async (baseUrl) => {
+      const config = {...withFeeds({name: 'service'}), baseUrl}
+      const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
+      expect(feeds).toMatchObject([
+        {outcome: 'failed', problems: [expect.stringContaining('SOURCE_CURSOR_LOOP')]},
+      ])
+    },
+  )
+})
+
+test('key and query of the source go to the service alone, and along no redirect', async () => {
+  await using other = await startTestServer(endWith(200, 'date,value\n'))
+  await using source = await startTestServer((_request, response) => {
+    response.writeHead(302, {location: `${other.url}/stolen`}).end()
   })
-  writeFileSync(fileOf('feed.key'), 'key_of_feed\n')
-  const beside = source.url.replace(/\/v1$/, '/v10/x')
   const config = {
-    ...withFeeds(
-      jsonFeed(`${source.url}/moved`, {name: 'moved'}),
-      jsonFeed(beside, {name: 'beside'}),
-      jsonFeed(`${other.url}/a`, {name: 'other'}),
-      jsonFeed(`${other.url}/b`, {name: 'own', key_file: fileOf('feed.key')}),
-    ),
+    ...withFeeds({name: 'service'}, urlFeed(`${other.url}/a`), {
+      ...urlFeed(`${source.url}/b`),
+      name: 'moved',
+    }),
     baseUrl: source.url,
     baseUrlQuery: '?key=of_source',
   }
   const {feeds} = await ingestRates(config, lab.createWorld(EVENING))
-  expect(feeds[0]).toMatchObject({problems: [expect.stringContaining('SOURCE_REDIRECTED')]})
-  const keys = [...source.requests, ...other.requests].map(({path, headers}) => [path, headers.authorization])
-  expect(keys).toEqual([
-    ['/v1/moved', `Bearer ${lab.config.apiKey}`],
-    ['/v10/x', undefined],
-    ['/v1/a', undefined],
-    ['/v1/b', 'Bearer key_of_feed'],
+  expect(feeds.map(({problems}) => problems.join())).toEqual([
+    expect.stringContaining('SOURCE_REDIRECTED'),
+    '',
+    expect.stringContaining('SOURCE_REDIRECTED'),
   ])
-  for (const {query} of [...source.requests, ...other.requests]) expect([...query]).toEqual([])
+  const asked = [...source.requests, ...other.requests].map((one) => [
+    one.path,
+    one.headers.authorization,
+    one.query.get('key'),
+  ])
+  expect(asked).toEqual([
+    ['/v1/rates', `Bearer ${lab.config.apiKey}`, 'of_source'],
+    ['/v1/b', undefined, null],
+    ['/v1/a', undefined, null],
+  ])
 })
 
 test('a feed is asked for as its URL says, names that repeat included', async () => {
-  await using server = await startTestServer((_request, response) => sendJson(response, []))
-  await ingest(EVENING, jsonFeed(`${server.url}/x/?series=A&series=B`))
+  await using server = await startTestServer(endWith(200, 'date,value\n'))
+  await ingest(EVENING, urlFeed(`${server.url}/x/?series=A&series=B`))
   expect(server.requests).toMatchObject([{path: '/v1/x/'}])
   expect(server.requests[0]?.query.getAll('series')).toEqual(['A', 'B'])
 })
@@ -258,10 +257,10 @@ test('a feed that hangs keeps nobody from the warehouse', async () => {
     async (_request, response) => {
       asked.open()
       await answer.opened
-      sendJson(response, [{date: '2026-03-02', value: 4.31}])
+      response.end('date,value\n2026-03-02,4.31\n')
     },
     async (url) => {
-      const hanging = ingest(EVENING, jsonFeed(url))
+      const hanging = ingest(EVENING, urlFeed(url))
       await asked.opened
       expect(await lab.sync('2026-03-02T23:30:00-05:00')).toMatchObject({outcome: 'released'})
       answer.open()
@@ -281,4 +280,90 @@ test('run rates prints what became of each feed', async () => {
   })
   expect(some.stdout).toContain('row 2: value: expected')
   expect(await none).toMatchObject({code: 0, stdout: expect.stringContaining('no feeds')})
+})
+
+const read = (csv: string) => parseRates(feedParser.parse(SOFR), csv, 'America/New_York')
+
+test('values are exact, however many digits a double could not hold', () => {
+  const csv = 'date,value\n2026-03-02,1234567890.12345678\n2026-03-03,-0.1\n2026-03-04,5.3300000000\n'
+  expect(read(csv)).toMatchObject([
+    {units: 123_456_789_012_345_678n},
+    {units: -10_000_000n},
+    {units: 533_000_000n},
+  ])
+})
+
+test.each([
+  ['2026-03-02,abc', /^row 2: value: expected a decimal number/],
+  ['2026-03-02,4.123456789', /^row 2: value/],
+  ['2026-03-02,1e3', /^row 2: value/],
+  ['2026-03-02,12345678901', /^row 2: value/],
+  ['2026-02-30,4.31', /^row 2: date: expected a day/],
+  ['0026-03-02,4.31', /^row 2: date/],
+  ['2026-03-02', /CSV_RECORD_INCONSISTENT/],
+])('the row %s is rejected alone, and its value is not repeated', (row, words) => {
+  const rows = read(`date,value\n2026-03-01,4.30\n${row}\n2026-03-03,4.32\n`)
+  expect(rows.filter((one) => typeof one === 'object')).toMatchObject([
+    {rateDate: '2026-03-01'},
+    {rateDate: '2026-03-03'},
+  ])
+  expect(rows.filter((one) => typeof one === 'string')).toEqual([expect.stringMatching(words)])
+  expect(rows.join()).not.toMatch(/abc|4\.123|1e3/)
+})
+
+test('a text that means no value is neither a value nor a fault', () => {
+  expect(read('date,value\n2026-03-01,.\n2026-03-02,\n')).toEqual([null, null])
+})
+
+test('rates of the service are of the day their instant is of, and one that cannot be read says so alone', () => {
+  const rate = {
+    provider: 'acme',
+    loan_program: 'bridge',
+    rate_pct: 7.125,
+    effective_at: '2026-03-03T01:00:00Z',
+  }
+  const data = [rate, {...rate, provider: ''}, {...rate, rate_pct: '7'}, {...rate, effective_at: 'soon'}, 7]
+  const rows = parseRates(
+    feedParser.parse({name: 'service'}),
+    JSON.stringify({data, has_more: false}),
+    'America/New_York',
+  )
+  expect(rows).toEqual([
+    {rate: 'acme/bridge', rateDate: '2026-03-02', instant: 1_772_499_600_000_000n, units: 712_500_000n},
+    expect.stringMatching(/^row 2: provider: expected a text/),
+    expect.stringMatching(/^row 3: rate_pct/),
+    expect.stringMatching(/^row 4: effective_at/),
+    expect.stringMatching(/^row 5: /),
+  ])
+})
+
+test.each(['<html>', '', 'day,value\n2026-03-01,1\n'])(
+  'what is no CSV with the columns is refused: %s',
+  (csv) => {
+    expect(() => read(csv)).toThrow(/^Feed 'sofr': column 'date' is not in its header/)
+  },
+)
+
+test.each<[object, RegExp]>([
+  [{name: 'A b'}, /feeds\.0\.name: expected lower-case/],
+  [{csv: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
+  [{rate: undefined}, /feeds\.0\.rate: expected beside csv, and only there/],
+  [{csv: 'https://me:hush@x.example/'}, /feeds\.0\.csv: expected a URL without user/],
+  [{valeu: 'x'}, /feeds\.0: Unrecognized key/],
+])('a wrong file of feeds is named with its field: %o', (fields, words) => {
+  const config = withFeeds({...csvFeed(), ...fields})
+  expect(() => readRateFeeds(config)).toThrow(words)
+  expect(() => readRateFeeds(config)).toThrow(/^Rate feeds in '.*rates\.json'/)
+})
+
+test('two feeds of one name are refused', () => {
+  expect(() => readRateFeeds(withFeeds(csvFeed(), csvFeed()))).toThrow(/feeds: expected each name once/)
+})
+
+test('the feeds that docs/rates.md shows can be read', () => {
+  const page = readFileSync(join(import.meta.dirname, '../../docs/rates.md'), 'utf8')
+  const [, shown = ''] = /```json\n(.*?)```/s.exec(page) ?? []
+  writeFileSync(fileOf('rates.json'), shown)
+  const feeds = readRateFeeds({...lab.config, ratesFile: fileOf('rates.json')})
+  expect(feeds.map(({name}) => name)).toEqual(['pricing', 'treasury-10y', 'sofr'])
 })

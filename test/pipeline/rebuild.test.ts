@@ -46,16 +46,9 @@ async function look(number: number, now: string): Promise<void> {
 async function readRates(value: string, now: string): Promise<void> {
   const root = join(lab.folder.root, '..')
   const file = join(root, 'rates.csv')
-  writeFileSync(file, `day;value\n2/2/2026;${value}\n`)
-  const format = {
-    format: 'csv',
-    delimiter: ';',
-    date: 'day',
-    date_format: 'us',
-    value: 'value',
-    rate_name: 'sofr',
-  }
-  writeFileSync(join(root, 'rates.json'), JSON.stringify({feeds: [{name: 'fed', file, ...format}]}))
+  writeFileSync(file, `day,percent\n2026-02-02,${value}\n`)
+  const feed = {name: 'fed', csv: file, rate: 'sofr', date: 'day', value: 'percent'}
+  writeFileSync(join(root, 'rates.json'), JSON.stringify({feeds: [feed]}))
   const config = {...lab.config, ratesFile: join(root, 'rates.json')}
   expect((await ingestRates(config, lab.createWorld(now))).outcome).toBe('appended')
 }

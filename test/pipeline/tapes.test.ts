@@ -358,7 +358,7 @@ test('what webhooks, feeds and replays bring shares the tape of its day', async 
   const feed = join(lab.folder.root, '..', 'rates.csv')
   writeFileSync(feed, 'date,value\n2026-02-02,0.05\n')
   const ratesFile = join(lab.folder.root, '..', 'rates.json')
-  const described = {name: 'fed', rate_name: 'sofr', format: 'csv', date: 'date', value: 'value', file: feed}
+  const described = {name: 'fed', rate: 'sofr', csv: feed}
   writeFileSync(ratesFile, JSON.stringify({feeds: [described]}))
   expect(await ingestRates({...lab.config, ratesFile}, noon)).toMatchObject({outcome: 'appended'})
 

@@ -1,10 +1,10 @@
 import {chmodSync, copyFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
-import {join} from 'node:path'
+import {dirname, join} from 'node:path'
 import {z} from 'zod'
 import {addDays} from '../../src/clock.ts'
 import {type Config, parseConfig} from '../../src/config.ts'
-import {DEAL_COLUMNS} from '../../src/model/per-deal.ts'
+import {DEAL_COLUMNS} from '../../src/model/changed-deals.ts'
 import {
   aBorrower,
   aDocument,
@@ -18,7 +18,7 @@ import {
   type Row,
 } from '../../src/model/raw-rows.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
-import {verifyBuild} from '../../src/pipeline/verify-build.ts'
+import {compareBuilds} from '../../src/pipeline/compare-builds.ts'
 import {createDealSet} from '../../src/release/deal-set.ts'
 import {readLastBuild} from '../../src/release/last-build.ts'
 import {readRelease, requireRelease} from '../../src/release/manifest.ts'
@@ -68,17 +68,18 @@ type Night = Record<string, Row[]>
  * the same, byte by byte. Deals change, go missing and come back; records come late, are replayed or stay in quarantine; lists of
  * borrowers and documents change; clocks step back; days pass without a walk; the cache is lost or spoilt.
  *
- * A run is one history of so many nights.
+ * A run is one history of so many nights. `sql` are files that take the place of shipped ones.
  */
 export async function proveNights({
   nights = NIGHTS,
+  sql = {},
   ...request
-}: ProofRequest & {nights?: number}): Promise<Proved> {
+}: ProofRequest & {nights?: number; sql?: Record<string, string>}): Promise<Proved> {
   const tally = createTally()
   await runAll({name: 'nights'}, request, async (_run, random) => {
     const root = mkdtempSync(join(tmpdir(), 'loantape-nights-'))
     try {
-      await live(root, {random, nights}, (name) => tally.add(name))
+      await live(root, {random, nights, sql}, (name) => tally.add(name))
     } finally {
       rmSync(root, {recursive: true, force: true})
     }
@@ -94,8 +95,12 @@ export interface GrowingFolder {
   grow(): Promise<ReturnType<typeof createWorldAt>>
 }
 
-/** Makes a folder below `root` whose history is empty. */
-export function createGrowingFolder(root: string, random: Random): GrowingFolder {
+/** Makes a folder below `root` whose history is empty; `sql` are files of its own models. */
+export function createGrowingFolder(
+  root: string,
+  random: Random,
+  sql: Record<string, string> = {},
+): GrowingFolder {
   const folder = dataFolderAt(join(root, 'data'))
   const sqlDir = join(root, 'sql')
   mkdirSync(folder.root)
@@ -106,6 +111,10 @@ export function createGrowingFolder(root: string, random: Random): GrowingFolder
     join(sqlDir, 'seeds/funded_on.csv'),
     'deal_id,funded_on:date\ndeal_3,2026-01-02\ndeal_4,2026-02-01\n',
   )
+  for (const [file, text] of Object.entries(sql)) {
+    mkdirSync(dirname(join(sqlDir, file)), {recursive: true})
+    writeFileSync(join(sqlDir, file), text)
+  }
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_SQL_DIR: sqlDir,
@@ -131,15 +140,15 @@ export function createGrowingFolder(root: string, random: Random): GrowingFolder
 
 async function live(
   root: string,
-  {random, nights}: {random: Random; nights: number},
+  {random, nights, sql}: {random: Random; nights: number; sql: Record<string, string>},
   note: (name: string) => void,
 ): Promise<void> {
-  const {config, folder, grow} = createGrowingFolder(root, random)
+  const {config, folder, grow} = createGrowingFolder(root, random, sql)
   for (let night = 0; night < nights; night += 1) {
     const world = await grow()
     if (night > 0 && random.chance(0.05)) note(spoilLastBuild(folder, random))
     const before = readLastBuild(folder)
-    await verifyBuild(config, {}, world)
+    await compareBuilds(config, {}, world)
     const last = readLastBuild(folder)
     if (last?.release_id === before?.release_id) note('nights with nothing new')
     else note(last && last.rebuilt > 0 ? 'nights from the one before' : 'nights from nothing')
