@@ -165,7 +165,8 @@ function removeDatabase(path: string): void {
 }
 
 function requireWalk(units: readonly TapeUnit[], walk: string): string {
-  const unit = units.find(({tape, begin}) => tape.unit === walk && begin.kind === 'walk')
+  const own = units.filter(({tape}) => tape.unit === walk)
+  const unit = own.find(({outcome}) => outcome.outcome === 'settled') ?? own[0]
   if (unit?.outcome.outcome === 'settled') return walk
   throw newError(
     'REBUILD_WALK',

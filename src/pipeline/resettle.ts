@@ -49,7 +49,7 @@ export async function resettle(tools: ResettleTools, unit: TapeUnit): Promise<vo
 async function resettleKind(tools: ResettleTools, unit: TapeUnit): Promise<void> {
   const {kind} = unit.begin
   if (kind === 'walk') return resettleWalk(tools, unit)
-  if (unit.outcome.outcome !== 'settled') return
+  if (unit.outcome.outcome !== 'settled' || tools.without.has(unit.tape.unit)) return
   const settled = {now: recorded.parse(unit.outcome).recorded_at, conclude: async () => unit.head}
   if (kind === 'look') return resettleLooks(tools, unit, settled)
   if (kind === 'rates') return resettleRates(tools, unit, settled)

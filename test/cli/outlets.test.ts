@@ -1,6 +1,7 @@
 import {existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
+import {openStateDb} from '../../src/state/state-db.ts'
 import {createLab, type Lab, someDeals, startProcess} from '../support/lab.ts'
 import {createPostgres, type PostgresServer} from '../support/postgres.ts'
 import {readFailure, readJson} from './outcome.ts'
@@ -113,6 +114,9 @@ test.each(['csv', 'parquet', 'xlsx'])(
   async (profile) => {
     const folder = lab.copyFolder(`full-${profile}`)
     rmSync(folder.exports, {recursive: true, force: true})
+    expect((await lab.run(['build'], {LOANTAPE_DATA_DIR: folder.root})).code).toBe(0)
+    // The state database is open already: its index would not fit.
+    using _stateDb = openStateDb(folder.stateDb)
     // No file of the process may grow beyond 1,024 bytes: writing more fails as on a full disk.
     const command = `ulimit -f 1; exec "$0" "$@"`
     const {process: child, ended} = startProcess(
