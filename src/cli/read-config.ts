@@ -4,13 +4,15 @@ import {parseEnv} from 'node:util'
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {codeOf, newError} from '../errors.ts'
-import {SOURCE_NAME} from '../settings.ts'
+import {type Fixed, SOURCE_NAME} from '../settings.ts'
 import {isInside} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
 
 /** The effective settings: `--data` goes over the environment. */
-export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: CommonOptions): Config {
-  const {env: own, envFile} = surroundings
+export function readConfig(
+  {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
+  options: CommonOptions,
+): Config {
   const dir = envFile === undefined ? undefined : dirname(resolve(envFile))
   const source = dir === undefined ? undefined : findSource(dir)
   const env = {
@@ -19,12 +21,13 @@ export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: 
     ...own,
   }
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
-  const config = parseConfig(given, {
+  const parsed = parseConfig(given, {
     readFile(path) {
       if (source) requireOwnPlace(source, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
   })
+  const config = {...parsed, ...fixed}
   parseChildStreams(config.streams)
   if (!source) return config
   const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config

@@ -14,7 +14,7 @@ export default function addServe(command: CliCommand): void {
       const folder = dataFolderAt(given.dataDir)
       // What a demo made is there to be looked at: nothing is due, and nothing comes in.
       const isDemo = isDemoFolder(folder)
-      const config = isDemo ? {...given, webhookSecret: undefined, webhookSecretPrevious: undefined} : given
+      const config = isDemo ? {...given, webhookSecret: undefined} : given
       const jobs = isDemo ? [] : await readJobs(config)
       if (!isDemo) requireWritable(folder)
       using stateDb = openStateDb(folder.stateDb)

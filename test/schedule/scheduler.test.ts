@@ -391,7 +391,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
   })
-  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26, alarmQuarantine: 10}, now, undefined)
+  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26}, now, undefined)
   expect(told).toContainEqual(
     expect.objectContaining({
       name: 'job nightly',
