@@ -48,7 +48,6 @@ async function measure([deals, delayMs]: Case): Promise<Figures> {
     LOANTAPE_API_KEY: 'sk_test_bench',
     LOANTAPE_DATA_DIR: join(root, 'data'),
     LOANTAPE_RATE_PER_SECOND: '100000',
-    LOANTAPE_RATE_BURST: '10000',
     LOANTAPE_DETAIL: 'off',
   }
   const sync = async () => syncRow.parse(await runScript('sync-run.ts', [], env))

@@ -6,10 +6,10 @@ import {codeOf, newError} from './errors.ts'
 import {scrubSecrets} from './log.ts'
 import {quantity} from './money.ts'
 import {findNearest} from './nearest.ts'
-import {SETTINGS, type Settings} from './settings.ts'
+import {FIXED, type Fixed, SETTINGS, type Settings} from './settings.ts'
 
 /** The settings, the base URL parted so that it can be stored and shown. */
-export interface Config extends Settings {
+export interface Config extends Settings, Fixed {
   /** The query of the base URL, `?key=…`: nothing but requests holds it. */
   baseUrlQuery?: string | undefined
   /** Where the key of tapes is made that no setting names. */
@@ -51,11 +51,9 @@ const KEYS_IN_FILES = [
   'apiKey',
   'postgresUrl',
   'clickhousePassword',
-  'hashKey',
   'webToken',
   'webViewerToken',
   'webhookSecret',
-  'webhookSecretPrevious',
   'alarmWebhookUrl',
   'smtpUrl',
   'deadManUrl',
@@ -100,7 +98,7 @@ export function parseConfig(
   }
   const {baseUrl, ...parsedSettings} = parsed.data
   const configHome = env.XDG_CONFIG_HOME || join(env.HOME || homedir(), '.config')
-  const settings = {...parsedSettings, defaultKeyFile: join(configHome, 'loantape', 'tape.key')}
+  const settings = {...parsedSettings, ...FIXED, defaultKeyFile: join(configHome, 'loantape', 'tape.key')}
   if (baseUrl === undefined) return settings
   const {name, query} = splitSourceAddress(baseUrl)
   return {...settings, baseUrl: name, ...(query !== '' && {baseUrlQuery: query})}
@@ -150,19 +148,12 @@ function findUnknownNames(env: Record<string, string | undefined>): string[] {
 }
 
 /** The settings as a table for people: secrets masked. */
-export function maskConfig({
-  baseUrlQuery,
-  defaultKeyFile,
-  source: _source,
-  ...config
-}: Config): Record<string, string | number | null> {
-  const shown = {
-    ...config,
-    tapeKeyFile: config.tapeKeyFile ?? defaultKeyFile,
-    ...(baseUrlQuery !== undefined && {baseUrl: `${config.baseUrl}${baseUrlQuery}`}),
-  }
+export function maskConfig(config: Config): Record<string, string | number | null> {
+  const {baseUrl, baseUrlQuery = '', tapeKeyFile = config.defaultKeyFile} = config
+  const shown = {...config, tapeKeyFile, ...(baseUrl !== undefined && {baseUrl: `${baseUrl}${baseUrlQuery}`})}
+  const settings = Object.entries(shown).filter(([key]) => key in SETTINGS)
   return Object.fromEntries(
-    Object.entries(shown).map(([key, value]) => [
+    settings.map(([key, value]) => [
       envNameOf(key),
       typeof value === 'string' ? maskValue(key, value) : (value ?? null),
     ]),
@@ -173,6 +164,11 @@ export function maskConfig({
 function maskValue(key: string, value = ''): string {
   if (isSecret(key) && value) return '***'
   return scrubSecrets(key === 'baseUrl' ? value.replace(/[?#].*$/s, '?***') : value)
+}
+
+/** Requests that may follow each other at once after a pause: those of a second, and five at least. */
+export function burstOf({ratePerSecond}: Pick<Config, 'ratePerSecond'>): number {
+  return Math.max(5, Math.ceil(ratePerSecond))
 }
 
 /** The settings a source needs. */

@@ -106,7 +106,7 @@ export function walkAndApply(
   return atSource(config, {folder, run, accepted}, async (tools, world) => {
     const {db, client, stream: deals} = tools
     const needsKey = children.some(({privacy}) => privacy && privacy.hashed.length > 0)
-    const hashKey = needsKey ? await requireHashKey(db, folder, config.hashKey) : undefined
+    const hashKey = needsKey ? await requireHashKey(db, folder) : undefined
     const walk = await readToEnd(tools, isDryRun, world)
     if (isDryRun) return {...(await previewWalk(tools, walk)), streams: [], waitedMs: client.waitedMs}
     world.onProgress({step: 'certifying'})

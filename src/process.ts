@@ -1,7 +1,7 @@
-import type {ChildProcess} from 'node:child_process'
+import {type ChildProcess, spawn} from 'node:child_process'
 import {existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {hostname} from 'node:os'
-import {basename, join} from 'node:path'
+import {basename, extname, join} from 'node:path'
 import {codeOf} from './errors.ts'
 
 /** Whether a process with this id runs on this machine. */
@@ -46,17 +46,91 @@ export function removeAbandoned(dir: string, prefix: string): void {
   }
 }
 
-/** Where a child lives that is not to have our environment and working folder. */
+const ENTRY = join(import.meta.dirname, `main${extname(import.meta.filename)}`)
+
+/** Where a process lives that is not to have our environment and working folder. */
 export interface Place {
-  env: Record<string, string | undefined>
-  cwd: string
+  env?: Record<string, string | undefined> | undefined
+  cwd?: string | undefined
+}
+
+/** How a process of loantape ended, and the end of what it logged. */
+export interface ProcessEnd {
+  code: number | null
+  signal: string | null
+  log?: string
+}
+
+/**
+ * Runs a command of loantape in a process of its own, to its end: what it leaks, breaks or dies of ends with it. Its log goes where
+ * ours goes.
+ *
+ * @param limits `signal` asks it to stop, and it is killed where it does not; `onStarted` is told its id at once; `onPrinted` gets what
+ * it prints. Without `onPrinted` it outlives us: what it prints goes nowhere.
+ */
+export async function runLoantape(
+  args: readonly string[],
+  limits: {
+    signal: AbortSignal
+    onStarted?: (pid: number) => void
+    onPrinted?: (chunk: Buffer) => void
+  } & Place,
+): Promise<ProcessEnd> {
+  const {signal: stop, onStarted, onPrinted, ...place} = limits
+  const child = spawn(process.execPath, [...process.execArgv, ENTRY, ...args], {
+    stdio: ['ignore', onPrinted ? 'pipe' : 'ignore', 'pipe'],
+    ...place,
+  })
+  if (onPrinted) child.stdout?.on('data', onPrinted)
+  const readLog = passLogOn(child)
+  const ended = new Promise<ProcessEnd>((resolve, reject) => {
+    child.once('error', reject)
+    child.once('close', (code, signal) => resolve({code, signal, log: readLog()}))
+  })
+  using _stopping = stopWith(child, stop)
+  try {
+    if (child.pid !== undefined) onStarted?.(child.pid)
+    return await ended
+  } catch (error) {
+    child.kill('SIGKILL')
+    throw error
+  }
+}
+
+const MOST_PRINTED = 64 * 1024 * 1024
+const COMPLAINT = 'loantape: '
+
+/** How a command ended, and its own words for people. */
+export interface CommandEnd {
+  /** Null of one that was killed. */
+  exitCode: number | null
+  words: string
+}
+
+/** Carries out a command that somebody asked for, to its end, however long that takes; `signal` asks it to stop. */
+export async function carryOutCommand(
+  args: readonly string[],
+  limits: {signal: AbortSignal} & Place,
+): Promise<CommandEnd> {
+  const chunks: Buffer[] = []
+  let length = 0
+  const onPrinted = (chunk: Buffer) => {
+    length += chunk.length
+    if (length <= MOST_PRINTED) chunks.push(chunk)
+  }
+  const {code, log = ''} = await runLoantape(args, {...limits, onPrinted})
+  if (code === 0) return {exitCode: code, words: Buffer.concat(chunks).toString().trim()}
+  const lines = log.trim().split('\n')
+  const last = lines.findLastIndex((line) => line.startsWith(COMPLAINT))
+  const complaint = lines.slice(last).join('\n').slice(COMPLAINT.length)
+  return {exitCode: code, words: last === -1 ? 'It ended without a word; see the log.' : complaint}
 }
 
 /** So much of what a process logs is kept. */
 const KEPT_BYTES = 32 * 1024
 
 /** Lets what a child logs go where ours goes; what is returned tells its end, whole lines. */
-export function passLogOn({stderr}: ChildProcess): () => string {
+function passLogOn({stderr}: ChildProcess): () => string {
   let kept = Buffer.alloc(0)
   stderr?.pipe(process.stderr, {end: false})
   stderr?.on('data', (chunk: Buffer) => {
@@ -69,13 +143,13 @@ export function passLogOn({stderr}: ChildProcess): () => string {
 }
 
 /** From SIGTERM to SIGKILL, so that the whole is over within the ten seconds container engines give. */
-const PATIENCE_MS = 8_000
+const TERM_MS = 8_000
 
 /** Asks a child to stop when the signal aborts, and stops it if it does not; disposing ends that. */
-export function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
+function stopWith(child: ChildProcess, signal: AbortSignal): Disposable {
   const stop = () => {
     child.kill('SIGTERM')
-    const last = setTimeout(() => child.kill('SIGKILL'), PATIENCE_MS)
+    const last = setTimeout(() => child.kill('SIGKILL'), TERM_MS)
     child.once('exit', () => clearTimeout(last))
   }
   if (signal.aborted) stop()

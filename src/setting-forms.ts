@@ -46,12 +46,14 @@ export const secret = (least: number) =>
     .min(least, `expected ${least} characters at least`)
     .optional()
 
-/** A secret of signed webhooks. */
-export const webhookSecret = () =>
+const WEBHOOK_SECRET = /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/
+
+/** Secrets of signed webhooks, with commas. */
+export const webhookSecrets = () =>
   z
     .string()
-    .regex(
-      /^whsec_(?:[A-Za-z0-9+/]{4}){8,}(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/,
-      'expected whsec_ and at least 24 bytes in base64',
+    .refine(
+      (text) => text.split(/\s*,\s*/).every((secret) => WEBHOOK_SECRET.test(secret)),
+      'expected whsec_ and at least 24 bytes in base64; two with a comma',
     )
     .optional()

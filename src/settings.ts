@@ -7,7 +7,7 @@ import {
   integerWithin,
   number,
   secret,
-  webhookSecret,
+  webhookSecrets,
   webUrl,
 } from './setting-forms.ts'
 
@@ -38,7 +38,6 @@ export const SETTINGS = {
     .prefault('./data')
     .describe('Folder that holds everything loantape writes.'),
   ratePerSecond: number(0.01, 100_000, 5).describe('Upper bound of requests per second to the source.'),
-  rateBurst: integer(1, 100_000, 5).describe('Requests that may follow each other at once after a pause.'),
   pageSize: integer(1, 100, 100).describe('Records asked for per page.'),
   detail: z
     .enum(['auto', 'on', 'off'])
@@ -46,12 +45,6 @@ export const SETTINGS = {
     .describe(
       'Whether single deals are fetched: `auto` those whose list rows lack a field, `on` each deal in turn, `off` none.',
     ),
-  detailPath: z
-    .string()
-    .regex(/^\/.*\{id\}/, 'expected a path with {id}')
-    .prefault('/deals/{id}')
-    .describe('Path of one deal, relative to the base URL.'),
-  detailConcurrency: integer(1, 64, 4).describe('Detail requests under way at once.'),
   detailBudgetMinutes: number(0, 1440, 20).describe(
     'Minutes a run may spend on details, borrowers and documents; what does not fit is fetched by later runs.',
   ),
@@ -59,43 +52,15 @@ export const SETTINGS = {
     description: 'What is synced (docs/analyst-guide.md).',
     example: 'deals,borrowers,documents',
   }),
-  hashKey: z.string().min(16, 'expected at least 16 characters').optional().meta({
-    description:
-      'Key under which e-mail addresses of borrowers are hashed. Made and kept in `hash.key` of the data folder where it is not set. Or name a file that holds it with `LOANTAPE_HASH_KEY_FILE`.',
-    isSecret: true,
-  }),
   stage: z.string().optional().meta({
     description: 'Walk only deals of this status. Use a data folder of its own.',
     example: 'underwriting',
   }),
-  stageParam: z
-    .string()
-    .regex(/^[\w-]+$/, 'expected a query parameter name')
-    .prefault('status')
-    .describe('Query parameter that carries `LOANTAPE_STAGE`.'),
-  cursorTtlMinutes: number(0, 525_600, 30).describe(
-    'Age in minutes up to which an interrupted walk is continued from its cursor.',
-  ),
-  maxWaitMinutes: number(0, 1440, 60).describe(
-    'Minutes a run may spend waiting for rate limits before it ends with exit code 6.',
-  ),
-  requestTimeoutSeconds: number(0.05, 3600, 30).describe(
-    'Seconds without an answer, or between two parts of one, after which a request is tried again.',
-  ),
-  maxAnswerMb: number(0.01, 512, 32).describe(
-    'Mebibytes of one answer of the source; a larger one is refused while it arrives.',
-  ),
-  retries: integer(0, 100, 5).describe(
-    'Times one request is tried again after a reset, timeout, 5xx or unreadable body.',
-  ),
   shrinkLimitPct: number(0, 100, 5).describe(
     'Percentage of known deals that may be newly absent before the walk is refused.',
   ),
   changeLimitPct: number(0, 100, 20).describe(
     'Percentage of known deals that may change amount, leave a funded status or change another field, each by itself, before refusal.',
-  ),
-  growthLimitPct: number(0, 1_000_000, 100).describe(
-    'Percentage by which deals, or their amount, may grow between two walks before refusal; never asked of the first.',
   ),
   timeZone: z
     .string()
@@ -109,24 +74,6 @@ export const SETTINGS = {
     .describe('Local time at which a business day begins: what is earlier counts for the day before.'),
   releasesKept: integer(1, 10_000, 7).describe(
     'Releases kept of those that were current once; older ones are removed, never the current one.',
-  ),
-  pastReleasesKept: integer(2, 10_000, 7).describe(
-    'Releases of past dates kept beside them; those not used for longest are removed and built again when asked for.',
-  ),
-  build: z
-    .enum(['auto', 'incremental', 'whole'])
-    .prefault('auto')
-    .describe(
-      'How a release is built that follows another: `incremental` builds the deals that changed, `whole` all of them, `auto` those that changed where that takes less time. The release is the same.',
-    ),
-  releaseStorage: z
-    .enum(['compatible', 'latest'])
-    .prefault('compatible')
-    .describe(
-      'Format of a release’s DuckDB file: `compatible` opens in DuckDB 1.0 and later, `latest` is a fifth smaller and opens where DuckDB is as new as ours.',
-    ),
-  modelTimeoutSeconds: number(0.01, 86_400, 1800).describe(
-    'Seconds one model or check may take before the build ends with exit code 3. A question asked on the workbench may take no longer either.',
   ),
   memoryMb: integerWithin(64, 16_777_216).optional().meta({
     description:
@@ -169,13 +116,10 @@ export const SETTINGS = {
       description: 'The only tables that viewers can read; by default all.',
       example: 'mart.*,core.deal',
     }),
-  webhookSecret: webhookSecret().meta({
-    description: 'Secret the service signs its webhooks with (Standard Webhooks); without it none is taken.',
+  webhookSecret: webhookSecrets().meta({
+    description:
+      'Secret the service signs its webhooks with (Standard Webhooks), or two with a comma while it is rotated; without it none is taken.',
     example: 'whsec_...',
-    isSecret: true,
-  }),
-  webhookSecretPrevious: webhookSecret().meta({
-    description: 'The secret before, taken as well while secrets are rotated.',
     isSecret: true,
   }),
   fleetRuns: integer(1, 64, 2).describe(
@@ -201,9 +145,6 @@ export const SETTINGS = {
     }),
   alarmMaxAgeHours: number(0.01, 8760, 26).describe(
     'Hours without a successful sync after which an alarm is raised.',
-  ),
-  alarmQuarantine: integer(0, 10_000_000, 10).describe(
-    'Records a walk may put into quarantine before an alarm is raised.',
   ),
   deadManUrl: webUrl().meta({
     description:
@@ -249,28 +190,15 @@ export const SETTINGS = {
     .regex(SOURCE_NAME, 'expected lower-case letters, digits and _, a letter first')
     .prefault('main')
     .describe('Name of this lender there, beside those of others; in a fleet that of its folder.'),
-  clickhouseReleasesKept: integer(1, 1000, 3).describe(
-    'Releases of this lender that stay in ClickHouse, the one readers see among them.',
-  ),
   targetsFile: z.string().optional().meta({
     description: 'JSON file of the targets of `loantape export --deliver`: docs/exports.md.',
     example: 'targets.json',
-  }),
-  targetSecret: z.string().optional().meta({
-    description: 'Password or token of the one target that names no file for it.',
-    isSecret: true,
   }),
   ratesFile: z.string().optional().meta({
     description:
       'JSON file of the feeds that `loantape run rates` reads reference rates from: docs/rates.md.',
     example: 'rates.json',
   }),
-  batchesKept: integer(1, 1_000_000, 400).describe(
-    'Batches of each profile that `loantape prune` keeps; never one that a closed period needs goes.',
-  ),
-  quarantineDays: integer(1, 36_500, 365).describe(
-    'Days after which `loantape prune` forgets what quarantined records held that were replayed or whose walk was refused.',
-  ),
   tapeKeyFile: z.string().optional().meta({
     description:
       'File with the key of tapes, outside the data folder, made at the first walk; by default `loantape/tape.key` of the user’s configuration folder.',
@@ -295,3 +223,32 @@ export const SETTINGS = {
 
 /** The effective settings. */
 export type Settings = z.output<z.ZodObject<typeof SETTINGS>>
+
+/** What no two lenders need differently. A test may hand a function other values. */
+export const FIXED = {
+  /** Requests for details and lists under way at once: the rate limit holds them back long before more would help. */
+  detailConcurrency: 4,
+  /** A run that waits longer for rate limits ends, and the next continues from there. */
+  maxWaitMinutes: 60,
+  /** Without an answer, or between two parts of one, for so long, a request is tried again. */
+  requestTimeoutSeconds: 30,
+  /** With the pauses between them, an outage of half a minute costs no run. */
+  retries: 5,
+  /** A hundred records of 300 KB each: no page of deals is larger. */
+  maxAnswerMb: 32,
+  /** Twice the portfolio from one walk to the next is another portfolio, or a fault. Never asked of the first walk. */
+  growthLimitPct: 100,
+  /** They are built again when they are asked for. */
+  pastReleasesKept: 7,
+  /** Deals that changed where that takes less time than building all; proofs ask for one or the other. */
+  build: 'auto' as 'auto' | 'incremental' | 'whole',
+  /** The built-in models take a minute over a million deals. */
+  modelTimeoutSeconds: 1800,
+  /** Those of more than a year of nights; what a closed period needs is never removed. */
+  batchesKept: 400,
+  /** A year after a record was replayed or refused nobody needs its text. */
+  quarantineDays: 365,
+}
+
+/** {@link FIXED}, or what a test has instead. */
+export type Fixed = typeof FIXED

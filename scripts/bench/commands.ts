@@ -45,7 +45,6 @@ export async function benchCommands(): Promise<void> {
       LOANTAPE_API_KEY: 'sk_test_bench',
       LOANTAPE_DATA_DIR: data,
       LOANTAPE_RATE_PER_SECOND: '100000',
-      LOANTAPE_RATE_BURST: '10000',
       LOANTAPE_DETAIL: 'off',
     },
   }

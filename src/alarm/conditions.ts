@@ -18,7 +18,7 @@ export interface Alarm extends Condition {
 /** What is wrong now, whether people were told of it or not; oldest first. */
 export function listAlarms(
   stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
+  config: Pick<Config, 'alarmMaxAgeHours'>,
   now: number,
   release: ReleaseManifest | undefined,
 ): Alarm[] {
@@ -31,7 +31,7 @@ export function listAlarms(
 /** What people are told about, as the state database and the current release have it now. */
 export function readConditions(
   stateDb: StateDb,
-  config: Pick<Config, 'alarmMaxAgeHours' | 'alarmQuarantine'>,
+  config: Pick<Config, 'alarmMaxAgeHours'>,
   now: number,
   release: ReleaseManifest | undefined,
 ): Condition[] {
@@ -40,7 +40,7 @@ export function readConditions(
     ...describeLimits(release),
     ...listLastAttempts(stateDb).map((run) => describeJob(run, findFailure(stateDb, run))),
     ...describeFreshness(lastSync, findFirstWatch(stateDb), config, now),
-    ...describeQuarantine(lastSync, config),
+    ...describeQuarantine(lastSync),
     ...describeRates(findLastSuccess(stateDb, 'rates')),
   ]
 }
@@ -120,20 +120,20 @@ function describeFreshness(
 
 const summarySchema = z.object({walk: z.object({quarantined: z.number(), records: z.number()})})
 
-function describeQuarantine(
-  lastSync: Run | undefined,
-  {alarmQuarantine}: Pick<Config, 'alarmQuarantine'>,
-): Condition[] {
+/** A handful of bad records is looked at in the morning; more of them at once want somebody now. */
+const MOST_QUARANTINED = 10
+
+function describeQuarantine(lastSync: Run | undefined): Condition[] {
   const summary = summarySchema.safeParse(JSON.parse(lastSync?.summary ?? 'null'))
   if (!lastSync || !summary.success) return []
   const {quarantined, records} = summary.data.walk
   const counted = `Run ${lastSync.run_id}: ${quarantined} of ${records} records could not be read.`
   return [
-    quarantined > alarmQuarantine
+    quarantined > MOST_QUARANTINED
       ? {
           name: 'quarantine',
           state: 'above',
-          title: `More than ${alarmQuarantine} records in quarantine`,
+          title: `More than ${MOST_QUARANTINED} records in quarantine`,
           words: `${counted} They are kept whole, and their deals count as last known. See \`loantape quarantine list\`.`,
           since: lastSync.ended_at ?? undefined,
         }

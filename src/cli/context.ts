@@ -3,6 +3,7 @@ import type {Config} from '../config.ts'
 import {messageOf, newError} from '../errors.ts'
 import {createLog} from '../log.ts'
 import type {RunStep} from '../run-steps.ts'
+import type {Fixed} from '../settings.ts'
 import type {World} from '../types.ts'
 import {createProgressLine, createProgressLog, repeatProgress} from './progress.ts'
 import {showControls} from './table.ts'
@@ -14,6 +15,8 @@ export interface Surroundings {
   envFile?: string
   stdout: {write: (text: string) => unknown; columns?: number}
   stderr: {write: (text: string) => unknown; isTTY?: boolean; columns?: number}
+  /** Other constants than those of every lender: for tests. */
+  fixed?: Partial<Fixed>
   /** Registers what happens when the process is asked to stop. */
   onStop: (stop: (signal: string) => void) => void
 }
@@ -53,6 +56,7 @@ export function createCli(surroundings: Surroundings) {
     /** What settings are read from. */
     env: surroundings.env,
     envFile: surroundings.envFile,
+    fixed: surroundings.fixed,
     createWorld(config: Config): World {
       const level = config.logLevel ?? (stderr.isTTY ? 'warn' : 'info')
       const log = createLog({level, source: config.source}, {write: besideProgress})

@@ -156,7 +156,6 @@ async function runDemo(
     baseUrl: service.url,
     apiKey,
     ratePerSecond: 5000,
-    rateBurst: 1000,
     streams: STREAMS.map(({plural}) => plural).join(','),
   }
   const nightly = await requireJob(demoConfig, 'nightly')

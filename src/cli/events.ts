@@ -1,7 +1,7 @@
 import {quantity} from '../money.ts'
 import {applyEvents} from '../pipeline.ts'
-import {type Claim, executeRun} from '../schedule/execute-run.ts'
 import {webhookJob} from '../schedule/job.ts'
+import {type Claim, executeRun} from '../schedule/run-job.ts'
 import type {Call, CliCommand} from './command.ts'
 import {claimOption} from './options.ts'
 

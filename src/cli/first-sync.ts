@@ -1,4 +1,4 @@
-import type {Config} from '../config.ts'
+import {burstOf, type Config} from '../config.ts'
 import {dealStream} from '../contract/deal.ts'
 import type {MappedField} from '../contract/mapped-field.ts'
 import {optionalColumnsOf} from '../contract/stream.ts'
@@ -7,10 +7,7 @@ import {findValue} from '../json.ts'
 import {groupThousands, quantity} from '../money.ts'
 
 /** What the number of requests of a sync depends on. */
-type Asked = Pick<
-  Config,
-  'ratePerSecond' | 'rateBurst' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'
->
+type Asked = Pick<Config, 'ratePerSecond' | 'pageSize' | 'detail' | 'detailBudgetMinutes' | 'streams'>
 
 /** Deals that the time is told for where nobody knows how many there are. */
 const UNKNOWN_DEALS = 1000
@@ -21,14 +18,14 @@ const UNKNOWN_DEALS = 1000
  * @param deals undefined where nobody knows
  */
 export function describeFirstSync(config: Asked, deals: number | undefined): string {
-  const {ratePerSecond, rateBurst, pageSize, detail, detailBudgetMinutes, streams} = config
+  const {ratePerSecond, pageSize, detail, detailBudgetMinutes, streams} = config
   const children = parseChildStreams(streams).map(({plural}) => plural)
   const wanted = detailBudgetMinutes === 0 ? [] : [...(detail === 'off' ? [] : ['details']), ...children]
   const counted = deals ?? UNKNOWN_DEALS
   const most = Math.floor((detailBudgetMinutes * 60 * ratePerSecond) / Math.max(1, wanted.length))
   const fetched = deals === undefined ? counted : most
   const requests = Math.ceil(counted / pageSize) + Math.min(counted, fetched) * wanted.length
-  const time = formatTime(Math.max(0, requests - rateBurst) / ratePerSecond)
+  const time = formatTime(Math.max(0, requests - burstOf(config)) / ratePerSecond)
   const what = wanted.length > 0 ? ` with ${new Intl.ListFormat('en-GB').format(wanted)}` : ''
   const subject = `${quantity(counted, 'deal')}${what}`
   const words = deals === undefined ? `takes ${time} for every ${subject}` : `of ${subject} takes ${time}`

@@ -1,19 +1,25 @@
 import {existsSync} from 'node:fs'
-import {dirname, resolve} from 'node:path'
+import {dirname, join, resolve} from 'node:path'
 import pLimit from 'p-limit'
+import {requireSource} from '../config.ts'
 import {EXIT_CODES, explainError, newError} from '../errors.ts'
-import {quantity} from '../money.ts'
+import {scrubSecrets} from '../log.ts'
+import {groupThousands, quantity} from '../money.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {CombinedVerification} from '../pipeline/verify-combined.ts'
-import {openStateDb} from '../state/state-db.ts'
+import {carryOutCommand} from '../process.ts'
+import {readJobs} from '../schedule/job.ts'
+import type {KeptSource, Source} from '../schedule/supervisor.ts'
+import {listUnderWay} from '../state/job-runs.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import {carryOutCommand} from '../web/command.ts'
-import type {SourceRow} from '../web/fleet-page.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {type SourceRow, sortSources, stateOf} from '../web/fleet-page.ts'
 import type {Call, CliCommand} from './command.ts'
-import {brokenRow, readRow, renderRows} from './fleet-row.ts'
-import {PATIENCE_MS, readSource} from './fleet-source.ts'
-import {ENV_FILE, listSources} from './source-folder.ts'
-import {parseHours} from './status.ts'
+import type {Cli} from './context.ts'
+import {ENV_FILE, listSources, readConfig, requireSourceFolder} from './read-config.ts'
+import {parseHours, readStanding} from './status.ts'
+import {joinLines, renderTable} from './table.ts'
 
 /** `loantape fleet`. */
 export default function addFleet(command: CliCommand): void {
@@ -24,9 +30,23 @@ export default function addFleet(command: CliCommand): void {
     .option('--no-web', 'the schedulers alone')
     .examines()
     .does(async (call: Call<{web: boolean}>) => {
+      const {cli, config, options, world} = call
       const fleetDir = findFleet(call)
-      const {serveFleet} = await import('./fleet-serve.ts')
-      await serveFleet(call.cli, {fleetDir, config: call.config, web: call.options.web}, call.world)
+      // Loaded here: no other command needs them.
+      const {createSupervisor} = await import('../schedule/supervisor.ts')
+      const {startFleetWeb} = await import('../web/fleet-web.ts')
+      const sources = {
+        list: () => listSources(fleetDir),
+        read: (name: string) => readSource(cli, fleetDir, name),
+        runs: config.fleetRuns,
+        patienceMs: PATIENCE_MS,
+      }
+      const supervisor = createSupervisor(sources, world)
+      await supervisor.begin()
+      const readRows = () => supervisor.kept().flatMap((kept) => rowOf(kept, world))
+      await using web = options.web ? await startFleetWeb(config, readRows, world) : undefined
+      if (web) world.log.info({url: web.url}, 'web side listens')
+      await supervisor.run()
     })
   command
     .command('status')
@@ -166,4 +186,149 @@ const PASSING = [6, 4]
 function worstOf(codes: readonly number[]): number {
   const order = [...EXIT_CODES.keys()].slice(1).filter((code) => !PASSING.includes(code))
   return [...order, ...PASSING].find((code) => codes.includes(code)) ?? 0
+}
+
+/** While the state database of one source is waited for, no other is looked at. */
+const PATIENCE_MS = 500
+
+/** Job files have to be read within a time: hundreds of sources at once would take it from each other. */
+const inTurn = pLimit(8)
+
+/** What a process of a source has of our environment: where programs and files are, and nothing that anybody set for us. */
+const INHERITED = [
+  'PATH',
+  'HOME',
+  'USER',
+  'LANG',
+  'LC_ALL',
+  'TZ',
+  'TMPDIR',
+  'XDG_CONFIG_HOME',
+  'NODE_COMPILE_CACHE',
+  'NODE_EXTRA_CA_CERTS',
+  'SSL_CERT_DIR',
+  'SSL_CERT_FILE',
+]
+
+/**
+ * Reads a source as its own processes would.
+ *
+ * @throws ConfigError whatever is wrong with its folder, its settings or its jobs; `FLEET_DATA_SHARED` when it names another's data
+ */
+async function readSource(cli: Pick<Cli, 'env'>, fleetDir: string, name: string): Promise<Source> {
+  const {dir} = requireSourceFolder(fleetDir, name)
+  const env = Object.fromEntries(INHERITED.map((variable) => [variable, cli.env[variable]]))
+  const {dataDir, jobsDir, ...settings} = requireSource(readConfig({env, envFile: join(dir, ENV_FILE)}, {}))
+  const config = {
+    ...settings,
+    dataDir: resolve(dir, dataDir),
+    ...(jobsDir !== undefined && {jobsDir: resolve(dir, jobsDir)}),
+  }
+  return {
+    config,
+    folder: dataFolderAt(config.dataDir),
+    jobs: await inTurn(() => readJobs(config)),
+    place: {env, cwd: dir},
+  }
+}
+
+/**
+ * Reads how a source is doing; its warehouse is not opened.
+ *
+ * @param maxAgeHours of its last success; by default what it raises an alarm after
+ */
+function readRow(
+  name: string,
+  {config, folder, jobs}: Source,
+  {stateDb, maxAgeHours}: {stateDb: StateDb | undefined; maxAgeHours?: number | undefined},
+  world: World,
+): SourceRow {
+  const standing = readStanding(
+    folder,
+    {config, stateDb, jobs, maxAgeHours: maxAgeHours ?? config.alarmMaxAgeHours},
+    world,
+  )
+  const {running: holder, release, last_success} = standing
+  const [run] = stateDb ? listUnderWay(stateDb, world.realClock.now()) : []
+  const running = [run?.job ?? holder?.command, holder?.progress].filter((part) => part !== undefined)
+  return {
+    source: name,
+    healthy: standing.healthy,
+    is_classified: standing.is_classified,
+    error: null,
+    last_success: last_success && {ended_at: last_success.ended_at, age_hours: last_success.age_hours},
+    release: release && {
+      as_of: release.as_of,
+      known_at: release.known_at,
+      deals: release.source.present.deals,
+      amount: release.source.present.amount,
+    },
+    running: running.length > 0 ? running.join(': ') : null,
+    alarms: standing.alarms,
+    next_slot: standing.next_slots[0] ?? null,
+  }
+}
+
+/** The row of a source that cannot be read. */
+function brokenRow(name: string, error: unknown): SourceRow {
+  const {code, message} = explainError(error)
+  return {
+    source: name,
+    healthy: false,
+    is_classified: true,
+    error: {code, message: scrubSecrets(message)},
+    last_success: null,
+    release: null,
+    running: null,
+    alarms: [],
+    next_slot: null,
+  }
+}
+
+/** How a source that is served is doing; nothing before it was read for the first time. */
+function rowOf({name, open, problem}: KeptSource, world: World): SourceRow[] {
+  const found = open()
+  try {
+    const wrong = problem()
+    if (wrong) return [brokenRow(name, wrong)]
+    return found ? [readRow(name, found.source, {stateDb: found.stateDb}, world)] : []
+  } catch (error) {
+    return [brokenRow(name, error)]
+  }
+}
+
+/** The rows as a table, and below it the words of what is broken. */
+function renderRows(rows: readonly SourceRow[]): string {
+  const sorted = sortSources(rows)
+  const lines = sorted.map((row) => {
+    const {source, last_success, release, running, alarms, next_slot: next} = row
+    return [
+      source,
+      stateOf(row),
+      last_success ? `${last_success.age_hours} h ago` : '',
+      release?.as_of ?? '',
+      release ? groupThousands(release.deals) : '',
+      release ? groupThousands(release.amount) : '',
+      running ?? '',
+      row.error?.code ?? alarms.map(({name, state}) => `${name}: ${state}`).join(', '),
+      next ? `${next.job} ${next.slot}` : '',
+    ]
+  })
+  return joinLines([
+    renderTable(
+      [
+        'source',
+        'state',
+        'last success',
+        'as of',
+        {number: 'deals'},
+        {number: 'amount'},
+        'running',
+        'wrong',
+        'next slot',
+      ],
+      lines,
+    ),
+    ...sorted.map(({source, error}) => error && `\n${source}: ${error.message} [${error.code}]`),
+  ])
 }

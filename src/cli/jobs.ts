@@ -1,7 +1,6 @@
-import {describeClockChanges, listNextSlots} from '../schedule/cron.ts'
+import {describeClockChanges, formatLocal, listNextSlots} from '../schedule/cron.ts'
 import {isEnabled, type Job, readJobs} from '../schedule/job.ts'
-import {formatLocal} from '../schedule/local-time.ts'
-import {timeoutMinutesOf} from '../schedule/time-limit.ts'
+import {timeoutMinutesOf} from '../schedule/scheduler.ts'
 import type {CliCommand} from './command.ts'
 import {renderTable} from './table.ts'
 

@@ -2,7 +2,7 @@ import {Option} from 'commander'
 import {parseDateOption} from '../config.ts'
 import {newError} from '../errors.ts'
 import {type Release, requireRelease} from '../release/manifest.ts'
-import type {Claim} from '../schedule/execute-run.ts'
+import type {Claim} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Call} from './command.ts'
 

@@ -1,16 +1,18 @@
-import {existsSync, readFileSync, realpathSync} from 'node:fs'
-import {dirname, isAbsolute, join, resolve} from 'node:path'
+import {existsSync, readdirSync, readFileSync, realpathSync, statSync} from 'node:fs'
+import {basename, dirname, isAbsolute, join, resolve} from 'node:path'
 import {parseEnv} from 'node:util'
 import {type Config, parseConfig} from '../config.ts'
 import {parseChildStreams} from '../contract/streams.ts'
 import {codeOf, newError} from '../errors.ts'
+import {type Fixed, SOURCE_NAME} from '../settings.ts'
 import {isInside} from '../warehouse/data-folder.ts'
 import type {Cli, CommonOptions} from './context.ts'
-import {ENV_FILE, findSource, type SourceFolder} from './source-folder.ts'
 
 /** The effective settings: `--data` goes over the environment. */
-export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: CommonOptions): Config {
-  const {env: own, envFile} = surroundings
+export function readConfig(
+  {env: own, envFile, fixed}: Pick<Cli, 'env' | 'envFile'> & {fixed?: Partial<Fixed> | undefined},
+  options: CommonOptions,
+): Config {
   const dir = envFile === undefined ? undefined : dirname(resolve(envFile))
   const source = dir === undefined ? undefined : findSource(dir)
   const env = {
@@ -19,12 +21,13 @@ export function readConfig(surroundings: Pick<Cli, 'env' | 'envFile'>, options: 
     ...own,
   }
   const given = options.data === undefined ? env : {...env, LOANTAPE_DATA_DIR: options.data}
-  const config = parseConfig(given, {
+  const parsed = parseConfig(given, {
     readFile(path) {
       if (source) requireOwnPlace(source, path)
       return readFileSync(dir === undefined ? path : resolve(dir, path), 'utf8')
     },
   })
+  const config = {...parsed, ...fixed}
   parseChildStreams(config.streams)
   if (!source) return config
   const {dataDir, sqlDir, jobsDir, accountingFile, targetsFile, ratesFile, tapeKeyFile} = config
@@ -86,4 +89,77 @@ function readEnvFile(path: string): Record<string, string | undefined> {
       {cause: error},
     )
   }
+}
+
+/** The settings of a working folder; in that of a fleet, those that all its sources share. */
+export const ENV_FILE = '.env'
+
+const SOURCES = 'sources'
+
+/** A working folder of one lender beside others: `<fleet>/sources/<name>`. */
+interface SourceFolder {
+  name: string
+  dir: string
+  fleetDir: string
+}
+
+/** The source whose working folder this is; undefined where it is no fleet's, which has a file of settings, be it empty. */
+function findSource(dir: string): SourceFolder | undefined {
+  const [sources, name] = [dirname(dir), basename(dir)]
+  const fleetDir = dirname(sources)
+  if (basename(sources) !== SOURCES || !SOURCE_NAME.test(name)) return undefined
+  return existsSync(join(fleetDir, ENV_FILE)) ? {name, dir, fleetDir} : undefined
+}
+
+/**
+ * The names of a fleet's sources, sorted, those that are no name of a source among them; what begins with a dot is none.
+ *
+ * @throws ConfigError `FLEET_NONE`
+ */
+export function listSources(fleetDir: string): string[] {
+  if (!existsSync(join(fleetDir, ENV_FILE))) {
+    throw newError('FLEET_NONE', `No fleet in '${fleetDir}': expected a file '${ENV_FILE}' there.`)
+  }
+  const sources = join(fleetDir, SOURCES)
+  try {
+    const entries = readdirSync(sources, {withFileTypes: true})
+    // A link is refused by its name, not left out without a word.
+    const folders = entries.filter((entry) => entry.isDirectory() || entry.isSymbolicLink())
+    return folders
+      .map(({name}) => name)
+      .filter((name) => !name.startsWith('.'))
+      .sort()
+  } catch (cause) {
+    throw newError(
+      'FLEET_NONE',
+      `No fleet in '${fleetDir}': folder '${sources}' cannot be read (${codeOf(cause)}).`,
+      {
+        cause,
+      },
+    )
+  }
+}
+
+/**
+ * The folder of one source of a fleet.
+ *
+ * @throws ConfigError `FLEET_SOURCE_NAME`, `FLEET_SOURCE_FOLDER`
+ */
+export function requireSourceFolder(fleetDir: string, name: string): SourceFolder {
+  const dir = join(fleetDir, SOURCES, name)
+  if (!SOURCE_NAME.test(name)) {
+    throw newError(
+      'FLEET_SOURCE_NAME',
+      `Folder '${dir}': expected a name of lower-case letters, digits and _, a letter first, 40 at most.`,
+    )
+  }
+  try {
+    // A process in a folder that is reached by a link would not know that it is a source, and go without its settings.
+    const real = findSource(realpathSync(dir))
+    const isReal = real?.name === name && real.fleetDir === realpathSync(fleetDir)
+    if (isReal && statSync(dir).isDirectory()) return {name, dir, fleetDir}
+  } catch (cause) {
+    throw newError('FLEET_SOURCE_FOLDER', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
+  }
+  throw newError('FLEET_SOURCE_FOLDER', `'${dir}': expected a folder, and no link to one.`)
 }

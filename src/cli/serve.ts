@@ -1,52 +1,32 @@
-import {sleepUntilStopped} from '../clock.ts'
-import type {Config} from '../config.ts'
 import {isEnabled, readJobs} from '../schedule/job.ts'
+import {createSupervisor} from '../schedule/supervisor.ts'
 import {openStateDb} from '../state/state-db.ts'
-import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, isDemoFolder, requireWritable} from '../warehouse/data-folder.ts'
+import {dataFolderAt, isDemoFolder, requireWritable} from '../warehouse/data-folder.ts'
 import type {Call, CliCommand} from './command.ts'
-import {logLookFailure, watchFolder} from './watch-folder.ts'
 
-const TICK_MS = 1000
-
-/** `loantape serve`. */
+/** `loantape serve`: a fleet of one, with its workbench. */
 export default function addServe(command: CliCommand): void {
   command
     .description('run every job when it is due, and the web side, until stopped')
     .example('serve')
     .option('--no-web', 'the scheduler alone')
-    .does(async ({config, options, world}: Call<{web: boolean}>) => {
-      const folder = dataFolderAt(config.dataDir)
-      if (isDemoFolder(folder)) return await showDemo(config, folder, world)
-      const jobs = (await readJobs(config)).filter(isEnabled)
-      requireWritable(folder)
+    .does(async ({config: given, options, world}: Call<{web: boolean}>) => {
+      const folder = dataFolderAt(given.dataDir)
+      // What a demo made is there to be looked at: nothing is due, and nothing comes in.
+      const isDemo = isDemoFolder(folder)
+      const config = isDemo ? {...given, webhookSecret: undefined} : given
+      const jobs = isDemo ? [] : await readJobs(config)
+      if (!isDemo) requireWritable(folder)
       using stateDb = openStateDb(folder.stateDb)
-      const watch = watchFolder({config, folder, stateDb, jobs}, world)
-      // Loaded here: no other command needs a web server.
+      const source = {config, folder, jobs}
+      // Loaded here: without pages no web server is needed.
       const {startWeb} = await import('../web/web-server.ts')
-      await using web = options.web ? await startWeb(config, {stateDb, folder, jobs}, world) : undefined
+      const tools = {stateDb, folder, jobs: jobs.filter(isEnabled)}
+      await using web = options.web ? await startWeb(config, tools, world) : undefined
       if (web) world.log.info({url: web.url}, 'web side listens')
-      world.log.info({count: jobs.length, job: jobs.map(({name}) => name).join(', ')}, 'scheduler begins')
-      while (!world.signal.aborted) {
-        try {
-          watch.look()
-        } catch (error) {
-          // A full disk or a state database that is busy for long must not end the server: the next tick looks again.
-          logLookFailure(error, world)
-        }
-        await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
-      }
-      await watch.settled()
-      world.log.info('stopped')
+      const list = () => (isDemo ? [] : [''])
+      const supervisor = createSupervisor({list, read: async () => source, runs: 1}, world)
+      await supervisor.begin()
+      await supervisor.run()
     })
-}
-
-/** What a demo made is there to be looked at: nothing is due, and nothing comes in. */
-async function showDemo(config: Config, folder: DataFolder, world: World): Promise<void> {
-  using stateDb = openStateDb(folder.stateDb)
-  const {startWeb} = await import('../web/web-server.ts')
-  const deaf = {...config, webhookSecret: undefined, webhookSecretPrevious: undefined}
-  await using web = await startWeb(deaf, {stateDb, folder, jobs: []}, world)
-  world.log.info({url: web.url}, 'web side listens')
-  while (!world.signal.aborted) await sleepUntilStopped(world.realClock, TICK_MS, world.signal)
 }

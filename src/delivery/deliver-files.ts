@@ -129,13 +129,13 @@ async function packBatch({dir, files, batch_id, repair}: DeliverableBatch): Prom
 }
 
 async function openCarrier(
-  {target, secret, silenceMs}: DeliveryRequest,
+  {target, silenceMs}: DeliveryRequest,
   place: string,
   world: World,
 ): Promise<Carrier> {
   if (target.kind === 'folder') return openFolder(target, place)
-  if (target.kind === 'http') return openHttp(target, {place, secret, silenceMs}, world)
+  if (target.kind === 'http') return openHttp(target, {place, silenceMs}, world)
   // Only here: every command would take longer to start.
   const {openSftp} = await import('./sftp.ts')
-  return openSftp(target, {place, secret}, world)
+  return openSftp(target, place, world)
 }

@@ -19,13 +19,13 @@ const TYPES: Record<string, string> = {
  */
 export async function openHttp(
   target: HttpTarget,
-  request: {place: string; secret: string | undefined; silenceMs?: number | undefined},
+  request: {place: string; silenceMs?: number | undefined},
   {realClock, signal}: Pick<World, 'realClock' | 'signal'>,
 ): Promise<Carrier> {
-  const {place, secret, silenceMs = 60_000} = request
+  const {place, silenceMs = 60_000} = request
   const base = baseOf(target)
   const where = new URL(base).origin
-  const token = readSecret(target.token_file) ?? secret
+  const token = readSecret(target.token_file)
   return {
     async put(parcel) {
       const path = `${place}/${parcel.name}`

@@ -12,15 +12,15 @@ const CONNECT_MS = 20_000
 /** Connects to an SFTP server whose host key is the pinned one; files are uploaded as `.part` and renamed. */
 export async function openSftp(
   target: SftpTarget,
-  {place, secret}: {place: string; secret: string | undefined},
+  place: string,
   {signal}: Pick<World, 'signal'>,
 ): Promise<Carrier> {
   const where = `sftp://${target.host}:${target.port}`
   const key = readSecret(target.private_key_file)
   const passphrase = readSecret(target.passphrase_file)
-  const password = readSecret(target.password_file) ?? (key === undefined ? secret : undefined)
+  const password = readSecret(target.password_file)
   if (key === undefined && password === undefined) {
-    throw refused(where, 'neither private_key_file nor password_file nor LOANTAPE_TARGET_SECRET is set')
+    throw refused(where, 'neither private_key_file nor password_file is set')
   }
   // The library would print what happens after the end.
   const client = new SftpClient('loantape', {

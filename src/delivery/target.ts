@@ -28,9 +28,7 @@ const sftpTarget = z.strictObject({
     .describe("Fingerprint of the server's host key; another key is refused"),
   private_key_file: text.optional().describe('File with the private key'),
   passphrase_file: text.optional().describe('File with the passphrase of the key'),
-  password_file: text
-    .optional()
-    .describe('File with the password; LOANTAPE_TARGET_SECRET where neither is named'),
+  password_file: text.optional().describe('File with the password, where there is no key'),
 })
 
 /** Names of files are put behind the URL, and its words are shown. */
@@ -44,9 +42,7 @@ const httpTarget = z.strictObject({
     .url({protocol: /^https?$/, error: 'expected an http or https URL'})
     .refine((url) => !URL.canParse(url) || isBare(new URL(url)), 'expected no query, fragment or password')
     .describe('Files are PUT below it'),
-  token_file: text
-    .optional()
-    .describe('File with the bearer token; LOANTAPE_TARGET_SECRET where none is named'),
+  token_file: text.optional().describe('File with the bearer token'),
 })
 
 /** Where batches are delivered to. */
@@ -57,8 +53,6 @@ const targetSchema = z.discriminatedUnion('kind', [folderTarget, sftpTarget, htt
 export interface NamedTarget {
   name: string
   target: Target
-  /** The password or token of a target that names no file for it. */
-  secret?: string | undefined
 }
 
 /** Where a target is, whatever it is called. */
@@ -82,38 +76,24 @@ const targetsSchema = z.record(
 /**
  * Reads targets: those of these names, or all.
  *
- * @param settings `targetSecret` is for the one target that names no file for its secret
  * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
  */
 export function readTargets(
-  settings: {targetsFile?: string | undefined; targetSecret?: string | undefined},
+  {targetsFile: path}: {targetsFile?: string | undefined},
   names?: readonly string[],
 ): NamedTarget[] {
-  const {targetsFile: path, targetSecret} = settings
   if (path === undefined) {
     throw newError('TARGETS_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.')
   }
   const targets = parseTargets(path)
-  const bare = Object.keys(targets).filter((name) => namesNoSecret(targets[name]))
-  if (targetSecret !== undefined && bare.length > 1) {
-    throw invalid(
-      path,
-      `${bare.join(', ')} name no file for their secret, and LOANTAPE_TARGET_SECRET would be sent to each: expected at most one`,
-    )
-  }
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
-    if (target) return {name, target, secret: namesNoSecret(target) ? targetSecret : undefined}
+    if (target) return {name, target}
     throw newError(
       'TARGET_UNKNOWN',
       `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,
     )
   })
-}
-
-function namesNoSecret(target: Target | undefined): boolean {
-  if (target?.kind === 'http') return target.token_file === undefined
-  return target?.kind === 'sftp' && (target.private_key_file ?? target.password_file) === undefined
 }
 
 function parseTargets(path: string): Record<string, Target> {

@@ -65,11 +65,8 @@ export async function buildTables(
 
 /** Digest of what a release depends on beside history and moment. */
 function inputsOf({config, fingerprint, identity}: PlannedBuild): string {
-  const {timeZone, dayCutoff, releaseStorage} = config
-  return hash(
-    'sha256',
-    [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff, releaseStorage].join('\n'),
-  )
+  const {timeZone, dayCutoff} = config
+  return hash('sha256', [fingerprint, identity.engine, GENERATOR, timeZone, dayCutoff].join('\n'))
 }
 
 /** Whether the next build may go on from this one. */
@@ -135,8 +132,7 @@ async function build(
   )
   const rebuilt = before ? await attachWhatChanged(db, source, before) : 0
   // A crashed build is deleted, so it needs no write-ahead log.
-  const format = config.releaseStorage === 'latest' && !before ? ", storage_version 'latest'" : ''
-  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes${format})`)
+  await db.run(`attach ${quoteLiteral(files.database)} as release (recovery_mode no_wal_writes)`)
   const counted = (step: string, total: number) => countEach(limited, {step, total}, world)
   const {models, shared, same} = await buildModels(
     db,

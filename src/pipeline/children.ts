@@ -1,5 +1,6 @@
 import {createHash} from 'node:crypto'
 import {formatInstant} from '../clock.ts'
+import {burstOf} from '../config.ts'
 import {ContractError, DeferredError, GuardError, type LoantapeError} from '../errors.ts'
 import {certifyWalk} from '../load/certify.ts'
 import {
@@ -85,7 +86,7 @@ async function readAndSettle(
   }
   const open = walks.get(stream.name)
   const now = BigInt(world.clock.now()) * 1000n
-  const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
+  const limit = Math.ceil((run.budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
   const asked = {businessDate: run.businessDate, now, limit, announced: run.announced}
   const parents = run.budgetMs > 0 ? await listParentsInNeed(db, stream, asked) : []
   if (open === undefined && parents.length === 0) {

@@ -62,10 +62,10 @@ async function sendBatches(
 ): Promise<DeliveryResult[]> {
   const results: DeliveryResult[] = []
   const failures: unknown[] = []
-  for (const {name, target, secret} of request.targets) {
+  for (const {name, target} of request.targets) {
     for (const batch of request.batches) {
       world.onProgress({step: 'delivering'})
-      const how = {name, target, secret, isAgain: request.isAgain}
+      const how = {name, target, isAgain: request.isAgain}
       try {
         results.push(await deliverBatch(stateDb, await readBatch(batch), how, world))
       } catch (error) {

@@ -1,3 +1,4 @@
+import {burstOf} from '../config.ts'
 import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
 import {findAbsences} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
@@ -5,6 +6,9 @@ import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {type DetailSaid, fetchDetails} from '../source/ask-record.ts'
 import type {World} from '../types.ts'
 import type {WalkTools} from './settle-walk.ts'
+
+/** The path of one deal, below the base URL. */
+export const DETAIL_PATH = '/deals/{id}'
 
 /** Details are stored together up to this many. */
 const GROUP_DETAILS = 200
@@ -21,7 +25,7 @@ export async function fetchMissingDetails(
   if (config.detail === 'off') return {fetched: 0, failed: 0}
   await findAbsences(db, stream, walk)
   const budgetMs = config.detailBudgetMinutes * 60_000
-  const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + config.rateBurst
+  const most = Math.ceil((budgetMs / 1000) * config.ratePerSecond) + burstOf(config)
   const candidates = await listDetailCandidates(db, stream, {
     now: BigInt(world.clock.now()) * 1000n,
     limit: most,
@@ -31,7 +35,7 @@ export async function fetchMissingDetails(
   const byId = new Map(candidates.map((candidate) => [candidate.id, candidate]))
   const normalise = createNormaliser(stream)
   const request = {
-    path: config.detailPath,
+    path: DETAIL_PATH,
     mode: config.detail,
     concurrency: config.detailConcurrency,
     budgetMs,

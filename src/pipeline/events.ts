@@ -10,6 +10,7 @@ import type {Frame} from '../tape/line.ts'
 import type {Observation, Received, WireRecord, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {atSource} from './at-source.ts'
+import {DETAIL_PATH} from './detail.ts'
 import type {WalkTools} from './settle-walk.ts'
 import {findBusinessDate} from './walk.ts'
 
@@ -58,7 +59,7 @@ async function look(
 ): Promise<Pick<Looked, 'appended' | 'isComplete'>> {
   const answers: DetailAnswer[] = []
   const request = {
-    path: config.detailPath,
+    path: DETAIL_PATH,
     mode: 'on' as const,
     concurrency: config.detailConcurrency,
     budgetMs: config.detailBudgetMinutes * 60_000,

@@ -101,7 +101,7 @@ function describeCut(
   if (cut === 'time') {
     return newError(
       tooLong,
-      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within LOANTAPE_MODEL_TIMEOUT_SECONDS.`,
+      `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
       {cause},
     )
   }

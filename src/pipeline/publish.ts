@@ -47,6 +47,9 @@ function openerOf(config: Config, to: PublishTarget, world: World): () => Promis
   return async () => (await import('../postgres/target.ts')).openPostgres({url, reader}, world)
 }
 
+/** Releases of a lender that stay there, the one readers see among them: somebody may still be reading the one before. */
+const CLICKHOUSE_RELEASES = 3
+
 /** Where ClickHouse is, by the settings. @throws ConfigError `CONFIG_CLICKHOUSE_MISSING` */
 export function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
@@ -61,7 +64,7 @@ export function clickhouseOf(config: Config): ClickhouseRequest {
     password,
     cluster: config.clickhouseCluster,
     source: config.clickhouseSource,
-    releasesKept: config.clickhouseReleasesKept,
+    releasesKept: CLICKHOUSE_RELEASES,
   }
 }
 

@@ -61,7 +61,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
       await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
-    const isExcusable = walk.resumed > 0 || !isYoung(walk, tools.config, world)
+    const isExcusable = walk.resumed > 0 || !isYoung(walk, world)
     if (!isCursorRefused || !isExcusable) throw error
     world.log.warn({walk_id: walk.walkId}, 'the source no longer takes the cursor; the walk starts anew')
     await endWalk(tools, walk, {state: 'abandoned', how: 'cursor refused'})
@@ -83,14 +83,14 @@ async function beginWalk(tools: WalkTools, isDryRun: boolean, world: World): Pro
       'WALK_WAITING',
       `Walk '${open.walkId}' of ${open.businessDate} in the warehouse: it was read to its end, and its run died before it was applied. A dry run would lose it.`,
     )
-  if (open.isComplete && isSame && isYoung(open, config, world)) return open
+  if (open.isComplete && isSame && isYoung(open, world)) return open
   if (open.isComplete) {
     // Its run died long ago, or asked for something else; it is still an observation of its day.
     await certifyWalk(db, stream, open)
     await settleWalk(tools, open, {fetched: 0, failed: 0}, world)
     return startAnew(tools, world)
   }
-  if (isSame && isYoung(open, config, world)) {
+  if (isSame && isYoung(open, world)) {
     await continueWalk(tools, open)
     return open
   }
@@ -105,14 +105,17 @@ export async function continueWalk(tools: WalkTools, walk: OpenWalk): Promise<vo
   await beginTape(tools, walk)
 }
 
+/** An older cursor has most likely expired: a walk is begun anew rather than asked with it. */
+const CURSOR_MS = 30 * 60_000
+
 /** Whether the walk's last cursor may still be good. */
-function isYoung(walk: OpenWalk, config: SourceConfig, world: World): boolean {
+function isYoung(walk: OpenWalk, world: World): boolean {
   const ageMs = world.realClock.now() - Number((walk.cursorReceivedAt ?? 0n) / 1000n)
-  return ageMs <= config.cursorTtlMinutes * 60_000
+  return ageMs <= CURSOR_MS
 }
 
 function requestOf(config: SourceConfig): WalkRequest {
-  const filter = config.stage === undefined ? '' : `${config.stageParam}=${config.stage}`
+  const filter = config.stage === undefined ? '' : `status=${config.stage}`
   return {baseUrl: config.baseUrl, pageSize: config.pageSize, filter}
 }
 
@@ -217,7 +220,7 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
     idField: stream.idField,
     mostIds: mostListed(await countPresent(db, stream), config, accepted),
     pageSize: config.pageSize,
-    filter: config.stage === undefined ? undefined : {param: config.stageParam, value: config.stage},
+    filter: config.stage === undefined ? undefined : {param: 'status', value: config.stage},
     envelope,
   }
   for await (const id of listReadIds(db, stream, walk)) request.seenIds.add(id)

@@ -1,17 +1,109 @@
-import {businessDateOf} from '../clock.ts'
+import {listPeriodEvents} from '../accounting/periods.ts'
+import {pingDeadMan, queueDigest, tellPeople} from '../alarm/tell.ts'
+import {addDays, businessDateOf, dateOfWallTime, wallTimeOf} from '../clock.ts'
 import type {Config} from '../config.ts'
+import {ConfigError, explainError, messageOf, newError} from '../errors.ts'
 import type {BatchResult} from '../export/batch.ts'
+import {scrubSecrets} from '../log.ts'
 import {backUpDated} from '../pipeline/backup.ts'
 import {buildRelease} from '../pipeline/build.ts'
 import {compareBuildsWhereDue} from '../pipeline/compare-builds.ts'
 import {deliverBatches} from '../pipeline/deliver.ts'
 import {exportRelease} from '../pipeline/export.ts'
+import {closePeriod} from '../pipeline/period.ts'
 import {publishRelease} from '../pipeline/publish.ts'
 import {ingestRates} from '../pipeline/rates.ts'
 import {syncDeals} from '../pipeline.ts'
-import type {World} from '../types.ts'
-import {closePreviousMonth, previousMonthOf} from './close-step.ts'
+import {findCurrentRelease, type Release} from '../release/manifest.ts'
+import {adoptRun, beginRun, endRun} from '../state/job-runs.ts'
+import {openStateDb} from '../state/state-db.ts'
+import type {TiedTerm, World} from '../types.ts'
+import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
+import {findBusinessDay} from './business-day.ts'
 import type {ExportStep, Job, Step} from './job.ts'
+import {decideRetry, describeTimeout, isOverdue} from './scheduler.ts'
+/** A run the scheduler has claimed for this process. */
+export interface Claim {
+  jobRunId: number
+  attempt: number
+}
+
+/**
+ * Carries out one run of a job and records in the state database how it ended, and whether it is made again.
+ *
+ * @param work is given the instant the job was due at, ms since the epoch; undefined when somebody asked for it
+ * @throws ConfigError `RUN_TAKEN` when the claim was given to another process meanwhile; whatever `work` throws
+ */
+export async function executeRun<T>(
+  config: Config,
+  {job, claim}: {job: Job; claim?: Claim | undefined},
+  world: World,
+  work: (slot: number | undefined) => Promise<T>,
+): Promise<T> {
+  const folder = dataFolderAt(config.dataDir)
+  requireWritable(folder)
+  using stateDb = openStateDb(folder.stateDb)
+  const begunAt = world.realClock.now()
+  const run = claim ? adoptRun(stateDb, claim, begunAt) : beginRun(stateDb, job.name, begunAt)
+  if (!run) {
+    throw newError(
+      'RUN_TAKEN',
+      `Run '${claim?.jobRunId}', attempt ${claim?.attempt}: it is no longer this process's to carry out.`,
+    )
+  }
+  try {
+    const result = await work(run.slot === null ? undefined : Date.parse(run.slot))
+    const summary = JSON.stringify(result)
+    const end = {exitCode: 0, errorCode: null, error: null, summary, retryAt: null}
+    endRun(stateDb, run, end, world.realClock.now())
+    return result
+  } catch (error) {
+    const now = world.realClock.now()
+    const wasEnded = world.signal.aborted && isOverdue(job, run, now)
+    const {code: errorCode, exitCode, message} = explainError(error)
+    const retryAt = decideRetry(job, run, {exitCode, errorCode}, now)
+    const end = {exitCode, errorCode, error: scrubSecrets(message), summary: null, retryAt}
+    endRun(stateDb, run, wasEnded ? describeTimeout(job) : end, now)
+    throw error
+  }
+}
+
+/**
+ * Runs a job, records how it ended, and tells whoever waits for word of it.
+ *
+ * @param describe a release, for people
+ */
+export async function performJob(
+  config: Config,
+  request: {job: Job; claim?: Claim | undefined},
+  world: World,
+  describe?: (release: Release) => Promise<{title: string; words: string; file: string}>,
+): Promise<JobResult> {
+  const {job} = request
+  const notify = job.steps.find((step) => step.do === 'notify')
+  const folder = dataFolderAt(config.dataDir)
+  try {
+    const result = await executeRun(config, request, world, (slot) => runJob(config, {job, slot}, world))
+    if (job.steps.some((step) => step.do === 'sync')) await pingDeadMan(config, world)
+    const release = findCurrentRelease(folder)
+    if (notify?.digest && describe && release && result.outcome === 'done') {
+      try {
+        using stateDb = openStateDb(folder.stateDb)
+        const digest = {day: release.manifest.as_of, ...(await describe(release))}
+        queueDigest(stateDb, config, digest, world.realClock.now())
+      } catch (error) {
+        // What the job is for is done.
+        world.log.warn({reason: scrubSecrets(messageOf(error))}, 'the figures of the day could not be told')
+      }
+    }
+    return result
+  } finally {
+    if (notify) {
+      using stateDb = openStateDb(folder.stateDb)
+      await tellPeople(stateDb, config, world, findCurrentRelease(folder)?.manifest)
+    }
+  }
+}
 
 /** What a job came to; `run --json` prints it. */
 export interface JobResult {
@@ -101,4 +193,44 @@ function findAsOf(config: Config, slot: number | undefined, {clock}: World): str
   if (slot === undefined) return undefined
   const day = businessDateOf(slot, config)
   return day < businessDateOf(clock.now(), config) ? day : undefined
+}
+
+/** The month before the local day of an instant, `YYYY-MM`. */
+function previousMonthOf(instant: number, {timeZone}: Job): string {
+  const day = dateOfWallTime(wallTimeOf(instant, timeZone))
+  return addDays(`${day.slice(0, 7)}-01`, -1).slice(0, 7)
+}
+
+/**
+ * Closes the month before when the local day of `instant` is the business day for it, or a later one: what failed on its
+ * day is made good. A closed month stays closed; one that somebody reopened is theirs to close.
+ *
+ * @returns the month, `YYYY-MM`, and the terms of its roll-forward where it is closed now; `not_due` before its day, for a month that was reopened, and for one before the first walk
+ */
+async function closePreviousMonth(
+  config: Config,
+  {job, step, instant}: {job: Job; step: Extract<Step, {do: 'close_period'}>; instant: number},
+  world: World,
+): Promise<{outcome: 'closed' | 'unchanged' | 'not_due'; period: string; terms?: readonly TiedTerm[]}> {
+  const period = previousMonthOf(instant, job)
+  const day = dateOfWallTime(wallTimeOf(instant, job.timeZone))
+  const dueOn = findBusinessDay(day.slice(0, 7), step.businessDay, step.holidays)
+  if (day < dueOn || (day > dueOn && isReopened(config, period))) return {outcome: 'not_due', period}
+  try {
+    const {terms} = await closePeriod(config, {period, why: `job ${job.name}`}, world)
+    return {outcome: 'closed', period, terms}
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error
+    if (error.code === 'PERIOD_CLOSED') return {outcome: 'unchanged', period}
+    if (error.code === 'PERIOD_RANGE') return {outcome: 'not_due', period}
+    throw error
+  }
+}
+
+function isReopened(config: Config, period: string): boolean {
+  using stateDb = openStateDb(dataFolderAt(config.dataDir).stateDb)
+  const events = listPeriodEvents(stateDb).filter(
+    (event) => event.period === period && event.action !== 'remap',
+  )
+  return events.at(-1)?.action === 'reopen'
 }

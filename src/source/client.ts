@@ -1,6 +1,6 @@
 import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
-import type {SourceConfig} from '../config.ts'
+import {burstOf, type SourceConfig} from '../config.ts'
 import {LoantapeError, newError, RetryableError, sayKept} from '../errors.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
@@ -16,7 +16,6 @@ export type ClientConfig = Pick<
   | 'baseUrl'
   | 'baseUrlQuery'
   | 'ratePerSecond'
-  | 'rateBurst'
   | 'maxWaitMinutes'
   | 'requestTimeoutSeconds'
   | 'retries'
@@ -53,7 +52,7 @@ export function createClient(config: ClientConfig, world: World) {
   const limiter = createRateLimiter(
     {
       ratePerSecond: config.ratePerSecond,
-      burst: config.rateBurst,
+      burst: burstOf(config),
       learntRate: config.learntRate,
       maxWaitMs: config.maxWaitMinutes * 60_000,
       host: base.host,

@@ -129,6 +129,6 @@ function createRateLimited(settings: RateLimitSettings, waitMs: number): Loantap
   return newError(
     'SOURCE_RATE_LIMITED',
     `Rate limit of source '${settings.host}': waiting another ${Math.ceil(waitMs / 1000)} s would take the ` +
-      `waiting of this run past the ${minutes} minutes of LOANTAPE_MAX_WAIT_MINUTES.`,
+      `waiting of this run past the ${minutes} min a run may wait.`,
   )
 }

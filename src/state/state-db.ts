@@ -146,8 +146,12 @@ export function inStateTransaction<T>({db}: StateDb, work: () => T): T {
 
 /** Brings the tables up to date: each migration once, in order, all of them or none. */
 export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] = MIGRATIONS): void {
+  const readVersion = () =>
+    stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
+  // Nothing is written where nothing is to be done: a full disk keeps nobody from reading.
+  if (readVersion() === migrations.length) return
   inStateTransaction(stateDb, () => {
-    const version = stateDb.one(z.object({user_version: z.number()}), 'pragma user_version').user_version
+    const version = readVersion()
     if (version > migrations.length)
       throw newError(
         'STATE_NEWER',

@@ -7,24 +7,20 @@ import type {Database} from './database.ts'
 import {readSetting, writeSetting} from './stored-settings.ts'
 
 /**
- * The key of the hashes in this warehouse: the one that is set, or the data folder's own, made when it is first needed.
+ * The key of the hashes in this warehouse: the data folder's own, made when it is first needed.
  * The warehouse remembers its fingerprint: under another key the same person would be two.
  *
  * @throws ConfigError `HASH_KEY_CHANGED`
  */
-export async function requireHashKey(
-  db: Database,
-  folder: DataFolder,
-  configured: string | undefined,
-): Promise<string> {
+export async function requireHashKey(db: Database, folder: DataFolder): Promise<string> {
   const pinned = await readSetting(db, 'hash_key')
-  const key = configured ?? readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
+  const key = readOwnKey(folder) ?? (pinned === undefined ? createOwnKey(folder) : '')
   const fingerprint = createHmac('sha256', key).update('loantape').digest('hex').slice(0, 16)
   if (pinned === undefined) await writeSetting(db, 'hash_key', fingerprint)
   if (pinned === undefined || pinned === fingerprint) return key
   throw newError(
     'HASH_KEY_CHANGED',
-    `Key of hashed e-mail addresses in ${configured === undefined ? `'${folder.hashKey}'` : 'LOANTAPE_HASH_KEY'}: it is not the one under which those of this data folder were hashed.`,
+    `Key of hashed e-mail addresses in '${folder.hashKey}': it is not the one under which those of this data folder were hashed.`,
   )
 }
 

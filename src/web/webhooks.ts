@@ -19,18 +19,16 @@ const TELL_MS = 60_000
 const ID = /^[\w.:-]{1,200}$/
 
 /**
- * Takes notifications of the service (`POST /webhooks/deals`): signed by Standard Webhooks with the secret or the one
- * before, not older than five minutes, and stored durably before they are acknowledged. What they say is a hint only.
+ * Takes notifications of the service (`POST /webhooks/deals`): signed by Standard Webhooks with one of the
+ * secrets, not older than five minutes, and stored durably before they are acknowledged. What they say is a hint only.
  */
 export function addWebhooks(
   server: FastifyInstance,
-  {webhookSecret, webhookSecretPrevious}: Config,
+  {webhookSecret = ''}: Config,
   stateDb: StateDb,
   world: World,
 ): void {
-  const verifiers = [webhookSecret, webhookSecretPrevious].flatMap((secret) =>
-    secret === undefined ? [] : [new Webhook(secret)],
-  )
+  const verifiers = webhookSecret.split(/\s*,\s*/).flatMap((secret) => (secret ? [new Webhook(secret)] : []))
   let refused = 0
   let toldAt = Number.NEGATIVE_INFINITY
   /** A flood of them fills no log. */

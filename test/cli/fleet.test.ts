@@ -82,7 +82,6 @@ async function startService(): Promise<Record<string, string>> {
 const settingsFor = ({url}: Pick<TestServer, 'url'>) => ({
   LOANTAPE_BASE_URL: url,
   LOANTAPE_API_KEY: 'a-key',
-  LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600',
   LOANTAPE_TAPE_KEY_FILE: '../../tape.key',
 })
 
@@ -132,7 +131,7 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   const settings = await startService()
   addOnceDue('good', settings, {}, {idle: {schedule: '*/10 * * * * *', steps: IDLE}})
   addOnceDue('hung', settingsFor(hung), {timeoutMinutes: 0.05})
-  addOnceDue('wrong', {...settings, LOANTAPE_RETRIES: 'many'}, {steps: IDLE})
+  addOnceDue('wrong', {...settings, LOANTAPE_PAGE_SIZE: 'many'}, {steps: IDLE})
   addSource('damaged', NOBODY, {each: {steps: IDLE}})
   mkdirSync(join(dirOf('damaged'), 'data'))
   writeFileSync(join(dirOf('damaged'), 'data/state.sqlite'), 'no database at all'.repeat(100))
@@ -251,10 +250,10 @@ test('a run sees the settings of its own source and the common ones, and no secr
   addSource('other', {...NOBODY, LOANTAPE_API_KEY: secret, OTHER_SECRET: secret})
   writeCommon({
     LOANTAPE_WEB_TOKEN: 'secret-of-the-fleet',
-    LOANTAPE_RETRIES: '7',
+    LOANTAPE_TAPE_DAYS: '7',
     LOANTAPE_CLICKHOUSE_SOURCE: 'x',
   })
-  const server = serve({CLOUD_SECRET: 'secret-of-the-machine', LOANTAPE_HASH_KEY: 'secret-of-the-machine'})
+  const server = serve({CLOUD_SECRET: 'secret-of-the-machine', LOANTAPE_API_KEY: 'secret-of-the-machine'})
   await until(() => source.requests.length > 0)
   const [run1] = running('one')
   const environ = readFileSync(`/proc/${Number(run1?.pid)}/environ`, 'utf8')
@@ -271,11 +270,11 @@ test('a run sees the settings of its own source and the common ones, and no secr
   // By hand in the folder of the source, settings are the same.
   const byHand = await run(['config', '--json'], {}, dirOf('one'))
   const settings = readJson(byHand)
-  expect(settings).toMatchObject({LOANTAPE_RETRIES: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
+  expect(settings).toMatchObject({LOANTAPE_TAPE_DAYS: 7, LOANTAPE_CLICKHOUSE_SOURCE: 'one'})
   expect(settings).not.toHaveProperty('LOANTAPE_WEB_TOKEN')
-  writeEnv(join(dirOf('one'), '.env'), {...settingsFor(source), LOANTAPE_RETRIES: '1'})
+  writeEnv(join(dirOf('one'), '.env'), {...settingsFor(source), LOANTAPE_TAPE_DAYS: '1'})
   const own = await runHere(['config', '--json'], dirOf('one'))
-  expect(readJson(own)).toMatchObject({LOANTAPE_RETRIES: 1})
+  expect(readJson(own)).toMatchObject({LOANTAPE_TAPE_DAYS: 1})
   for (const file of [server.printed().stderr, byHand.stdout]) expect(file).not.toContain('secret-of')
 })
 

@@ -149,10 +149,11 @@ where a.range + b.range = walk.pages - 1000\n`,
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_SQL_DIR: sqlDir,
-    LOANTAPE_MODEL_TIMEOUT_SECONDS: '1',
     LOANTAPE_LOG_LEVEL: 'error',
   }
-  const failure = readFailure(await lab.run(['build', '--select', 'mart.endless', '--json'], env))
+  const failure = readFailure(
+    await lab.run(['build', '--select', 'mart.endless', '--json'], env, {modelTimeoutSeconds: 1}),
+  )
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 1 s/)
   expect(await readStanding(folder)).toEqual(before)

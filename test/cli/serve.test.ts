@@ -200,7 +200,6 @@ test('a run whose source never answers, or does so without end, is ended after i
   const serve = lab.start(['serve', '--no-web'], {
     ...env,
     LOANTAPE_BASE_URL: source.url,
-    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600',
   })
   // On a machine on which a run is ended before it asks for anything it is ended all the same.
   await until(

@@ -1,6 +1,7 @@
 import {randomUUID} from 'node:crypto'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {realClock} from '../../src/clock.ts'
+import type {Fixed} from '../../src/settings.ts'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
 import type {Fault} from '../support/faults.ts'
 import {createLab, type Ended, type Lab, someDeals} from '../support/lab.ts'
@@ -33,22 +34,25 @@ interface Case {
 
 let cases = 0
 
-function openCase(): Case {
+function openCase(fixed: Partial<Fixed> = {}): Case {
   cases += 1
   const pageSize = String(12 + cases)
   const folder = lab.copyFolder(`data-${pageSize}`)
   return {
     folder,
     sync: (env, ...options) =>
-      lab.run(['sync', '--json', ...options], {
-        LOANTAPE_DATA_DIR: folder.root,
-        LOANTAPE_NOW: DAY_2,
-        LOANTAPE_PAGE_SIZE: pageSize,
-        LOANTAPE_RETRIES: '1',
-        LOANTAPE_DETAIL: 'off',
-        LOANTAPE_LOG_LEVEL: 'error',
-        ...env,
-      }),
+      lab.run(
+        ['sync', '--json', ...options],
+        {
+          LOANTAPE_DATA_DIR: folder.root,
+          LOANTAPE_NOW: DAY_2,
+          LOANTAPE_PAGE_SIZE: pageSize,
+          LOANTAPE_DETAIL: 'off',
+          LOANTAPE_LOG_LEVEL: 'error',
+          ...env,
+        },
+        {retries: 1, ...fixed},
+      ),
     spoilPages: (fault, match) =>
       lab.service.faults.add({match: {path: `/deals?limit=${pageSize}`, ...match}, fault}),
   }
@@ -154,11 +158,11 @@ test.concurrent('a source that fails for ever defers the run, and the next goes 
 })
 
 test.concurrent('a rate limit that outlasts the patience of the run defers it', async () => {
-  const {folder, sync, spoilPages} = openCase()
+  const {folder, sync, spoilPages} = openCase({maxWaitMinutes: 0.01})
   spoilPages({kind: 'status', status: 429, headers: {'retry-after': '30'}})
-  const failure = readFailure(await sync({LOANTAPE_MAX_WAIT_MINUTES: '0.01'}))
+  const failure = readFailure(await sync())
   expect(failure).toMatchObject({code: 'SOURCE_RATE_LIMITED', exitCode: 6})
-  expect(failure.message).toMatch(/LOANTAPE_MAX_WAIT_MINUTES.*is kept\. The next run continues/)
+  expect(failure.message).toMatch(/0\.01 min .*is kept\. The next run continues/)
   expect(await readStanding(folder)).toEqual(before)
 })
 

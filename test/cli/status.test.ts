@@ -144,7 +144,7 @@ test('status answers while a sync runs, from the history before', async () => {
     },
   })
   lab.service.faults.add({match: {path: '/deals?limit'}, fault: {kind: 'slow_body', ms: 3_600_000}})
-  lab.start(['sync'], {LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600', LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'})
+  lab.start(['sync'], {LOANTAPE_NOW: '2026-02-04T23:30:00-05:00'})
   await asked
   const status = readJson(await lab.run(['status', '--json']))
   expect(status).toMatchObject({running: {command: 'sync'}, drift, quarantine_waiting: 1})

@@ -27,14 +27,13 @@ function environmentOf(folder: DataFolder): Record<string, string> {
     LOANTAPE_NOW: DAY_2,
     LOANTAPE_LOG_LEVEL: 'error',
     LOANTAPE_DETAIL: 'off',
-    LOANTAPE_GROWTH_LIMIT_PCT: '300',
   }
 }
 
 /** Syncs on a disk that takes no file longer than this: writing on fails as on a full one. */
 function syncOnSmallDisk(folder: DataFolder, kib: number): Promise<Ended> {
   const script = `trap '' XFSZ; ulimit -f ${kib * 2}; exec "$0" "$@"`
-  const program = [process.execPath, MAIN, 'sync', '--json']
+  const program = [process.execPath, MAIN, 'sync', '--accept', 'growth', '--json']
   const env = {...environmentOf(folder), NODE_COMPILE_CACHE: ''}
   return startProcess(['sh', '-c', script, ...program], env).ended
 }
@@ -53,7 +52,9 @@ for (const [behaviour, kib, code] of disks) {
     expect(failure.message).toMatch(/disk .*is intact, and so is the current release\. .*run again/)
     expect(await readStanding(folder)).toEqual(before)
 
-    expect(readJson(await lab.run(['sync', '--json'], environmentOf(folder)))).toMatchObject({
+    expect(
+      readJson(await lab.run(['sync', '--accept', 'growth', '--json'], environmentOf(folder))),
+    ).toMatchObject({
       outcome: 'released',
       walk: {records: 1200, distinct: 1200},
     })
@@ -77,7 +78,7 @@ test.concurrent('a data folder that cannot be written is refused', async () => {
 test.concurrent('a warehouse that is no database is named and left alone, and the release still answers', async () => {
   const folder = lab.copyFolder('damaged')
   writeFileSync(folder.warehouse, 'not a database')
-  const failure = readFailure(await lab.run(['sync', '--json'], environmentOf(folder)))
+  const failure = readFailure(await lab.run(['sync', '--accept', 'growth', '--json'], environmentOf(folder)))
   expect(failure).toMatchObject({code: 'WAREHOUSE_UNREADABLE', exitCode: 1})
   expect(failure.message).toMatch(/warehouse\.duckdb' does not open: .*The file was not changed; releases/)
   expect(await readStanding(folder)).toEqual(before)

@@ -219,16 +219,16 @@ test.concurrent('the version is the package version', async () => {
 
 test.concurrent('settings come from .env in the working folder, and the environment goes before it', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
-  writeFileSync(join(cwd, '.env'), 'LOANTAPE_PAGE_SIZE=7\nLOANTAPE_RETRIES=3\n')
-  const settings = readJson(await runProgram(['config', '--json'], {LOANTAPE_RETRIES: '4'}, cwd))
-  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_RETRIES: 4})
+  writeFileSync(join(cwd, '.env'), 'LOANTAPE_PAGE_SIZE=7\nLOANTAPE_TAPE_DAYS=3\n')
+  const settings = readJson(await runProgram(['config', '--json'], {LOANTAPE_TAPE_DAYS: '4'}, cwd))
+  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 4})
 })
 
 test.concurrent('a byte order mark in front of .env hides no setting', async () => {
   const cwd = mkdtempSync(join(lab.folder.root, '../env-'))
-  writeFileSync(join(cwd, '.env'), '\uFEFFLOANTAPE_PAGE_SIZE=7\nLOANTAPE_RETRIES=3\n')
+  writeFileSync(join(cwd, '.env'), '\uFEFFLOANTAPE_PAGE_SIZE=7\nLOANTAPE_TAPE_DAYS=3\n')
   const settings = readJson(await runProgram(['config', '--json'], {}, cwd))
-  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_RETRIES: 3})
+  expect(settings).toMatchObject({LOANTAPE_PAGE_SIZE: 7, LOANTAPE_TAPE_DAYS: 3})
 })
 
 test.concurrent('a folder where .env should be is named, and help needs no settings', async () => {

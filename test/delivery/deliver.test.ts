@@ -48,8 +48,17 @@ afterEach(() => {
   data[Symbol.dispose]()
 })
 
-const deliver = (target: Target, fields: Partial<DeliveryRequest> = {}, changes: Partial<World> = {}) =>
-  deliverBatch(stateDb, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
+/** Delivers the batch; a `secret` is the password or token of the target. */
+const deliver = (
+  given: Target,
+  {secret, ...fields}: Partial<DeliveryRequest> & {secret?: string} = {},
+  changes: Partial<World> = {},
+) => {
+  const file = secret === undefined ? undefined : writeSecret('secret', secret)
+  const name = given.kind === 'http' ? 'token_file' : 'password_file'
+  const target = file === undefined ? given : {...given, [name]: file}
+  return deliverBatch(stateDb, batch, {name: 'bank', target, ...fields}, {...world, ...changes})
+}
 
 /** What lies below the target's folder, by path. */
 function readTarget(): Record<string, string> {

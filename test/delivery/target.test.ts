@@ -28,8 +28,7 @@ function write(content: unknown): string {
   return path
 }
 
-const read = async (content: unknown, targetSecret?: string) =>
-  readTargets({targetsFile: write(content), targetSecret})
+const read = async (content: unknown) => readTargets({targetsFile: write(content)})
 
 test.each([
   ['that is not JSON', '{', 'expected JSON'],
@@ -52,18 +51,4 @@ test.each([
   expect(failure).toMatchObject({code: 'TARGETS_INVALID', exitCode: 2})
   expect(failure.message).toContain(words)
   expect(failure.message).not.toContain('hush')
-})
-
-test('one secret is for one target: it is never sent to two', async () => {
-  expect(await read({bank, share: {kind: 'folder', path: '/mnt'}}, 'hush')).toMatchObject([
-    {name: 'bank', secret: 'hush'},
-    {name: 'share', secret: undefined},
-  ])
-  expect(await read({bank: {...bank, password_file: 'p'}, lake}, 'hush')).toMatchObject([
-    {name: 'bank', secret: undefined},
-    {name: 'lake', secret: 'hush'},
-  ])
-  const failure = await failureOf(read({bank, lake}, 'hush'))
-  expect(failure).toMatchObject({code: 'TARGETS_INVALID', exitCode: 2})
-  expect(failure.message).toMatch(/bank, lake name no file for their secret.*expected at most one/)
 })

@@ -1,5 +1,6 @@
 import {expect, test} from 'vitest'
 import {listSettings, maskConfig, parseConfig, parseDateOption, requireSource} from '../../src/config.ts'
+import {FIXED} from '../../src/settings.ts'
 import {failureOf} from '../support/lab.ts'
 
 const noFiles = {
@@ -13,43 +14,26 @@ const refusalOf = (env: Record<string, string>) => failureOf((async () => parse(
 
 test('settings that are not given have their defaults', () => {
   expect(parse({HOME: '/home/ann'})).toEqual({
+    ...FIXED,
     dataDir: './data',
     defaultKeyFile: '/home/ann/.config/loantape/tape.key',
     tapeDays: 400,
     ratePerSecond: 5,
-    rateBurst: 5,
     pageSize: 100,
     detail: 'auto',
-    detailPath: '/deals/{id}',
-    detailConcurrency: 4,
     detailBudgetMinutes: 20,
     streams: 'deals',
-    stageParam: 'status',
-    cursorTtlMinutes: 30,
-    maxWaitMinutes: 60,
-    requestTimeoutSeconds: 30,
-    retries: 5,
     shrinkLimitPct: 5,
     changeLimitPct: 20,
-    growthLimitPct: 100,
-    maxAnswerMb: 32,
     timeZone: 'America/New_York',
     dayCutoff: '06:00',
     releasesKept: 7,
-    pastReleasesKept: 7,
-    build: 'auto',
-    releaseStorage: 'compatible',
-    modelTimeoutSeconds: 1800,
-    clickhouseReleasesKept: 3,
     clickhouseSource: 'main',
-    batchesKept: 400,
-    quarantineDays: 365,
     webHost: '127.0.0.1',
     webPort: 8321,
     fleetRuns: 2,
     alarmEmailFrom: 'loantape@localhost',
     alarmMaxAgeHours: 26,
-    alarmQuarantine: 10,
   })
 })
 
@@ -89,11 +73,8 @@ test.each([
   ['LOANTAPE_RATE_PER_SECOND', '-5'],
   ['LOANTAPE_RATE_PER_SECOND', '5/s'],
   ['LOANTAPE_RATE_PER_SECOND', 'Infinity'],
-  ['LOANTAPE_RATE_BURST', '2.5'],
   ['LOANTAPE_PAGE_SIZE', '0'],
   ['LOANTAPE_DETAIL', 'yes'],
-  ['LOANTAPE_DETAIL_PATH', '/deals'],
-  ['LOANTAPE_STAGE_PARAM', 'a=b&c'],
   ['LOANTAPE_SHRINK_LIMIT_PCT', '101'],
   ['LOANTAPE_DAY_CUTOFF', '6:00'],
   ['LOANTAPE_API_KEY', 'two words'],

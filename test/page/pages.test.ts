@@ -58,7 +58,7 @@ const FLEET: SourceRow[] = [
     source: 'a_lender_whose_name_is_as_long_as_can_be',
     error: {
       code: 'CONFIG_INVALID',
-      message: `Configuration has 1 problem:\n  - LOANTAPE_RETRIES '${ODD}': expected a whole number from 0 to 100\nNothing was started. Correct the settings named above; docs/configuration.md describes each.`,
+      message: `Configuration has 1 problem:\n  - LOANTAPE_PAGE_SIZE '${ODD}': expected a whole number from 1 to 100\nNothing was started. Correct the settings named above; docs/configuration.md describes each.`,
     },
   },
 ]

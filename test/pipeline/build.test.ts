@@ -252,7 +252,7 @@ test('a model that takes too long is named, and nothing is left of the build', a
   const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
   expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(
-    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*LOANTAPE_MODEL_TIMEOUT_SECONDS.*current still/,
+    /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*current still/,
   )
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })
@@ -349,16 +349,11 @@ test('a file of a table that did not change is one with that of the release befo
   expect(placeOf(third, 'mart.run')).toBe(placeOf(second, 'mart.run'))
 })
 
-test('a release opens in DuckDB 1.0 unless the newest format is asked for; the warehouse has that', async () => {
+test('a release opens in DuckDB 1.0, and the warehouse has the newest format', async () => {
   /** The version of the file's format, in the header after its mark. */
   const formatOf = (path: string) => Number(readFileSync(path).readBigUInt64LE(12))
   const folder = lab.copyFolder('formats')
   const {dir} = await build({folder, config: {...lab.config, dayCutoff: '00:03'}})
   expect(formatOf(join(dir, 'portfolio.duckdb'))).toBe(64)
-  const newest = await build({folder, config: {...lab.config, dayCutoff: '00:04', releaseStorage: 'latest'}})
-  expect(formatOf(join(newest.dir, 'portfolio.duckdb'))).toBeGreaterThan(64)
   expect(formatOf(folder.warehouse)).toBeGreaterThan(64)
-  expect(newest.models.map(({rows}) => rows)).toEqual(
-    (await build({folder, config: {...lab.config, dayCutoff: '00:03'}})).models.map(({rows}) => rows),
-  )
 })

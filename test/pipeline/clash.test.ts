@@ -28,7 +28,7 @@ afterAll(() => lab[Symbol.asyncDispose]())
 /** Starts a sync of the second day whose request for page `nth` is not answered. */
 async function startHeldSync(nth: number): Promise<Started> {
   lab.service.faults.add({match: {path: '/deals?', nth}, fault: {kind: 'delay', ms: HELD_MS}})
-  const run = lab.start(['sync', '--json'], {...DAY_2, LOANTAPE_REQUEST_TIMEOUT_SECONDS: '3600'})
+  const run = lab.start(['sync', '--json'], DAY_2)
   lab.service.requests.clear()
   await until(() => countPageRequests() === nth)
   return run

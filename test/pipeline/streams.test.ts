@@ -1,4 +1,4 @@
-import {readdirSync, readFileSync} from 'node:fs'
+import {readdirSync, readFileSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {fileURLToPath} from 'node:url'
 import {afterEach, beforeEach, expect, test} from 'vitest'
@@ -372,9 +372,10 @@ test('no name, address or digit of a person reaches the data folder, whatever th
 test('under another key nothing is synced: the same person would be two', async () => {
   lab.service.store.insert(someDeals(2))
   await lab.walk(DAY_1, BORROWERS)
-  const refusal = await failureOf(
-    lab.sync(DAY_2, {config: {...BORROWERS.config, hashKey: 'another-key-of-mine'}}),
-  )
+  const key = readFileSync(lab.folder.hashKey)
+  writeFileSync(lab.folder.hashKey, 'another-key-of-mine')
+  const refusal = await failureOf(lab.sync(DAY_2, BORROWERS))
+  writeFileSync(lab.folder.hashKey, key)
   expect(refusal).toMatchObject({code: 'HASH_KEY_CHANGED', exitCode: 2})
   expect(await failureOf(lab.sync(DAY_2, {config: {streams: 'deals,tenants'}}))).toMatchObject({
     code: 'CONFIG_STREAMS',
@@ -479,8 +480,8 @@ test('a sync whose waiting ends amid lists ends well, and says so', async () => 
     match: {path: /deal_000002\/borrowers/},
     fault: {kind: 'status', status: 429, headers: {'retry-after': '3600'}},
   })
-  const limits = {LOANTAPE_STREAMS: 'deals,borrowers', LOANTAPE_DETAIL: 'off', LOANTAPE_MAX_WAIT_MINUTES: '1'}
-  const {code, stdout} = await lab.run(['sync'], {...limits, LOANTAPE_DETAIL_CONCURRENCY: '1'})
+  const env = {LOANTAPE_STREAMS: 'deals,borrowers', LOANTAPE_DETAIL: 'off'}
+  const {code, stdout} = await lab.run(['sync'], env, {maxWaitMinutes: 1, detailConcurrency: 1})
   expect(code).toBe(0)
   expect(stdout).toContain('borrowers: 1 list read, 0 failed; 1 created,')
   expect(stdout).toContain('(rate_limited).')

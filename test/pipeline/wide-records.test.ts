@@ -30,7 +30,6 @@ test('records of 30 KB are loaded, also by a run that has not read them itself',
     LOANTAPE_API_KEY: 'sk_test_wide',
     LOANTAPE_DATA_DIR: data.folder.root,
     LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_DETAIL: 'off',
   }
   const config = parseConfig(env, {readFile: () => ''})

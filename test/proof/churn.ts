@@ -184,7 +184,6 @@ function configOf(source: MovingSource, data: TestFolder, mode: Mode, random: Ra
     LOANTAPE_API_KEY: MOVING_KEY,
     LOANTAPE_DATA_DIR: data.folder.root,
     LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_RATE_BURST: '1000',
     LOANTAPE_PAGE_SIZE: String(random.integer(4, 12)),
     LOANTAPE_DETAIL: mode.hasDetail ? 'on' : 'off',
   }

@@ -191,7 +191,6 @@ export async function proveMoney(request: ProofRequest): Promise<Proved> {
       LOANTAPE_API_KEY: 'sk_test_money',
       LOANTAPE_DATA_DIR: data.folder.root,
       LOANTAPE_RATE_PER_SECOND: '5000',
-      LOANTAPE_RATE_BURST: '1000',
       LOANTAPE_PAGE_SIZE: String(PAGE_SIZE),
       LOANTAPE_DETAIL: 'off',
     }

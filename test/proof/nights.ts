@@ -118,10 +118,9 @@ export function createGrowingFolder(
   const env = {
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_SQL_DIR: sqlDir,
-    LOANTAPE_BUILD: 'incremental',
     LOANTAPE_RELEASES_KEPT: '2',
   }
-  const config = parseConfig(env, {readFile: () => ''})
+  const config: Config = {...parseConfig(env, {readFile: () => ''}), build: 'incremental'}
   const growing: Growing = {random, seq: 0, day: FIRST_DAY, seen: []}
   let night = 0
   return {

@@ -1,6 +1,6 @@
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {WEBHOOK_JOB} from '../../src/schedule/job.ts'
-import {planEvents} from '../../src/schedule/plan-events.ts'
+import {planEvents} from '../../src/schedule/scheduler.ts'
 import {beginRun, claimRun, endRun, listJobRuns} from '../../src/state/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
 import {storeEvent} from '../../src/state/webhook-events.ts'

@@ -6,10 +6,10 @@ import {createInterface} from 'node:readline'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
 import {createSilentLog, type Log} from '../../src/log.ts'
-import {listSlots} from '../../src/schedule/cron.ts'
+import type {ProcessEnd} from '../../src/process.ts'
+import {formatLocal, listSlots} from '../../src/schedule/cron.ts'
 import type {Job} from '../../src/schedule/job.ts'
-import {formatLocal} from '../../src/schedule/local-time.ts'
-import {createScheduler, type ProcessEnd, type Scheduler} from '../../src/schedule/scheduler.ts'
+import {createScheduler, type Scheduler} from '../../src/schedule/scheduler.ts'
 import {listAttempts} from '../../src/state/job-attempts.ts'
 import {adoptRun, endRun, type JobRun, listLatestJobRuns, pruneRuns} from '../../src/state/job-runs.ts'
 import {openStateDb, type StateDb} from '../../src/state/state-db.ts'
@@ -391,7 +391,7 @@ test('a run that hangs is asked to stop after its timeout and killed ten seconds
     error_code: 'JOB_TIMEOUT',
     error: expect.stringContaining('longer than the 30 minutes of its timeoutMinutes'),
   })
-  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26, alarmQuarantine: 10}, now, undefined)
+  const told = readConditions(scheduler.stateDb, {alarmMaxAgeHours: 26}, now, undefined)
   expect(told).toContainEqual(
     expect.objectContaining({
       name: 'job nightly',

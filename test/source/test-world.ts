@@ -64,7 +64,6 @@ export function aClientConfig(changes: Partial<ClientConfig>): ClientConfig {
     baseUrl: 'http://127.0.0.1:1/v1',
     apiKey: TEST_KEY,
     ratePerSecond: 1000,
-    rateBurst: 1000,
     maxWaitMinutes: 60,
     requestTimeoutSeconds: 5,
     retries: 3,

@@ -1,5 +1,6 @@
 import {type Cli, createCli} from '../../src/cli/context.ts'
 import {runProgram} from '../../src/cli/program.ts'
+import type {Fixed} from '../../src/settings.ts'
 import {COMPILED} from './data.ts'
 import type {Ended} from './lab.ts'
 
@@ -8,12 +9,18 @@ import type {Ended} from './lab.ts'
  *
  * @param width columns of the terminal that stdout is
  * @param select what releases hold: everything by default
+ * @param fixed other constants than those of every lender
  * @param envFile settings of the working folder; none by default
  */
 export async function runCommand(
   args: readonly string[],
   env: Record<string, string>,
-  {width, select, envFile}: {width?: number | undefined; select?: string; envFile?: string} = {},
+  {
+    width,
+    select,
+    envFile,
+    fixed = {},
+  }: {width?: number | undefined; select?: string; envFile?: string; fixed?: Partial<Fixed>} = {},
 ): Promise<Ended> {
   const printed = {stdout: '', stderr: ''}
   const collect = (name: keyof typeof printed) => ({
@@ -23,6 +30,7 @@ export async function runCommand(
   })
   const cli: Cli = createCli({
     env: {XDG_CONFIG_HOME: process.env.XDG_CONFIG_HOME, ...env},
+    fixed,
     ...(envFile !== undefined && {envFile}),
     stdout: {...collect('stdout'), ...(width !== undefined && {columns: width})},
     stderr: collect('stderr'),

@@ -13,6 +13,7 @@ import {findCurrentRelease, requireRelease} from '../../src/release/manifest.ts'
 import {openRelease} from '../../src/release/open-release.ts'
 import type {ServiceOptions} from '../../src/service/server.ts'
 import type {StoredDeal} from '../../src/service/store.ts'
+import type {Fixed} from '../../src/settings.ts'
 import {withRun} from '../../src/state/runs.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import type {World} from '../../src/types.ts'
@@ -23,6 +24,9 @@ import {COMPILED, FEW_TABLES} from './data.ts'
 import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
 
 const API_KEY = 'sk_test_lab'
+
+/** A source that fails is given up soon, one that is slow on a machine under load is not. */
+const PATIENT = {retries: 2, requestTimeoutSeconds: 600}
 
 /** The program's entry, for tests that start it as a process. */
 export const MAIN: string = join(import.meta.dirname, '../../bin/loantape.js')
@@ -67,7 +71,7 @@ export interface Lab extends AsyncDisposable {
   queryHistory(sql: string): Promise<Row[]>
   currentReleaseId(): string | undefined
   /** Runs a command line to its end, in this process. */
-  run(args: readonly string[], env?: Record<string, string>): Promise<Ended>
+  run(args: readonly string[], env?: Record<string, string>, fixed?: Partial<Fixed>): Promise<Ended>
   /** Starts the program as a process of its own; disposing the lab kills it if it still runs. */
   start(args: readonly string[], env?: Record<string, string>): Started
   /** A new folder beside the data folder, holding a copy of what it holds now. */
@@ -95,12 +99,9 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
     LOANTAPE_API_KEY: API_KEY,
     LOANTAPE_DATA_DIR: folder.root,
     LOANTAPE_RATE_PER_SECOND: '5000',
-    LOANTAPE_RATE_BURST: '1000',
-    LOANTAPE_RETRIES: '2',
-    LOANTAPE_REQUEST_TIMEOUT_SECONDS: '600',
     LOANTAPE_TAPE_KEY_FILE: join(root, 'tape.key'),
   }
-  const config = parseConfig(env, {readFile: () => ''})
+  const config = {...parseConfig(env, {readFile: () => ''}), ...PATIENT}
   const createWorld = (now?: string): World => ({
     clock: now === undefined ? realClock : {now: () => Date.parse(now)},
     realClock,
@@ -154,7 +155,8 @@ export async function createLab({tables = FEW_TABLES, ...options}: LabOptions = 
       return await db.all(z.record(z.string(), z.unknown()), sql)
     },
     currentReleaseId: () => findCurrentRelease(folder)?.manifest.release_id,
-    run: (args, changes) => runCommand(args, {...env, ...changes}, limited),
+    run: (args, changes, fixed) =>
+      runCommand(args, {...env, ...changes}, {...limited, fixed: {...PATIENT, ...fixed}}),
     copyFolder,
     ageTapes(days) {
       using stateDb = openStateDb(folder.stateDb)

@@ -30,7 +30,7 @@ beforeAll(async () => {
   await lab.sync('2026-06-01T16:00:00Z')
   stateDb = openStateDb(lab.folder.stateDb)
   const tools = {stateDb, folder: lab.folder, jobs: await readJobs(lab.config)}
-  const config = {...lab.config, webPort: 0, webhookSecret: SECRET, webhookSecretPrevious: PREVIOUS}
+  const config = {...lab.config, webPort: 0, webhookSecret: `${SECRET}, ${PREVIOUS}`}
   open = await startWeb(config, tools, lab.createWorld())
   guarded = await startWeb({...config, webToken: TOKEN}, tools, lab.createWorld())
 })

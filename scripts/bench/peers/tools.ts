@@ -69,7 +69,6 @@ export const LOANTAPE: Tool = {
     LOANTAPE_API_KEY: 'sk_test_bench',
     LOANTAPE_DATA_DIR: join(folder, 'data'),
     LOANTAPE_RATE_PER_SECOND: '100000',
-    LOANTAPE_RATE_BURST: '10000',
     LOANTAPE_DETAIL: 'off',
   }),
   result: {

@@ -6,9 +6,10 @@ import {writeSync} from 'node:fs'
 import {createCli} from '../../../src/cli/context.ts'
 import {runProgram} from '../../../src/cli/program.ts'
 
-const {KILL_STEP, KILL_NTH = '1'} = process.env
+const {KILL_STEP, KILL_NTH = '1', FIXED = '{}'} = process.env
 const cli = createCli({
   env: process.env,
+  fixed: JSON.parse(FIXED),
   stdout: {write: () => true},
   stderr: process.stderr,
   onStop: () => undefined,

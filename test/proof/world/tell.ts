@@ -4,7 +4,7 @@ import type {Event, Fault, Story, Sync} from './story.ts'
 export function tellStory(story: Story): string[] {
   const paid = story.booksEnded ? 'with' : 'without'
   return [
-    `# settings: LOANTAPE_PAGE_SIZE=${story.pageSize} LOANTAPE_RETRIES=2; accounting.json ${paid} an account for what ended`,
+    `# settings: LOANTAPE_PAGE_SIZE=${story.pageSize}; accounting.json ${paid} an account for what ended`,
     ...story.events.flatMap(tellEvent),
   ]
 }

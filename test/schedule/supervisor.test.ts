@@ -1,5 +1,5 @@
 import {expect, test} from 'vitest'
-import {keepSource} from '../../src/cli/fleet-keep.ts'
+import {keepSource} from '../../src/schedule/supervisor.ts'
 import {claimRun, listTurns, recordSlot} from '../../src/state/job-runs.ts'
 import {acquireLock} from '../../src/state/lock.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
