@@ -1,4 +1,4 @@
-import {wallTimeOf} from '../clock.ts'
+import {isCalendarDate, wallTimeOf} from '../clock.ts'
 import {centsOf, groupThousands} from '../money.ts'
 import {type Html, html} from './html.ts'
 
@@ -40,14 +40,18 @@ export function countOf(value: number, thing: string, things = `${thing}s`): str
 /** A name of the data as words, no longer than a name is; a dash where there is none. */
 export function words(text: string | null | undefined): string {
   if (text === '') return '(blank)'
-  const shown = (text ?? '–').replaceAll('_', ' ')
-  return shown.length > 80 ? `${shown.slice(0, 79)}…` : shown
+  return shorten((text ?? '–').replaceAll('_', ' '))
+}
+
+/** A text no longer than a name is. */
+export function shorten(text: string): string {
+  return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }
 
 /** The ways to the pages before and after one of a list; false where there is one page alone. */
 export function renderPages(page: number, all: number, addressOf: (page: number) => string): Html | false {
   if (all === 1 && page === 1) return false
-  return html`<nav class="pages" aria-label="Pages">
+  return html`<nav class="pages" aria-label="Of the list">
 ${page > 1 && html`<a rel="prev" href="${addressOf(page - 1)}">← before</a>`}
 <span class="muted">page ${count(page)} of ${count(all)}</span>
 ${page < all && html`<a rel="next" href="${addressOf(page + 1)}">next →</a>`}
@@ -142,7 +146,11 @@ export interface Column<Row> {
 /** A table of rows, with a last row of totals where one is given. */
 export function table<Row>(columns: readonly Column<Row>[], rows: readonly Row[], total?: Row): Html {
   const cells = (row: Row) =>
-    columns.map(({kind, cell}) => html`<td${kind && html` class="${kind}"`}>${cell(row)}</td>`)
+    columns.map(({kind, cell}) => {
+      const value = cell(row)
+      const shape = kind ?? (typeof value === 'string' && isCalendarDate(value) ? 'day' : undefined)
+      return html`<td${shape && html` class="${shape}"`}>${value}</td>`
+    })
   return html`<div class="scroll" tabindex="0"><table>
 <thead><tr>${columns.map(({title, kind}) => (title === '' ? html`<td></td>` : html`<th scope="col"${kind === 'number' && html` class="number"`}>${title}</th>`))}</tr></thead>
 <tbody>

@@ -58,7 +58,7 @@ export function renderMeant(
             : 'number',
         cell: (row) => {
           const text = formatValue(column, row[index])
-          return linked(text, column.name === 'deal_id' && text !== '–' ? dealLink(text) : undefined)
+          return column.name === 'deal_id' && text !== '–' ? linked(text, dealLink(text)) : text
         },
       }),
     ),

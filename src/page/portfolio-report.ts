@@ -132,6 +132,8 @@ function renderRollforward({rollforward: rows, links}: PortfolioReport): Html | 
       : links?.behind('term', {month: month ?? '', term})
   if (rows === null || rows.length === 0) return false
   const isUsed = (term: string) => rows.some((row) => Number(row[term] ?? 0) !== 0)
+  if (![...TERMS, 'closing'].some(isUsed))
+    return html`<h2>Funded roll-forward</h2><p class="empty">Nothing has been funded yet.</p>`
   const [added, taken] = [ADDED.filter(isUsed), TAKEN.filter(isUsed)]
   const columns: Column<Cells>[] = [
     {title: 'Month', cell: (row) => words(row.month)},
@@ -170,7 +172,7 @@ function renderFall(row: Cells): Html {
 }
 
 function renderConcentration({concentration: rows, exposures, links}: PortfolioReport): Html | false {
-  if (rows === null) return false
+  if (rows === null || rows.every(({funded_hhi}) => funded_hhi === null)) return false
   const deals = (exposures ?? []).filter(({dimension}) => dimension !== 'borrower')
   const largest =
     (top: string): LinkOf =>

@@ -179,6 +179,8 @@ const FORMS: Record<string, (text: string) => boolean> = {
   top: isCount,
 }
 
+const firstDay = computedRow({first: 'text?'})
+
 const PER_PAGE = 50
 
 /** `/behind/<number>`: the deals that a number of another page is made of, with their sum; undefined of no number. */
@@ -187,6 +189,10 @@ export async function viewBehind({tables, filter, query}: View, name: string): P
   if (!behind) return undefined
   const asked = behind.asks.map((ask) => query.get(ask) ?? (ask === 'beyond' ? '0' : ''))
   if (behind.asks.some((ask, index) => FORMS[ask]?.(asked[index] ?? '') === false)) return undefined
+  const against = asked[behind.asks.indexOf('against')]
+  const {first} = await tables.one(firstDay, 'select min(day) as first from mart.position_daily')
+  // Before the first walk nobody knows what there was.
+  if (against !== undefined && (first === null || against < first)) return undefined
   const {amounts = ['amount']} = behind
   /** Movements have a sign, and are told by what was before and after. */
   const isMoved = behind.amounts !== undefined

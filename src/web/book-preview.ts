@@ -21,9 +21,9 @@ ${Array.isArray(answer) ? answer.map(renderPreview) : html`<p class="notice">${p
 
 const COLUMNS: Column<JournalPreview['accounts'][number]>[] = [
   {title: 'Account', cell: ({account_code, account_name}) => html`<b>${account_code}</b> ${account_name}`},
-  {title: 'Lines', kind: 'number', cell: ({lines}) => count(lines)},
   {title: 'Debit', kind: 'number', cell: ({debit}) => dollars(debit)},
   {title: 'Credit', kind: 'number', cell: ({credit}) => dollars(credit)},
+  {title: 'Lines', kind: 'number', cell: ({lines}) => count(lines)},
 ]
 
 function renderPreview({batch, accounts, files}: JournalPreview): Html {

@@ -1,11 +1,12 @@
 import {explainError} from '../errors.ts'
-import {type Column, count, countOf, dollars, instant, table, words} from '../page/figures.ts'
+import {type Column, count, countOf, dollars, instant, linked, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {TERMS} from '../page/portfolio-report.ts'
 import type {NotIssued} from '../pipeline/not-issued.ts'
 import type {listPeriods, PeriodState} from '../pipeline/period-list.ts'
 import {computedRow, type RowOf, rowOf} from '../release-row.ts'
 import {askFirst} from './actions.ts'
+import {addressBehind, addressOfPart, type Filter} from './filter.ts'
 import type {History} from './history.ts'
 import type {Page, View} from './view.ts'
 
@@ -18,7 +19,7 @@ export async function viewBooks(
   {periods, events}: Awaited<ReturnType<typeof listPeriods>>,
   mayAct: boolean,
 ): Promise<Page> {
-  const {tables, release} = view
+  const {tables, release, filter} = view
   const journal = await tables.all(
     movedRow,
     `select period, event, count(*) as entries, sum(debit) as amount
@@ -54,7 +55,7 @@ export async function viewBooks(
         html`${batches.map(({profile, batch_id}) => html`<div>${profile} <code>${batch_id}</code></div>`)}`,
     },
   ]
-  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${countOf(ties.loans, 'loan')} ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
+  const body = html`<p class="${isTied ? 'passed' : 'failed'}">${isTied ? 'It ties out' : 'It does not tie out'}: funded ${dollars(ties.funded)}, register of ${linked(countOf(ties.loans, 'loan'), ties.loans > 0 ? addressOfPart(filter, 'funded') : undefined)} ${dollars(ties.register)}, closing of the roll-forward ${dollars(ties.closing)}.</p>
 <h2>Periods</h2>
 ${months.length === 0 ? html`<p class="empty">No month has ended yet.</p>` : table(columns, months)}
 ${mayAct && due && due.period < release.manifest.as_of.slice(0, 7) && askToClose(due.period)}
@@ -101,6 +102,9 @@ const tiedRow = rowOf('accounting.tie_out', [
 ])
 type Tied = RowOf<typeof tiedRow>
 
+const addressOfTerm = ({month, term}: Tied, filter: Filter) =>
+  term === 'opening' ? addressBehind(term, filter, {month}) : addressBehind('term', filter, {month, term})
+
 /** Every term of the roll-forward against the journal: what is booked, and by name what is not. */
 async function renderTieOut(view: View): Promise<Html> {
   const terms = await view.tables.all(
@@ -116,7 +120,11 @@ async function renderTieOut(view: View): Promise<Html> {
   const columns: Column<Tied>[] = [
     {title: 'Month', cell: ({month}) => month},
     {title: 'Term', cell: ({term}) => words(term)},
-    amount('Roll-forward', 'amount'),
+    {
+      title: 'Roll-forward',
+      kind: 'number',
+      cell: (row) => linked(dollars(row.amount), addressOfTerm(row, view.filter)),
+    },
     amount('Booked', 'booked'),
     amount('Opening balance', 'opening_balance'),
     amount('Booked elsewhere', 'elsewhere'),

@@ -34,11 +34,15 @@ const nameOf = (name: string): Html =>
   name.includes('(') ? html`<code>${name}</code>` : html`${words(name)}`
 
 function renderFound({name, description, failures, rows}: ReleaseCheck): Html {
-  const columns = Object.keys(rows[0] ?? {})
-  const shown = {
-    columns: columns.map((column) => ({name: column, type: ''})),
-    rows: rows.map((row) => columns.map((column) => row[column])),
-  }
+  const [subject, ...others] = Object.keys(rows[0] ?? {})
+  const isAmount = (name: string) =>
+    rows.every((row) => row[name] === null || /^-?\d+\.\d\d$/.test(String(row[name])))
+  const columns = [
+    ...(subject === undefined ? [] : [{name: subject, type: ''}]),
+    ...others.filter(isAmount).map((name) => ({name, type: 'DECIMAL(38,2)'})),
+    ...others.filter((name) => !isAmount(name)).map((name) => ({name, type: ''})),
+  ]
+  const shown = {columns, rows: rows.map((row) => columns.map(({name}) => row[name]))}
   return html`<h2 id="${placeOf(name)}">${nameOf(name)}</h2>
 <p><b class="warned">warned</b> ${prose(description)}</p>
 <p class="muted">Not so for ${countOf(failures, 'row')}${rows.length < failures && `; the first ${count(rows.length)}`}:</p>

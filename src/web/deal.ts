@@ -1,4 +1,4 @@
-import {type Column, dollars, instant, ratio, table, words} from '../page/figures.ts'
+import {type Column, dollars, instant, ratio, shorten, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {anyRow, type Cell, type RowOf, rowOf} from '../release-row.ts'
 import {type History, noneIfUnknown} from './history.ts'
@@ -41,8 +41,11 @@ ${table(
 ${renderOthers('Documents', documents, ['document_id', 'category', 'uploaded_at', 'first_seen_at', 'is_missing'])}
 ${renderOthers('Borrowers', borrowers, ['borrower_id', 'person', 'is_primary', 'linked_at', 'is_missing'])}
 ${renderOthers('Journal', lines, ['entry_date', 'debit', 'credit', 'event', 'account_code', 'account_name', 'entry_id', 'memo'])}`
-  return {title: latest.property_address?.trim() || dealId, body}
+  return {title: headingOf(latest.property_address, dealId), body}
 }
+
+/** A deal is called by its address. */
+const headingOf = (address: string | null | undefined, dealId: string) => shorten(address?.trim() || dealId)
 
 /** Columns of a deal that its heading, a notice or another fact says. */
 const ELSEWHERE = new Set([
@@ -95,7 +98,11 @@ const VERSION_COLUMNS: Column<Step>[] = [
 
 function renderChanges(version: Version, before: Version | undefined): Html {
   const shown = (name: (typeof FIELDS)[number], value: string | null) =>
-    name === 'loan_amount' || name === 'property_value' ? dollars(value) : words(value)
+    name === 'loan_amount' || name === 'property_value'
+      ? dollars(value)
+      : name === 'property_address'
+        ? (value ?? '–')
+        : words(value)
   const changed = FIELDS.filter((name) => before === undefined || version[name] !== before[name])
   return html`${changed.map(
     (name) =>
@@ -124,9 +131,18 @@ function renderOthers(title: string, rows: readonly Cells[], names: readonly str
 }
 
 /** `/deals/<id>/received`: every version of a deal with the record that told it. */
-export async function viewReceived(dealId: string, history: History): Promise<Page | undefined> {
+export async function viewReceived(
+  {tables}: View,
+  dealId: string,
+  history: History,
+): Promise<Page | undefined> {
   const traces = await history.ask('trace', dealId).catch(noneIfUnknown)
   if (!traces) return undefined
+  const latest = await tables.first(
+    rowOf('core.deal_history', ['property_address']),
+    'select property_address from core.deal_history where deal_id = $1 order by version desc limit 1',
+    [dealId],
+  )
   const body = html`<p class="muted">Every version of <a href="${addressOfDeal(dealId)}">${dealId}</a> in the history, oldest first, with the record that told it, byte for byte as the source sent it.</p>
 ${traces.map(
   ({
@@ -141,7 +157,7 @@ ${traces.map(
     record,
     list_row,
   }) => html`<section class="entry">
-<h3>${business_date} · ${kind}</h3>
+<h2>${business_date} · ${kind}</h2>
 <ul class="facts"><li>told by <b>${source}</b></li><li>asked at <b>${instant(observed_at)}</b></li>
 ${request !== null && html`<li><code>GET ${request}</code></li>`}
 ${tape === null ? html`<li>its tape is not kept</li>` : html`<li><code>${tape}</code>, line ${line}</li>`}
@@ -150,5 +166,5 @@ ${record !== null && html`<pre class="received" tabindex="0">${record}</pre>`}
 ${list_row !== null && html`<p class="muted">What its own page left out stands in its list row:</p><pre class="received" tabindex="0">${list_row}</pre>`}
 </section>`,
 )}`
-  return {title: `${dealId}: as received`, body}
+  return {title: `${headingOf(latest?.property_address, dealId)}: as received`, body}
 }

@@ -136,14 +136,17 @@ ${ways[0]?.is_partial && html`<p class="muted small">Only a part of this month w
 ${orNone(
   ways,
   [
-    {title: 'From', cell: ({from_status}) => words(from_status)},
-    {title: 'To', cell: ({to_status}) => words(to_status)},
+    {
+      title: 'From → to',
+      cell: ({from_status, to_status}) =>
+        html`<bdi>${words(from_status)}</bdi> → <bdi>${words(to_status)}</bdi>`,
+    },
+    {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {
       title: 'Deals',
       kind: 'number',
       cell: (row) => deals(row.deals, 'way', {month: month ?? '', from: row.from_status, to: row.to_status}),
     },
-    {title: 'Amount', kind: 'number', cell: ({amount}) => dollars(amount)},
     {title: 'Roll rate', kind: 'number', cell: ({roll_rate_pct}) => percent(roll_rate_pct)},
     {title: 'By amount', kind: 'number', cell: (row) => percent(row.roll_rate_amount_pct)},
   ],

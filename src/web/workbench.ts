@@ -178,7 +178,7 @@ export function addWorkbench(
   addPage('/behind/:id', (view, request) => viewBehind(view, idOf(request)))
   addPage('/checks', viewChecks)
   addPage('/deals/:id', (view, request) => viewDeal(view, idOf(request)))
-  addPage('/deals/:id/received', ({history}, request) => viewReceived(idOf(request), history))
+  addPage('/deals/:id/received', (view, request) => viewReceived(view, idOf(request), view.history))
   addPage('/books/:id', (view, request) =>
     /^\d{4}-(0[1-9]|1[0-2])$/.test(idOf(request))
       ? viewPreview(view, idOf(request), view.history)

@@ -181,6 +181,27 @@ test.each(['/', '/deals', '/behind/closing?month=2026-03'])(
   },
 )
 
+test.each(['/', '/portfolio', '/pipeline', '/deals', '/checks', '/books', '/behind/closing?month=2026-03'])(
+  'on a phone no first amount of a row of %s is cut off, and no day is broken',
+  async (path) => {
+    const {page} = await open(path, {width: 390, colorScheme: 'dark'})
+    const found = await page.evaluate(`[...document.querySelectorAll('.scroll')].flatMap((scroll) =>
+      [...scroll.querySelectorAll('tbody tr')].flatMap((row) => {
+        const cells = [...row.querySelectorAll('td')]
+        const amount = cells.find((cell) => /^[−+]?[$]/.test(cell.textContent))
+        const isCut = amount && amount.getBoundingClientRect().right > scroll.getBoundingClientRect().right + 0.5
+        const days = cells.filter((cell) => /^\\d{4}-\\d\\d-\\d\\d$/.test(cell.textContent))
+        const broken = days.filter((cell) => {
+          const range = document.createRange()
+          range.selectNodeContents(cell)
+          return range.getBoundingClientRect().height > 26
+        })
+        return [...(isCut ? [amount] : []), ...broken].map((cell) => cell.textContent)
+      }))`)
+    expect(found).toEqual([])
+  },
+)
+
 test('a printed page has its figures and no navigation', async () => {
   const {page} = await open('/portfolio')
   await page.emulateMedia({media: 'print'})
@@ -200,6 +221,8 @@ test('the checks lead to what each demands, those that found rows with the rows'
   expect(await page.locator('#status_is_classified ~ .scroll').first().locator('tbody tr').count()).toBe(
     found?.failures,
   )
+  const titles = page.locator('#status_is_classified ~ .scroll').first().locator('th')
+  expect(await titles.allTextContents(), 'the amount before the rest').toEqual(['status', 'amount', 'deals'])
   await page.locator('nav a[href="/"]').click()
   expect(await page.locator('.needs').textContent()).toMatch(/: not so for 1 row, such as/)
 })
@@ -297,6 +320,7 @@ test.each([
   '/portfolio?part=funded',
   '/pipeline',
   '/pipeline?loan_program=bridge_12mo',
+  '/books',
 ])('every number of %s that is a link leads to the deals that count or add up to it', async (path) => {
   const text = await (await get(path)).text()
   const numbers = listNumbers(text)
@@ -330,6 +354,7 @@ test('behind all that moved the figures, and behind the others that are not name
   expect(total).toMatch(/^\d+ deals?, open /)
   for (const amount of shown.slice(0, 3)) expect(total).toContain(amount)
   expect((await get('/behind/moved?against=2026-02-31')).status).toBe(404)
+  expect((await get('/behind/moved?against=2026-03-01')).status, 'before the first walk').toBe(404)
   const others = await (await get('/behind/moved?against=2026-03-02&beyond=1')).text()
   expect(Number(/id="total">(\d+)/.exec(others)?.[1])).toBe(Number.parseInt(total, 10) - 1)
 })
