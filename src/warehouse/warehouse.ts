@@ -1,11 +1,11 @@
-import {existsSync, readdirSync, renameSync, rmSync} from 'node:fs'
-import {availableParallelism} from 'node:os'
+import {existsSync, readdirSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
+import {z} from 'zod'
 import {type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
-import {type Database, openDatabase, quoteLiteral} from './database.ts'
+import {type Database, openDatabase, quoteLiteral, threadsFor} from './database.ts'
 import {takeFileLock} from './file-lock.ts'
 import {loadMemoryMb} from './memory.ts'
 import {migrate} from './migrate.ts'
@@ -29,7 +29,7 @@ export interface Warehouse extends Database {
 }
 
 /** Each takes memory of its own, and more of them gain little: what is settled is copied more than computed. */
-const SETTLE_THREADS = Math.min(availableParallelism(), 4)
+const MAX_THREADS = 4
 
 /** Who only reads waits so long for a settle that is under way. */
 const MAX_WAIT_MINUTES = 10
@@ -47,12 +47,12 @@ export async function openWarehouse(
   {memoryMb, maxWaitMinutes = MAX_WAIT_MINUTES}: WarehouseConfig = {},
 ): Promise<Warehouse> {
   requirePresent(folder)
-  const db = await openDatabase({threads: SETTLE_THREADS})
+  const db = await openDatabase({threads: 1})
   let lock: Disposable | undefined
   const open = async () => {
     lock = await lockWarehouse(folder, 'write', maxWaitMinutes)
-    await db.run(`set threads = ${SETTLE_THREADS}`)
     await attachWarehouse(db, folder, maxWaitMinutes, world)
+    await db.run(`set threads = ${await countThreads(db, folder)}`)
   }
   const letGo = async () => {
     // One thread: whoever reads the source works beside it.
@@ -138,6 +138,15 @@ function requirePresent({warehouse, tapes}: DataFolder): void {
 export function hasWarehouse(folder: DataFolder): boolean {
   requirePresent(folder)
   return existsSync(folder.warehouse)
+}
+
+/** As many threads as what is stored and what is staged keep busy. */
+async function countThreads(db: Database, {warehouse}: DataFolder): Promise<number> {
+  const {staged} = await db.one(
+    z.object({staged: z.coerce.number()}),
+    `select coalesce(sum(memory_usage_bytes), 0)::bigint as staged from duckdb_memory() where tag = 'IN_MEMORY_TABLE'`,
+  )
+  return Math.min(MAX_THREADS, threadsFor(statSync(warehouse).size + staged))
 }
 
 /** How often a file is tried that a stranger has open. */

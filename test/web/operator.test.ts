@@ -36,7 +36,7 @@ beforeAll(async () => {
   lab = await createLab({tables: PAGE_TABLES})
   const {store, faults} = lab.service
   store.insert(someDeals(80))
-  await lab.sync('2026-02-26T23:30:00-05:00')
+  await lab.walk('2026-02-26T23:30:00-05:00')
   for (const day of ['2026-02-27', '2026-02-28']) {
     faults.add({
       match: {path: /^\/deals\?/, nth: 1},
@@ -49,7 +49,7 @@ beforeAll(async () => {
         },
       },
     })
-    await lab.sync(`${day}T23:30:00-05:00`)
+    await lab.walk(`${day}T23:30:00-05:00`)
     faults.clear()
   }
   await lab.sync('2026-03-01T23:30:00-05:00')
