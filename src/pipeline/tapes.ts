@@ -2,6 +2,7 @@ import {chmodSync, existsSync, rmSync} from 'node:fs'
 import {join} from 'node:path'
 import {formatInstant} from '../clock.ts'
 import {GuardError} from '../errors.ts'
+import {NONE, tellForeign} from '../foreign.ts'
 import type {Conclude} from '../load/settle.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {
@@ -184,7 +185,7 @@ export function openTapes(
       writer.add(
         {
           ...frame,
-          request: {path, ...query},
+          request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
           status,
           headers,
           requested_at: formatInstant(requestedAt),
