@@ -1,5 +1,6 @@
 import {type LoantapeError, newError} from '../errors.ts'
-import {isObject} from '../json.ts'
+import {FIELD_NAME, tellForeign} from '../foreign.ts'
+import {isObject, listRepeated} from '../json.ts'
 import type {WireRecord} from '../types.ts'
 
 /** What one list response says. */
@@ -40,7 +41,8 @@ export function findEnvelope(body: unknown): string {
 }
 
 function formatEnvelope(records: Finding['records'], position: Place | undefined): string {
-  return `${records.path.join('.')} | ${position?.name ?? TOP_LEVEL}`
+  const path = records.path.map((name) => tellForeign(name, FIELD_NAME))
+  return `${path.join('.')} | ${position?.name ?? TOP_LEVEL}`
 }
 
 /**
@@ -62,6 +64,13 @@ export function readPage(body: unknown, envelope: string): PageBody {
 function inspectBody(body: unknown): Finding {
   if (!isObject(body)) throw createBroken(`expected an object, found ${kindOf(body)}`)
   const records = findRecords(body)
+  const twice = listRepeated(body).find(
+    (path) => path.length <= records.path.length || records.path.some((name, depth) => path[depth] !== name),
+  )
+  if (twice) {
+    const told = twice.map((name) => tellForeign(String(name), FIELD_NAME)).join('.')
+    throw createBroken(`expected each name once in an object, found '${told}' twice`)
+  }
   const positions = listPlaces(body).filter((place) => 'has_more' in place.fields)
   const [first] = positions
   if (!first)
@@ -100,7 +109,9 @@ function listPlaces(body: WireRecord): Place[] {
 
 function listObjects(fields: WireRecord, prefix: string): Place[] {
   return Object.entries(fields)
-    .flatMap(([name, value]) => (isObject(value) ? [{name: `${prefix}${name}`, fields: value}] : []))
+    .flatMap(([name, value]) =>
+      isObject(value) ? [{name: `${prefix}${tellForeign(name, FIELD_NAME)}`, fields: value}] : [],
+    )
     .sort((left, right) => (left.name < right.name ? -1 : 1))
 }
 

@@ -1,7 +1,8 @@
 import {z} from 'zod'
 import {idField} from '../contract/fields.ts'
 import {childIdOf, optionalColumnsOf, type Stream} from '../contract/stream.ts'
-import {isObject} from '../json.ts'
+import {FIELD_NAME, tellForeign} from '../foreign.ts'
+import {isObject, listRepeated} from '../json.ts'
 import type {NormalisedPage, Observation, Quarantined} from '../types.ts'
 import {createSealer} from './private-fields.ts'
 import {createMappedReader} from './read-mapped.ts'
@@ -29,11 +30,32 @@ export function createNormaliser(stream: Stream, hashKey?: string): Normaliser {
   return (records, observedAt, parentId) => {
     const page: NormalisedPage = {observations: [], quarantined: []}
     for (const [position, record] of records.entries()) {
-      const result = normalise(placeUnder(seal(record), stream, parentId), observedAt)
+      const placed = placeUnder(seal(record), stream, parentId)
+      const twice = listRepeated(record)
+      const result = twice[0]
+        ? rejectRepeated(placed, twice, stream, observedAt)
+        : normalise(placed, observedAt)
       if ('reason' in result) page.quarantined.push({...result, position})
       else page.observations.push(result)
     }
     return page
+  }
+}
+
+/** Which of two values is meant nobody knows. What is sealed would show one of them alone. */
+function rejectRepeated(
+  record: unknown,
+  [twice = [], ...more]: readonly (string | number)[][],
+  stream: Stream,
+  observedAt: bigint,
+): Omit<Quarantined, 'position'> {
+  const isOfId = [twice, ...more].some((path) => path.length === 1 && path[0] === stream.idField)
+  return {
+    id: isOfId ? null : readId(record, stream),
+    path: twice.map((name) => (typeof name === 'string' ? tellForeign(name, FIELD_NAME) : name)).join('.'),
+    reason: 'expected each name once in an object',
+    record: stream.privacy ? null : record,
+    observedAt,
   }
 }
 
@@ -99,7 +121,8 @@ function listUnknownFields(record: unknown, known: ReadonlySet<string>): string 
     if (known.has(name)) continue
     const value = record[name]
     const inner = isObject(value) ? Object.keys(value) : []
-    paths.push(...(inner.length > 0 ? inner.map((key) => `${name}.${key}`) : [name]))
+    const told = tellForeign(name, FIELD_NAME)
+    paths.push(...(inner.length > 0 ? inner.map((key) => `${told}.${tellForeign(key, FIELD_NAME)}`) : [told]))
   }
   return paths.length > 0 ? paths.join('\n') : null
 }

@@ -3,8 +3,15 @@ import {open, writeFile} from 'node:fs/promises'
 import {basename, dirname, join} from 'node:path'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
+import {dealStream} from '../contract/deal.ts'
+import {readPage} from '../contract/envelope.ts'
+import type {Stream} from '../contract/stream.ts'
 import {STREAMS} from '../contract/streams.ts'
 import {newError} from '../errors.ts'
+import {NONE, tellForeign} from '../foreign.ts'
+import {findValue, isObject, parseJson} from '../json.ts'
+import {listKnownFields} from '../load/mapped-fields.ts'
+import {createNormaliser} from '../normalise/record.ts'
 import {removeAbandoned, WRITER_MARK} from '../process.ts'
 import {requireRelease} from '../release/manifest.ts'
 import {readHistoryId} from '../release/moment.ts'
@@ -12,14 +19,15 @@ import {sourceBridgeSchema} from '../release-manifest.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {TapeKey} from '../tape/key.ts'
 import {type Frame, formatBare, type TapeLine, targetOf} from '../tape/line.ts'
-import {type ArchivedAnswer, formatAnswer, formatArchiveHead} from '../tape/warc.ts'
+import {type ArchivedAnswer, formatAnswer, formatArchiveHead, formatReduced} from '../tape/warc.ts'
+import type {WireRecord} from '../types.ts'
 import {GENERATOR} from '../version.ts'
 import {moveIntoPlace} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt, requireNewFolder} from '../warehouse/data-folder.ts'
 import {openHistory} from '../warehouse/history.ts'
 import {readSetting} from '../warehouse/stored-settings.ts'
 import {requireReadKey} from './tape-key.ts'
-import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit} from './tape-units.ts'
+import {listReadableTapes, type ReadableTape, readUnits, type TapeUnit, textOf} from './tape-units.ts'
 
 const MANIFEST = 'manifest.json'
 
@@ -37,6 +45,8 @@ export interface EvidenceRequest {
   to: string
   /** `YYYY-MM-DD`: also the answers of every tape from this day on; by default only those of the walk that the release rests on. */
   from?: string | undefined
+  /** Answers as they came, with the fields that the contract does not know. */
+  allFields?: boolean | undefined
 }
 
 /** What writing evidence came to. */
@@ -48,25 +58,28 @@ export interface EvidenceResult {
   tapes: number
   lines: number
   answers: number
+  /** Whether fields of the answers were left out. */
+  reduced: boolean
 }
 
 /**
  * Writes a folder with which somebody without loantape can check what a release rests on: every line of the tapes without its
- * body, the answers of a walk as a WARC, the certificates, and a script.
+ * body, the answers of a walk as a WARC, as they came or without the fields that the contract does not know, the certificates,
+ * and a script.
  *
  * @throws ConfigError `RELEASE_UNKNOWN`, `EVIDENCE_HISTORY`, `EVIDENCE_PLACE`, `EVIDENCE_EXISTS`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(
   config: Config,
-  {of, to, from}: EvidenceRequest,
+  {of, to, from, allFields = false}: EvidenceRequest,
 ): Promise<EvidenceResult> {
   const folder = dataFolderAt(config.dataDir)
   const dir = requireNewFolder(folder, to, 'evidence')
   const subject = findSubject(folder, of)
   const key = requireReadKey(config, folder)
   // Tapes are read while the warehouse is closed: nobody waits for that.
-  const {tapeHead, baseUrl} = await readOrigin(folder, subject, of)
+  const {tapeHead, baseUrl, deals} = await readOrigin(folder, subject, of)
   const {tapes, before} = followBack(folder, key, tapeHead)
   if (!tapes.some(({tape}) => tape.unit === subject.source.walk_id))
     throw newError(
@@ -81,7 +94,7 @@ export async function writeEvidence(
   const temporary = join(dirname(dir), `${TEMPORARY}${basename(dir)}${WRITER_MARK}`)
   try {
     mkdirSync(join(temporary, 'tapes'), {recursive: true, mode: 0o700})
-    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl})
+    const written = await writeTapes(temporary, tapes, {subject, isShown, baseUrl, deals, allFields})
     const {batch, ...proved} = subject
     await writeJson(temporary, 'evidence.json', {
       format: 'loantape evidence 1',
@@ -91,6 +104,7 @@ export async function writeEvidence(
       before,
       tapes: tapes.map(nameOf),
       answers_of: written.shown,
+      reduced: !allFields,
     })
     await writeJson(temporary, 'certificates.json', await listCertificates(folder, tapes))
     await writeFile(join(temporary, 'check.py'), readFileSync(CHECK))
@@ -104,6 +118,7 @@ export async function writeEvidence(
       tapes: tapes.length,
       lines: written.lines,
       answers: written.answers,
+      reduced: !allFields,
     }
   } catch (error) {
     rmSync(temporary, {recursive: true, force: true})
@@ -139,16 +154,20 @@ function findBatch({exports}: DataFolder, id: string): string | undefined {
     .find((dir) => existsSync(join(dir, MANIFEST)))
 }
 
-/** Where the tape stood when what a subject knows was stored, and the source it is from. */
+/** Where the tape stood when what a subject knows was stored, the source it is from, and the fields known of its deals. */
 async function readOrigin(
   folder: DataFolder,
   {known_at, history_id}: Subject,
   of: string,
-): Promise<{tapeHead: string; baseUrl: string}> {
+): Promise<{tapeHead: string; baseUrl: string; deals: Stream}> {
   await using db = await openHistory(folder)
   const {historyId, tapeHead} = await readHistoryId(db, known_at.replace(/Z$/, ''))
   if (history_id === historyId)
-    return {tapeHead, baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? ''}
+    return {
+      tapeHead,
+      baseUrl: (await readSetting(db, 'source_base_url', 'history')) ?? '',
+      deals: {...dealStream, mapped: await listKnownFields(db, 'history')},
+    }
   throw newError(
     'EVIDENCE_HISTORY',
     `'${of}' was made from another history than the one of this data folder.`,
@@ -192,9 +211,17 @@ const nameOf = ({tape}: ProvingTape): string => `${tape.unit}.jsonl`
 async function writeTapes(
   dir: string,
   tapes: readonly ProvingTape[],
-  {subject, isShown, baseUrl}: {subject: Subject; isShown: (unit: TapeUnit) => boolean; baseUrl: string},
+  asked: {
+    subject: Subject
+    isShown: (unit: TapeUnit) => boolean
+    baseUrl: string
+    deals: Stream
+    allFields: boolean
+  },
 ): Promise<{lines: number; answers: number; shown: string[]}> {
+  const {subject, isShown, baseUrl, deals, allFields} = asked
   const told = {lines: 0, answers: 0, shown: [] as string[]}
+  const reduce = createReducer(deals)
   const archive = await open(join(dir, 'responses.warc.gz'), 'wx')
   await using _archive = archive
   const description = {software: GENERATOR, format: 'WARC File Format 1.1', isPartOf: subject.release_id}
@@ -209,7 +236,13 @@ async function writeTapes(
       number += 1
       await file.writeFile(`${formatBare(line)}\n`)
       if (shown.length === 0 || !line.body) continue
-      await archive.writeFile(formatAnswer(describeAnswer(line, `${name}:${number}`, baseUrl)))
+      const answer = describeAnswer(line, `${name}:${number}`, baseUrl)
+      // A feed of rates is about nobody.
+      const isWhole = allFields || line.frame.frame === 'rates'
+      const record = isWhole
+        ? formatAnswer(answer)
+        : formatReduced(answer, {shown: reduce(line), sha256: line.sha256 ?? ''})
+      await archive.writeFile(record)
       told.answers += 1
     }
     told.lines += number
@@ -221,6 +254,46 @@ async function writeTapes(
 function isClosed({kind, stream: name}: Frame): boolean {
   if (kind === 'act') return true
   return STREAMS.some((stream) => stream.name === name && stream.privacy !== undefined)
+}
+
+/** Of answers about deals: the fields that the contract knows, or `fields.json`, of each deal that can be read, and how a list goes on. */
+function createReducer(deals: Stream): (line: TapeLine) => string {
+  const normalise = createNormaliser(deals)
+  const paths = [...deals.wireFields.map((name) => [name]), ...(deals.mapped ?? []).map(({path}) => path)]
+  const reduceDeal = (deal: unknown) => {
+    const kept: WireRecord = {}
+    for (const path of paths) {
+      const value = findValue(deal, path)
+      if (value === undefined || isObject(value) || Array.isArray(value)) continue
+      let holder: object = kept
+      for (const name of path.slice(0, -1)) {
+        const inner = findValue(holder, [name]) ?? {}
+        Reflect.set(holder, name, inner)
+        holder = Object(inner)
+      }
+      Reflect.set(holder, path.at(-1) ?? '', value)
+    }
+    return kept
+  }
+  return (line) => {
+    const body = parseJson(textOf(line))
+    const {frame, envelope} = line.frame
+    if (frame === 'list') {
+      const {records, nextCursor} = readPage(body, String(envelope))
+      const unread = new Set(normalise(records, 0n).quarantined.map(({position}) => position))
+      return JSON.stringify({
+        data: records.map((deal, position) => (unread.has(position) ? null : reduceDeal(deal))),
+        has_more: nextCursor !== null,
+        next_cursor: nextCursor && tellForeign(nextCursor, NONE),
+      })
+    }
+    const data = isObject(body) ? body.data : undefined
+    const isRead = normalise(
+      [{...Object(line.frame.listed ?? line.frame.known), ...Object(data)}],
+      0n,
+    ).observations
+    return JSON.stringify({data: isObject(data) && isRead.length > 0 ? reduceDeal(data) : null})
+  }
 }
 
 const answerFrame = z.object({

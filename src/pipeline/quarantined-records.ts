@@ -1,7 +1,7 @@
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
 import {newError} from '../errors.ts'
-import {sliceJson} from '../json.ts'
+import {isObject, parseJson, sliceJson} from '../json.ts'
 import {
   countPruned,
   findQuarantined,
@@ -115,10 +115,11 @@ function placeOf({frame, body}: TapeLine, pages: number): string | undefined {
 function read(line: TapeLine, position: number): FoundRecord {
   const {frame, listed, parent, received_sha256: isSealed} = line.frame
   const text = textOf(line)
-  const body = JSON.parse(text)
+  const parsed = parseJson(text)
+  const body = isObject(parsed) ? parsed : {}
   if (frame === 'detail')
     return {
-      record: {...(listed as object), ...body.data},
+      record: {...(listed as object), ...(body.data as object)},
       parentId: undefined,
       text: () => sliceJson(text, ['data']),
     }

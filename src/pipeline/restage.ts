@@ -73,7 +73,6 @@ const beginFrame = z.object({
 const received = {requested_at: instant, received_at: z.iso.datetime().transform((text) => Date.parse(text))}
 const listFrame = z.object({
   ...received,
-  cursor: z.string().nullable(),
   envelope: z.string(),
   waited_ms: z.number(),
 })
@@ -117,6 +116,8 @@ export function createRestager(db: Database, known: Known) {
   let answers = 0
   let isWalk = false
   let pages: PageGroup | undefined
+  /** What the next page was asked with: it stands in the page before, and nowhere else. */
+  let cursor: string | null = null
   let waitedMs = 0
   let details: StagedDetail[] = []
   let listings: StagedListing[] = []
@@ -133,12 +134,13 @@ export function createRestager(db: Database, known: Known) {
   function takePage({stream, walk, normalise}: Restaged, line: TapeLine): void {
     const {requested_at: observedAt, received_at: receivedAt, ...frame} = listFrame.parse(line.frame)
     const text = textOf(line)
-    const page = readPage(JSON.parse(text), frame.envelope)
+    const page = readPage(parseJson(text), frame.envelope)
     pages ??= createPageGroup(stream, walk)
     pages.add(
-      {...frame, ...page, observedAt, receivedAt, length: text.length},
+      {...frame, ...page, cursor, observedAt, receivedAt, length: text.length},
       normalise(page.records, observedAt),
     )
+    cursor = page.nextCursor
     waitedMs = frame.waited_ms
   }
 
@@ -158,7 +160,7 @@ export function createRestager(db: Database, known: Known) {
     }
     const text = textOf(line)
     const readNow = () => {
-      const {records} = readPage(JSON.parse(text), frame.envelope)
+      const {records} = readPage(parseJson(text), frame.envelope)
       return normalise(records, frame.requested_at, parentId)
     }
     const page = stream.privacy ? parseNormalised(text) : readNow()

@@ -3,6 +3,7 @@ import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../clock.ts'
 import {GuardError} from '../errors.ts'
+import {NONE, tellForeign} from '../foreign.ts'
 import type {Conclude} from '../load/settle.ts'
 import {findHead, findRecorded, noteUnit, requireFolderId} from '../state/record.ts'
 import {inStateTransaction, type StateDb} from '../state/state-db.ts'
@@ -202,7 +203,7 @@ export function openTapes(
       writer.add(
         {
           ...frame,
-          request: {path, ...query},
+          request: {path, ...query, ...(query.cursor && {cursor: tellForeign(String(query.cursor), NONE)})},
           status,
           headers,
           requested_at: formatInstant(requestedAt),

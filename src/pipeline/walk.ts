@@ -228,9 +228,9 @@ async function readPages(tools: WalkTools, walk: OpenWalk, world: World): Promis
   await db.closedWhile(async () => {
     try {
       for await (const page of walkPages(request, client, world)) {
-        const {cursor, nextCursor: next, envelope: found, received} = page
+        const {envelope, received} = page
         const waited_ms = client.waitedMs - waitedBefore
-        tapes.take(walk.walkId, {frame: 'list', cursor, next, envelope: found, waited_ms}, received)
+        tapes.take(walk.walkId, {frame: 'list', envelope, waited_ms}, received)
         group.add(page, normalise(page.records, page.observedAt))
         pages += 1
         done += page.records.length

@@ -1,7 +1,9 @@
 import pLimit from 'p-limit'
 import {ApiError} from '../client/api-error.ts'
 import type {DealClient} from '../client/deal-client.ts'
+import {PROBLEMS} from '../contract/problem.ts'
 import {newError} from '../errors.ts'
+import {tellForeign} from '../foreign.ts'
 import type {DealRow} from './deal-rows.ts'
 import type {RowResult} from './result-file.ts'
 
@@ -21,15 +23,19 @@ const AT_ONCE = 4
 const KEPT = 'Every deal created so far is named in the result file.'
 const NEXT = 'Run the same command again: it goes on with the rows that are left.'
 
+const KNOWN_CODES = new Set([...Object.keys(PROBLEMS), 'unknown', 'answer_too_large'])
+
 /** Only what concerns one row is a result; what concerns them all ends the push. */
 function throwUnlessOfRow(error: ApiError): void {
   const {status} = error
+  const code = tellForeign(error.code, KNOWN_CODES)
+  const answer = status === 0 ? 'no answer came' : `status ${status} (${code})`
   if (status === 401 || status === 403) {
-    const problem = `The service refused the API key: ${error.message}.`
+    const problem = `The service refused the API key: ${answer}.`
     throw newError('PUSH_UNAUTHORIZED', problem, {cause: error})
   }
   if (status === 0 || status === 429 || status >= 500) {
-    const problem = `The service does not take deals now: ${error.message}.`
+    const problem = `The service does not take deals now: ${answer}.`
     throw newError('PUSH_UNREACHABLE', problem, {cause: error})
   }
 }

@@ -1,4 +1,5 @@
 import {type LoantapeError, newError, RetryableError} from '../errors.ts'
+import {tellForeign} from '../foreign.ts'
 import {parseJson} from '../json.ts'
 import type {Received} from '../types.ts'
 import type {ResponseHeaders} from './limit-headers.ts'
@@ -99,10 +100,12 @@ function findStringEnd(text: string, start: number): number {
   return end
 }
 
+const CONTENT_TYPES = /^(unknown|(text|application)\/(html|plain|csv|xml|json|problem\+json|octet-stream))$/
+
 /** A successful answer that is not JSON, or only the beginning of it: worth trying again. */
 function createNotJson(headers: ResponseHeaders): RetryableError {
-  const given = String(headers['content-type'] ?? '')
-  const contentType = /^[\w.+-]{1,40}\/[\w.+-]{1,40}/.exec(given)?.[0] ?? 'unknown'
+  const given = String(headers['content-type'] ?? 'unknown')
+  const contentType = tellForeign(given.split(';', 1)[0] ?? '', CONTENT_TYPES)
   return new RetryableError({code: 'SOURCE_NOT_JSON', problem: contentType})
 }
 

@@ -1,4 +1,4 @@
-import {isObject} from '../json.ts'
+import {isObject, listRepeated} from '../json.ts'
 import type {Received, WireRecord, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import {askEach, type EachAnswer, type EachRequest, type EachSummary, failedAs} from './ask-each.ts'
@@ -40,7 +40,8 @@ export function readAnswer(
 ): DetailSaid {
   if (status === 404 || status === 410) return {id, outcome: 'gone', status, observedAt}
   if (status !== 200) return failedAs(id, `HTTP_${status}`)
-  const record = isObject(body) ? body.data : undefined
+  const isTwice = listRepeated(body).some(([name, ...rest]) => name === 'data' && rest.length === 0)
+  const record = isObject(body) && !isTwice ? body.data : undefined
   if (!isObject(record)) return failedAs(id, 'NO_RECORD')
   if (record.id !== id) return failedAs(id, 'OTHER_RECORD')
   return {id, outcome: 'found', record, observedAt}

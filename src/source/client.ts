@@ -2,6 +2,7 @@ import {isUtf8} from 'node:buffer'
 import {Pool} from 'undici'
 import {burstOf, type SourceConfig} from '../config.ts'
 import {LoantapeError, newError, RetryableError, sayKept} from '../errors.ts'
+import {tellForeign} from '../foreign.ts'
 import type {World} from '../types.ts'
 import {VERSION} from '../version.ts'
 import {type Exchange, type JsonAnswer, parseAnswer, requireServed, type TextAnswer} from './answer.ts'
@@ -172,12 +173,23 @@ export function createClient(config: ClientConfig, world: World) {
   }
 }
 
-/** What is kept of an answer's headers: what they say of its content. */
-const KEPT_HEADERS = ['content-type', 'date', 'etag', 'last-modified', 'x-request-id']
+const HTTP_DATE = /^[A-Z][a-z]{2}, \d{2} [A-Z][a-z]{2} \d{4} \d{2}:\d{2}:\d{2} GMT$/
+const OPAQUE = /^(W\/)?"?[0-9a-f-]{16,64}"?$/i
+
+/** What is kept of an answer's headers, which say something of its content, and the form in which it can name nobody. */
+const KEPT_HEADERS = {
+  'content-type': /^(text|application)\/(json|problem\+json|csv|plain)(; *charset=[\w-]{1,10})?$/i,
+  date: HTTP_DATE,
+  etag: OPAQUE,
+  'last-modified': HTTP_DATE,
+  'x-request-id': OPAQUE,
+}
 
 function pickHeaders(headers: ResponseHeaders): Record<string, string> {
   return Object.fromEntries(
-    KEPT_HEADERS.flatMap((name) => (headers[name] === undefined ? [] : [[name, String(headers[name])]])),
+    Object.entries(KEPT_HEADERS).flatMap(([name, form]) =>
+      headers[name] === undefined ? [] : [[name, tellForeign(String(headers[name]), form)]],
+    ),
   )
 }
 

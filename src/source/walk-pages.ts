@@ -1,9 +1,12 @@
+import {STATUS_CODES} from 'node:http'
 import {setImmediate as nextTurn} from 'node:timers/promises'
 import {findEnvelope, readPage} from '../contract/envelope.ts'
 import {createListProgress} from '../contract/list-progress.ts'
+import {PROBLEMS} from '../contract/problem.ts'
 import type {SeenIds} from '../contract/seen-ids.ts'
 import {codeOf, type LoantapeError, messageOf, newError} from '../errors.ts'
-import {scrubSecrets} from '../log.ts'
+import {tellForeign} from '../foreign.ts'
+import {isObject} from '../json.ts'
 import type {Page, World} from '../types.ts'
 import type {JsonAnswer} from './answer.ts'
 import type {SourceClient} from './client.ts'
@@ -115,13 +118,13 @@ async function askForPage(
   return answer
 }
 
-/** `code` or `title` of problem details (RFC 9457), where it is short and plain enough to be shown. */
+const KNOWN_REASONS = new Set([...Object.keys(PROBLEMS), ...Object.values(STATUS_CODES).map(String)])
+
+/** `code` or `title` of problem details (RFC 9457), as far as it can be told. */
 function reasonOf(body: unknown): string {
-  if (typeof body !== 'object' || body === null) return ''
-  const given = ['code' in body ? body.code : undefined, 'title' in body ? body.title : undefined].find(
-    (text): text is string => typeof text === 'string' && /^[A-Za-z][\w .,'-]{0,60}$/.test(text),
-  )
-  return given === undefined ? '' : ` (${scrubSecrets(given)})`
+  if (!isObject(body)) return ''
+  const given = [body.code, body.title].find((text) => typeof text === 'string' && text !== '')
+  return typeof given === 'string' ? ` (${tellForeign(given, KNOWN_REASONS)})` : ''
 }
 
 function createRefused(path: string, {status, body}: JsonAnswer, hasCursor: boolean): LoantapeError {

@@ -42,6 +42,19 @@ export function formatAnswer({place, uri, receivedAt, status, headers, body}: Ar
   )
 }
 
+/** What of an answer may be shown, beside the sha256 of what was received. */
+export function formatReduced(
+  {place, uri, receivedAt}: Pick<ArchivedAnswer, 'place' | 'uri' | 'receivedAt'>,
+  {shown, sha256}: {shown: string; sha256: string},
+): Buffer {
+  const fields = {
+    'WARC-Target-URI': uri,
+    'Loantape-Line': place,
+    'Loantape-Received-Digest': `sha256:${sha256}`,
+  }
+  return formatRecord({type: 'conversion', place, date: receivedAt, fields}, 'application/json', shown)
+}
+
 function formatRecord(
   {type, place, date, fields}: {type: string; place: string; date: string; fields: Record<string, string>},
   contentType: string,

@@ -2,6 +2,8 @@ import type {FastifyInstance} from 'fastify'
 import {Webhook} from 'standardwebhooks'
 import {z} from 'zod'
 import type {Config} from '../config.ts'
+import {EVENT_TYPES} from '../contract/webhook.ts'
+import {tellForeign} from '../foreign.ts'
 import {parseJson} from '../json.ts'
 import type {StateDb} from '../state/state-db.ts'
 import {storeEvent} from '../state/webhook-events.ts'
@@ -11,6 +13,8 @@ const eventSchema = z.object({
   type: z.string().max(100),
   data: z.object({id: z.string().max(200).optional(), deal_id: z.string().max(200).optional()}),
 })
+
+const KNOWN_TYPES = new Set<string>(EVENT_TYPES)
 
 /** Those without a valid signature are told of this often. */
 const TELL_MS = 60_000
@@ -66,7 +70,11 @@ export function addWebhooks(
       const isOfDeal = type.startsWith('deal.')
       const dealId = data.deal_id || (isOfDeal && data.id) || null
       if (isOfDeal && dealId === null) return answer(400, 'Event names no deal.')
-      const isNew = storeEvent(stateDb, {eventId, type, dealId}, world.realClock.now())
+      const isNew = storeEvent(
+        stateDb,
+        {eventId, type: tellForeign(type, KNOWN_TYPES), dealId},
+        world.realClock.now(),
+      )
       return answer(isNew ? 202 : 200, isNew ? 'Stored.' : 'Known already.')
     })
   })

@@ -27,9 +27,9 @@ const listFiles = (dir: string) =>
     .map((entry) => join(entry.parentPath, entry.name))
     .sort()
 
-test('evidence holds every line that leads to the release, and the answers of its walk as they came', async () => {
+test('evidence holds every line that leads to the release, and with --all-fields the answers of its walk as they came', async () => {
   const dir = join(root, 'evidence')
-  const {code, stdout} = await lab.run(['evidence', 'current', dir, '--json'])
+  const {code, stdout} = await lab.run(['evidence', 'current', dir, '--all-fields', '--json'])
   expect(code).toBe(0)
   expect(JSON.parse(stdout)).toMatchObject({tapes: 2, batch_id: null, release_id: lab.currentReleaseId()})
   const evidence = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))
@@ -53,7 +53,7 @@ test('evidence holds every line that leads to the release, and the answers of it
 
   for (const path of [dir, join(dir, 'tapes')]) expect(statSync(path).mode & 0o777).toBe(0o700)
   const again = join(root, 'again')
-  expect((await lab.run(['evidence', manifest.release_id, again])).code).toBe(0)
+  expect((await lab.run(['evidence', manifest.release_id, again, '--all-fields'])).code).toBe(0)
   for (const file of listFiles(dir)) {
     expect(readFileSync(file).equals(readFileSync(file.replace(dir, again))), file).toBe(true)
   }
@@ -80,6 +80,40 @@ test('of people it holds nothing, whatever answers are asked for', async () => {
       expect(text.includes(told), `${told} in ${file}`).toBe(false)
     }
   }
+})
+
+test('of an answer the fields that the contract does not know are left out, and the rest is not said to be what was received', async () => {
+  lab.service.faults.add({
+    match: {path: /^\/deals/},
+    fault: {
+      kind: 'mutate',
+      change(body) {
+        for (const deal of [body.data].flat()) Object.assign(deal as object, {owner: {name: 'Querfeldein'}})
+        const [first] = [body.data].flat() as {loan_amount: unknown}[]
+        if (first && Array.isArray(body.data)) first.loan_amount = 'owed by Querfeldein'
+        return body
+      },
+    },
+  })
+  lab.service.store.update('deal_000002', {status: 'underwriting'})
+  await lab.sync('2026-02-04T23:50:00-05:00')
+  lab.service.faults.clear()
+  const dir = join(root, 'reduced')
+  const {stdout} = await lab.run(['evidence', 'current', dir])
+  expect(stdout).toContain('without the fields that the contract does not know')
+  expect(JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8'))).toMatchObject({reduced: true})
+  const archive = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
+  expect(archive).not.toContain('Querfeldein')
+  expect(archive).not.toContain('WARC-Type: response')
+  expect(archive).toContain(
+    '{"data":[null,{"id":"deal_000002","property_address":"2 Main St, Austin, TX 78701",',
+  )
+  const tape = readFileSync(
+    join(dir, 'tapes', JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]),
+    'utf8',
+  )
+  for (const [, digest] of archive.matchAll(/Loantape-Received-Digest: sha256:(\w+)/g))
+    expect(tape).toContain(`"sha256":"${digest}"`)
 })
 
 test('what cannot be proved is refused in words, and nothing is written', async () => {

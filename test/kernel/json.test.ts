@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import {expect, test} from 'vitest'
-import {sliceJson} from '../../src/json.ts'
+import {listRepeated, parseJson, sliceJson} from '../../src/json.ts'
 
 /** JSON in somebody else's hand: blanks anywhere, escapes that nobody needs, and a note of what each value stands as. */
 const written = fc.letrec((tie) => ({
@@ -66,4 +66,47 @@ test('digits, order and spelling stay, and of a name that comes twice the last c
 test('a value may nest deeper than calls can', () => {
   const deep = `${'['.repeat(200_000)}1${']'.repeat(200_000)}`
   expect(sliceJson(`{"data":${deep}}`, ['data'])).toBe(deep)
+})
+
+const NAMES = ['a', 'b', 'deep']
+
+/** JSON whose objects repeat names now and then, and the paths at which they do. */
+const repeating = fc.letrec<{value: {text: string; paths: (string | number)[][]}}>((tie) => ({
+  value: fc.oneof(
+    {depthSize: 'small', withCrossShrink: true},
+    fc.constantFrom('1', 'null', '"a\\": {"', '"x:y"', '[]', '{}').map((text) => ({text, paths: []})),
+    fc.array(tie('value'), {maxLength: 3}).map((items) => ({
+      text: `[${items.map(({text}) => text)}]`,
+      paths: items.flatMap(({paths}, index) => paths.map((path) => [index, ...path])),
+    })),
+    fc
+      .array(fc.tuple(fc.constantFrom(...NAMES), fc.constantFrom('', ' ', '\n'), tie('value')), {
+        maxLength: 3,
+      })
+      .map((members) => ({
+        text: `{${members.map(([name, blank, {text}]) => `"${name}"${blank}:${text}`)}}`,
+        paths: members.flatMap(([name, , {paths}], index) => [
+          ...(members.slice(0, index).some(([earlier]) => earlier === name) ? [[name]] : []),
+          ...paths.map((path) => [name, ...path]),
+        ]),
+      })),
+  ),
+})).value
+
+test('tells of each name that comes twice in an object, and of no other', () => {
+  fc.assert(
+    fc.property(repeating, ({text, paths}) => {
+      const value = parseJson(text)
+      expect(JSON.stringify(value)).toBe(JSON.stringify(JSON.parse(text)))
+      if (typeof value !== 'object' || value === null || Array.isArray(value)) return
+      const shallow = paths.map((path) => path.slice(0, 5))
+      expect([...listRepeated(value)].map(String).sort()).toEqual(shallow.map(String).sort())
+      expect(listRepeated({...value})).toEqual(listRepeated(value))
+    }),
+    {seed: 2026, numRuns: 2000},
+  )
+})
+
+test('a name that is escaped in another way is the same name', () => {
+  expect(listRepeated(parseJson('{"deals": [{"id": 1, "i\\u0064": 2}]}'))).toEqual([['deals', 0, 'id']])
 })

@@ -12,6 +12,7 @@ import {
 import {join} from 'node:path'
 import {afterAll, beforeAll, beforeEach, expect, test} from 'vitest'
 import {dealStream} from '../../src/contract/deal.ts'
+import {NONE, tellForeign} from '../../src/foreign.ts'
 import {pruneData} from '../../src/pipeline/prune.ts'
 import {ingestRates} from '../../src/pipeline/rates.ts'
 import {replayQuarantine} from '../../src/pipeline/replay.ts'
@@ -51,7 +52,7 @@ interface Line {
   sha256?: string
   outcome?: string
   why?: string
-  cursor?: string | null
+  request?: {cursor?: string}
   id?: string
   [field: string]: unknown
 }
@@ -102,7 +103,10 @@ test('a walk puts every answer on its tape as it came, and how it ended', async 
   })
   const lists = lines.filter(({frame}) => frame === 'list')
   expect(lists).toHaveLength(3)
-  expect(lists.map(({cursor}) => cursor === null)).toEqual([true, false, false])
+  expect(lists.map(({request}) => request?.cursor)).toEqual([
+    undefined,
+    ...Array(2).fill(expect.stringMatching(/^sha256:/)),
+  ])
   for (const {body = '', sha256} of lists)
     expect(createHash('sha256').update(body).digest('hex')).toBe(sha256)
   const listed = lists.flatMap(({body = ''}) => (JSON.parse(body) as {data: {id: string}[]}).data)
@@ -126,7 +130,7 @@ test('a killed walk goes on with its tape, which holds each page of the list', a
   const {certificate} = await lab.walk(DAY_1, {config: {pageSize: 1}})
   expect(certificate.resumed).toBe(1)
   const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
-  const cursors = new Set(lists.map(({cursor}) => cursor))
+  const cursors = new Set(lists.map(({request}) => request?.cursor))
   expect(cursors.size).toBe(60)
   expect(await verify()).toMatchObject({outcome: 'whole', tapes: 1, problems: []})
 })
@@ -159,7 +163,11 @@ test('a killed walk whose tape is cut goes on after its last whole page', async 
   expect(certificate).toMatchObject({resumed: 1, records: 60, distinct: 60})
   expect(path).toContain(certificate.walkId)
   const lists = (await readTape(certificate.walkId)).filter(({frame}) => frame === 'list')
-  expect(lists.map(({next}) => next)).toEqual([...lists.slice(1).map(({cursor}) => cursor), null])
+  const named = lists.map(({body = ''}) => (JSON.parse(body) as {next_cursor: string | null}).next_cursor)
+  expect(named.at(-1)).toBeNull()
+  expect(named.slice(0, -1).map((cursor) => tellForeign(cursor ?? '', NONE))).toEqual(
+    lists.slice(1).map(({request}) => request?.cursor),
+  )
   expect(await verify()).toMatchObject({outcome: 'whole', problems: []})
 })
 

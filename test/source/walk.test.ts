@@ -291,11 +291,11 @@ test('calls a 404 on the first page a wrong address', async () => {
 })
 
 test.each([
-  [400, {code: 'bad_limit'}, 'Status 400 (bad_limit)'],
-  [422, {title: 'Validation failed'}, 'Status 422 (Validation failed)'],
-  [409, {code: 'Roe <jane@example.com>'}, 'Status 409 from'],
-  [409, {code: 'x'.repeat(200)}, 'Status 409 from'],
-  [418, {code: 7, title: 'key sk_live_abc is odd'}, 'Status 418 (key sk_live_*** is odd)'],
+  [400, {code: 'invalid_parameter'}, 'Status 400 (invalid_parameter)'],
+  [422, {title: 'Unprocessable Entity'}, 'Status 422 (Unprocessable Entity)'],
+  [409, {code: 'jane_roe'}, 'Status 409 (sha256:fadf9e7a6308)'],
+  [409, {code: '', title: 'Jane Roe not found'}, 'Status 409 (sha256:8fe2a69c1692)'],
+  [418, {code: 7, title: 'key sk_live_abc is odd'}, 'Status 418 (sha256:e1c76074c56e)'],
   [405, null, 'Status 405 from'],
 ])('calls a %d on the first page a refused request', async (status, body, words) => {
   const error = await withWalk(

@@ -66,9 +66,9 @@ async function write(name: string, of: string, ...options: string[]): Promise<st
 }
 
 test('the script proves a release and a batch, and stock tools read the answers', async () => {
-  const ofRelease = await write('release', 'current', '--from', '2026-02-01')
+  const ofRelease = await write('release', 'current', '--all-fields', '--from', '2026-02-01')
   const proven = await check(ofRelease)
-  expect(proven.told).toContain('PROVEN')
+  expect(proven.told).toMatch(/^PROVEN$/m)
   expect(proven.told).toMatch(/walk w_\S+: 249 deals of 12345765701234\.56 in 3 answers/)
   expect(proven.code).toBe(0)
   const {code, told} = await run('warcio', ['check', '-v', join(ofRelease, 'responses.warc.gz')])
@@ -77,14 +77,33 @@ test('the script proves a release and a batch, and stock tools read the answers'
   expect(told).not.toMatch(/digest (failed|not present)/)
 
   const [batch = ''] = readdirSync(join(lab.folder.exports, 'csv'))
-  const ofBatch = await write('batch', batch)
+  const ofBatch = await write('batch', batch, '--all-fields')
   const {told: words} = await check(ofBatch)
   expect(words).toContain(`batch ${batch}`)
   expect(words).toContain('PROVEN')
 })
 
+test('answers without the fields that the contract does not know add up, and are not said to be those received', async () => {
+  const dir = await write('reduced', 'current', '--from', '2026-02-01')
+  const {code, told} = await check(dir)
+  expect(code, told).toBe(0)
+  expect(told).toMatch(/walk w_\S+: 249 deals of 12345765701234\.56 in 3 answers/)
+  expect(told).toMatch(/^0 answers are those that were received$/m)
+  expect(told).toMatch(/^PROVEN, BUT FOR THE ANSWERS/m)
+  const archive = join(dir, 'responses.warc.gz')
+  const stock = await run('warcio', ['check', '-v', archive])
+  expect(stock.code, stock.told).toBe(0)
+  const answers = gunzipSync(readFileSync(archive)).toString('latin1')
+  writeFileSync(
+    archive,
+    gzipSync(Buffer.from(answers.replace('"loan_amount":350000', '"loan_amount":350001'), 'latin1')),
+  )
+  const spoilt = await check(dir)
+  expect(spoilt.code, spoilt.told).toBe(1)
+})
+
 test('whatever is changed, left out or put in, nothing is proven any more', async () => {
-  const dir = await write('spoilt', 'current')
+  const dir = await write('spoilt', 'current', '--all-fields')
   const [tape = ''] = readdirSync(join(dir, 'tapes'))
   const walk = JSON.parse(readFileSync(join(dir, 'evidence.json'), 'utf8')).answers_of[0]
   const answers = gunzipSync(readFileSync(join(dir, 'responses.warc.gz'))).toString('latin1')
