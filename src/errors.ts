@@ -137,6 +137,11 @@ export function sayKept(error: LoantapeError, kept: string): LoantapeError {
   return isErrorCode(code) ? newError(code, problem, {kept, next, details, cause}) : error
 }
 
+/** An error that another process told of. */
+export function retellError({code, problem, ...said}: Failure): LoantapeError {
+  return isErrorCode(code) ? newError(code, problem, said) : new UnexpectedError({code, problem, ...said})
+}
+
 function isErrorCode(code: string): code is ErrorCode {
   return code in CATALOGUE
 }

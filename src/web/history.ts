@@ -1,42 +1,45 @@
 import type {Config} from '../config.ts'
-import {codeOf, newError, UnexpectedError} from '../errors.ts'
-import {createChild} from './child.ts'
-import type {Answers, Questions, Told} from './history-process.ts'
+import {codeOf} from '../errors.ts'
+import {createHelper} from './helper.ts'
+import type {questions} from './history-questions.ts'
 
 /** An answer is waited for this long: a preview may build the release of a month. */
 const TIMEOUT_MS = 60_000
+
+type Questions = typeof questions
 
 /** What is behind the releases of a data folder. */
 export interface History {
   /**
    * Asks once.
    *
-   * @throws DeferredError `HISTORY_STOPPED`; UnexpectedError with the code and words of what went wrong
+   * @throws what went wrong; DeferredError `HISTORY_STOPPED`
    */
-  ask<Name extends keyof Questions>(name: Name, ...about: About<Questions[Name]>): Promise<Answers[Name]>
+  ask<Name extends keyof Questions>(
+    name: Name,
+    ...about: About<Questions[Name]>
+  ): Promise<Awaited<ReturnType<Questions[Name]>>>
 }
 
-/** What a question is about beside settings and world. */
-type About<Question> = Question extends (config: never, world: never, ...about: infer Rest) => unknown
-  ? Rest
-  : never
+/** What a question is about beside the settings. */
+type About<Question> = Question extends (config: never, ...about: infer Rest) => unknown ? Rest : never
 
 /**
  * Starts a process that reads history, tapes and journals for all pages; disposing it ends it. An answer that takes too long ends it,
  * too; what else it was asked is asked once more of the next.
  */
 export function readHistory(config: Config): History & Disposable {
-  const child = createChild<Told>('history-process', {
-    stopped: (reason) => newError('HISTORY_STOPPED', `The history was not read to the end: ${reason}.`),
+  const helper = createHelper<Questions>({
+    args: ['history'],
+    stopped: ['HISTORY_STOPPED', 'The history was not read to the end'],
   })
-  child.start()
   return {
-    async ask(name, ...about) {
-      const told = await child.ask({name, about, config}, {timeoutMs: TIMEOUT_MS, tries: 2})
-      if ('failure' in told) throw new UnexpectedError(told.failure)
-      return told.answer
-    },
-    [Symbol.dispose]: () => child[Symbol.dispose](),
+    ask: (name, ...about) =>
+      helper.ask(name, [config, ...about] as unknown as Parameters<Questions[typeof name]>, {
+        timeoutMs: TIMEOUT_MS,
+        tries: 2,
+      }),
+    [Symbol.dispose]: () => helper[Symbol.dispose](),
   }
 }
 

@@ -1,7 +1,7 @@
 import {type Chart, renderChart} from '../page/chart.ts'
 import {count, dollars, figures} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
-import type {Rows} from './reader.ts'
+import type {Rows} from './release-questions.ts'
 import {isAmount, isNumber, renderRows} from './tables.ts'
 
 /** What rows of a query can be shown as. */

@@ -6,7 +6,7 @@ import {type ReleaseModel, readReleaseModels} from '../release/models-file.ts'
 import {quoteName} from '../warehouse/database.ts'
 import {addressOf} from './filter.ts'
 import {addressOfDeal} from './portfolio.ts'
-import type {Rows} from './reader.ts'
+import type {Rows} from './release-questions.ts'
 import type {AskingView, Page, View} from './view.ts'
 
 /** Rows that a table's page shows. */

@@ -92,7 +92,7 @@ const listReaders = () =>
       try {
         const isOurs =
           readFileSync(`/proc/${pid}/stat`, 'utf8').split(') ')[1]?.split(' ')[1] === String(process.pid)
-        return isOurs && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('history-process')
+        return isOurs && readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes('helper-process.ts\0history')
       } catch {
         return false
       }

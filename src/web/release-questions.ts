@@ -2,7 +2,7 @@ import {rmSync} from 'node:fs'
 import {join} from 'node:path'
 import type {DuckDBValue, Json} from '@duckdb/node-api'
 import {z} from 'zod'
-import {LoantapeError, messageOf} from '../errors.ts'
+import {closeWords, LoantapeError, messageOf, newError} from '../errors.ts'
 import {buildSafeRows} from '../export/formula.ts'
 import {createDealSet, type DealSet} from '../release/deal-set.ts'
 import {readRelease} from '../release/manifest.ts'
@@ -12,10 +12,33 @@ import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 import {giveBackMemory} from '../warehouse/memory.ts'
 import type {TableColumn} from '../warehouse/table-columns.ts'
 import {parseQuestion} from './question.ts'
-import type {Asked, OwnQuestion, Rows, Told} from './reader.ts'
 import {isForViewers} from './viewer-tables.ts'
 
-// A process of its own, which answers questions about one release: what a query breaks or uses up ends with it.
+/** A person's question about a release. */
+export interface Asked {
+  /** One SELECT. */
+  sql: string
+  /** SQL over `core.deal`: the tables are those of these deals; by default of all. */
+  condition?: string | undefined
+  /** The tables that who asks can read, as `LOANTAPE_VIEWER_TABLES` names them; all by default. */
+  only?: string | undefined
+  /** Rows beyond are left out. */
+  most?: number | undefined
+  /**
+   * Write the rows into this new file instead, in a format of COPY, or as the sheet of a workbook; safe, texts that a spreadsheet
+   * would take for formulas get a `'` in front.
+   */
+  file?: {name: string; format: string; isSafe?: boolean} | {name: string; sheet: string} | undefined
+}
+
+/** A question of this program itself. */
+type OwnQuestion = Pick<Asked, 'sql' | 'condition'> & {params: DuckDBValue[] | undefined}
+
+/** Columns and rows, in order; values are exact text where a number could not hold them. */
+export interface Rows {
+  columns: {name: string; type: string}[]
+  rows: Json[][]
+}
 
 /** Sets whose tables are kept; the one that was not asked for longest goes. */
 const KEPT_SETS = 6
@@ -29,7 +52,7 @@ const WATCH_MS = 50
 /** A page of more characters is of no use to a browser. */
 const MOST_CHARACTERS = 20_000_000
 
-const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(2)
+const [dir = '', filesDir = '', spillDir = '', memoryMb = ''] = process.argv.slice(3)
 const found = readRelease(dir)
 if (!found) throw new Error(`no release in '${dir}'`)
 const release = found
@@ -179,23 +202,38 @@ function wordFailure(error: unknown): string {
   return words.replaceAll(`${filesDir}/`, '')
 }
 
-// Whoever asked is gone, however it went: a query that never ends would outlive it.
-process.on('disconnect', () => {
-  rmSync(filesDir, {recursive: true, force: true})
-  process.kill(process.pid, 'SIGKILL')
-})
-process.on('message', async ({id, ...asked}: (Asked | OwnQuestion) & {id: number}) => {
-  // The engine does not count every text towards its limit.
+let hasSpent = false
+
+/** Whether this process has taken more memory than it may: it answers nothing more. */
+export const isSpent = () => hasSpent
+
+/** Removes what was written here for people. */
+export const leave = () => rmSync(filesDir, {recursive: true, force: true})
+
+/** Ends a question that takes too much memory, or words what is wrong with it: the engine does not count every text towards its limit. */
+async function answer(question: Promise<Rows>): Promise<Rows> {
+  const {promise: tooMuch, reject} = Promise.withResolvers<never>()
   const watch = setInterval(() => {
     if (process.memoryUsage.rss() < (Number(memoryMb) + BESIDE_ENGINE_MB) * 1e6) return
-    clearInterval(watch)
-    process.send?.({id, error: 'Out of Memory: its texts take more than a query may have.', isLast: true})
+    hasSpent = true
+    reject(new Error('Out of Memory: its texts take more than a query may have.'))
   }, WATCH_MS)
-  const answer = 'isOwn' in asked ? answerPage(asked) : answerPerson(asked)
-  const told: Told = await answer.catch((error: unknown) => ({error: wordFailure(error)}))
-  clearInterval(watch)
-  process.send?.({id, ...told})
-  // Rows that nobody read keep their instance open until they are collected.
-  if (!('isOwn' in asked) && 'rows' in told && told.rows.length === asked.most) await giveBackMemory()
-})
-process.send?.({id: 0})
+  try {
+    return await Promise.race([question, tooMuch])
+  } catch (error) {
+    throw newError('QUERY_FAILED', `Query refused: ${closeWords(wordFailure(error))}`)
+  } finally {
+    clearInterval(watch)
+  }
+}
+
+/** What is asked about one release. */
+export const questions = {
+  page: (asked: OwnQuestion) => answer(answerPage(asked)),
+  async person(asked: Asked) {
+    const rows = await answer(answerPerson(asked))
+    // Rows that nobody read keep their instance open until they are collected.
+    if (rows.rows.length === asked.most) setImmediate(() => void giveBackMemory())
+    return rows
+  },
+}

@@ -1,0 +1,26 @@
+import {explainError} from '../errors.ts'
+import type {Told} from './helper.ts'
+
+// A process of its own, in which what a question breaks or uses up ends with it.
+
+const {questions, leave, isSpent} =
+  process.argv[2] === 'history'
+    ? await import('./history-questions.ts')
+    : await import('./release-questions.ts')
+
+const answers = questions as unknown as Record<string, (...about: unknown[]) => unknown>
+const tell = (told: Told) => process.send?.(told)
+
+// Whoever asked is gone, however it went: a question that never ends would outlive it.
+process.on('disconnect', () => {
+  leave()
+  process.kill(process.pid, 'SIGKILL')
+})
+process.on('message', async ({id, name, about}: {id: number; name: string; about: unknown[]}) => {
+  try {
+    tell({id, answer: await answers[name]?.(...about)})
+  } catch (error) {
+    const {code, problem, kept, next} = explainError(error)
+    tell({id, failure: {code, problem, kept, next}, isLast: isSpent()})
+  }
+})

@@ -1,0 +1,52 @@
+import {createBusinessClock, realClock} from '../clock.ts'
+import type {Config} from '../config.ts'
+import {createLog} from '../log.ts'
+import {previewExport} from '../pipeline/export.ts'
+import {listNotIssued} from '../pipeline/not-issued.ts'
+import {listPeriods} from '../pipeline/period-list.ts'
+import {type ReasonsRequest, readReasons, showQuarantined} from '../pipeline/quarantined-records.ts'
+import {traceDeal} from '../pipeline/trace.ts'
+import {diffReleases} from '../release/compare-releases.ts'
+import {requireRelease} from '../release/manifest.ts'
+import {listExportedProfiles, readJobs} from '../schedule/job.ts'
+import type {World} from '../types.ts'
+import {dataFolderAt} from '../warehouse/data-folder.ts'
+import {readMovedBetween} from './moved.ts'
+
+/** What pages ask of history, tapes and journals, answered by the functions that commands call. */
+export const questions = {
+  periods: async (config: Config) =>
+    listPeriods(config, createWorld(config), listExportedProfiles(await readJobs(config))),
+  notIssued: async (config: Config) =>
+    listNotIssued(dataFolderAt(config.dataDir), listExportedProfiles(await readJobs(config))),
+  preview: (config: Config, profile: string, period: string) =>
+    previewExport(config, {profiles: [profile], period}, createWorld(config)),
+  trace: (config: Config, dealId: string) => traceDeal(config, dealId, {}),
+  reasons: (config: Config, asked: ReasonsRequest) => readReasons(config, asked),
+  quarantined: (config: Config, id: string) => showQuarantined(config, id),
+  diff({dataDir}: Config, before: string, after: string) {
+    const folder = dataFolderAt(dataDir)
+    return diffReleases(requireRelease(folder, before), requireRelease(folder, after))
+  },
+  moved({dataDir}: Config, before: string, after: string, condition?: string) {
+    const folder = dataFolderAt(dataDir)
+    return readMovedBetween(requireRelease(folder, before), requireRelease(folder, after), condition)
+  },
+}
+
+const createWorld = (config: Config): World => ({
+  clock: createBusinessClock(config.now),
+  realClock,
+  random: Math.random,
+  log: createLog({level: config.logLevel ?? 'info', source: config.source}, process.stderr),
+  signal: new AbortController().signal,
+  plans: new Map(),
+  onProgress: () => undefined,
+  onStep: () => undefined,
+})
+
+/** Nothing is left behind. */
+export const leave = () => undefined
+
+/** One question more is always answered. */
+export const isSpent = () => false
