@@ -2,6 +2,7 @@ import {z} from 'zod'
 import {LoantapeError, messageOf, newError} from '../errors.ts'
 import {quantity} from '../money.ts'
 import type {CheckOutcome} from '../release-manifest.ts'
+import {shorten} from '../shorten.ts'
 import type {Check} from '../types.ts'
 import {type Database, quoteLiteral} from '../warehouse/database.ts'
 import {inLanes} from '../warehouse/in-lanes.ts'
@@ -76,9 +77,10 @@ async function findWrongRows(db: Database, {name, severity, next, sql}: Check): 
 
 /** The first column is the id; the others explain. */
 function formatSample(row: Record<string, unknown>): string {
-  const [id, ...others] = Object.entries(row)
-  const explained = others.map(([column, value]) => `${column}=${String(value)}`).join(', ')
-  return explained === '' ? String(id?.[1]) : `${String(id?.[1])} (${explained})`
+  const [[id, subject] = ['', ''], ...others] = Object.entries(row)
+  const named = id.endsWith('_id') ? String(subject) : shorten(String(subject))
+  const explained = others.map(([column, value]) => `${column}=${shorten(String(value))}`).join(', ')
+  return explained === '' ? named : `${named} (${explained})`
 }
 
 /**

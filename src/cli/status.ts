@@ -15,6 +15,7 @@ import {findCurrentRelease} from '../release/manifest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import {listNextOfEach} from '../schedule/cron.ts'
 import {isEnabled, type Job, listExportedProfiles, readJobs} from '../schedule/job.ts'
+import {shorten} from '../shorten.ts'
 import {type Checking, findLastChecking} from '../state/checkings.ts'
 import {findLearntRate} from '../state/learnt-rate.ts'
 import {findLockHolder} from '../state/lock.ts'
@@ -196,7 +197,7 @@ function renderChecking({release_id, failed}: Checking): string[] {
 }
 
 function renderDrift({kind, path, value, records}: DriftFinding): string {
-  const what = value === null ? path : `${path} '${value}'`
+  const what = value === null ? path : `${path} '${shorten(value)}'`
   return `Drift: ${kind} ${what} in ${quantity(records, 'record')}.`
 }
 

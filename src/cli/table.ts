@@ -1,10 +1,10 @@
 import {groupThousands} from '../money.ts'
 import type {TiedTerm} from '../types.ts'
 
-/** What a source put into a text must not steer the terminal: control characters but line ends are shown, not sent. */
+/** What a source put into a text must not steer the terminal or turn its text: such characters, but line ends, are shown, not sent. */
 export function showControls(text: string): string {
   return text.replace(
-    /[^\P{Cc}\n]/gu,
+    /[[\p{Cc}\p{Bidi_Control}]--\n]/gv,
     (control) => `\\u${control.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 }

@@ -1,5 +1,6 @@
 import {isCalendarDate, wallTimeOf} from '../clock.ts'
 import {centsOf, groupThousands} from '../money.ts'
+import {shorten} from '../shorten.ts'
 import {type Html, html} from './html.ts'
 
 /** Exact decimal text as `$1,234.56`; a dash where there is none. */
@@ -41,11 +42,6 @@ export function countOf(value: number, thing: string, things = `${thing}s`): str
 export function words(text: string | null | undefined): string {
   if (text === '') return '(blank)'
   return shorten((text ?? '–').replaceAll('_', ' '))
-}
-
-/** A text no longer than a name is. */
-export function shorten(text: string): string {
-  return text.length > 80 ? `${text.slice(0, 79)}…` : text
 }
 
 /** The ways to the pages before and after one of a list; false where there is one page alone. */

@@ -1,6 +1,7 @@
-import {type Column, dollars, instant, ratio, shorten, table, words} from '../page/figures.ts'
+import {type Column, dollars, instant, ratio, table, words} from '../page/figures.ts'
 import {type Html, html} from '../page/html.ts'
 import {anyRow, type Cell, type RowOf, rowOf} from '../release-row.ts'
+import {shorten} from '../shorten.ts'
 import {type History, noneIfUnknown} from './history.ts'
 import {addressOfDeal} from './portfolio.ts'
 import type {Page, View} from './view.ts'

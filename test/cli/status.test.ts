@@ -42,11 +42,16 @@ const drift = [
   {kind: 'unknown_value', path: 'status', value: 'on_hold', records: 1},
 ]
 
-test('what the source put into a text does not reach the terminal as a command to it', async () => {
+test('what the source put into a text neither steers the terminal, nor turns its text, nor fills it', async () => {
   lab.service.store.update('deal_000001', {status: '\u001b[2J\rHeld'})
+  lab.service.store.update('deal_000002', {status: '\u202edleh'})
+  lab.service.store.update('deal_000003', {status: 'x'.repeat(8000)})
   await lab.sync(DAY_1)
   const {stdout} = await lab.run(['status'])
   expect(stdout).toContain(String.raw`Drift: unknown_value status '\u001b[2j\u000dheld' in 1 record.`)
+  expect(stdout).toContain(String.raw`Drift: unknown_value status '\u202edleh' in 1 record.`)
+  expect(stdout).toContain(`status '${'x'.repeat(79)}…' in 1 record.`)
+  expect(stdout).not.toContain('x'.repeat(80))
 })
 
 test('a source that changes its contract still syncs, and status says what changed', async () => {

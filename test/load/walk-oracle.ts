@@ -7,6 +7,7 @@ export interface ListedRecord {
   status: string
   /** Undefined when the record leaves the field out. */
   value: number | null | undefined
+  program: string | null | undefined
   /** What about it cannot be read. */
   bad: 'amount' | 'id' | null
 }
@@ -23,6 +24,7 @@ export interface Known {
   amount: number
   status: string
   value: number | null
+  program: string | null
   /** Number of the walk that last changed it, and the page it was seen on. */
   walk: number
   page: number
@@ -36,7 +38,7 @@ export interface Expected {
 }
 
 /** A record on the wire. */
-export function toWire({id, amount, status, value, bad}: ListedRecord): WireRecord {
+export function toWire({id, amount, status, value, program, bad}: ListedRecord): WireRecord {
   return {
     id: bad === 'id' ? 17 : id,
     property_address: '1 Main St, Austin, TX 78701',
@@ -44,6 +46,7 @@ export function toWire({id, amount, status, value, bad}: ListedRecord): WireReco
     status,
     created_at: '2026-01-05T15:00:00Z',
     ...(value === undefined ? {} : {property_value: value}),
+    ...(program === undefined ? {} : {loan_program: program}),
   }
 }
 
@@ -77,13 +80,16 @@ export function createOracle(): {known: Map<string, Known>; apply: (walked: Walk
       const before = known.get(id)
       const {amount, status, page} = record
       const value = record.value === undefined ? (before?.value ?? null) : record.value
-      const content = contentOf(before, {amount, status, value})
+      const program = record.program === undefined ? (before?.program ?? null) : record.program
+      const content = contentOf(before, {amount, status, value, program})
       counts[content] += 1
       const followsQuarantine =
         before !== undefined &&
         quarantined.some((q) => q.id === id && (q.walk - before.walk || q.page - before.page) > 0)
-      if (content === 'unchanged' && before?.kind === 'seen' && !followsQuarantine) continue
-      appended.set(id, {kind: 'seen', amount, status, value, walk, page})
+      // What is spelled otherwise is kept as it was sent, and counts as unchanged.
+      const isRespelled = before !== undefined && (before.status !== status || before.program !== program)
+      if (content === 'unchanged' && before?.kind === 'seen' && !followsQuarantine && !isRespelled) continue
+      appended.set(id, {kind: 'seen', amount, status, value, program, walk, page})
     }
     if (isProof) {
       for (const [id, before] of absent) {
@@ -100,12 +106,19 @@ export function createOracle(): {known: Map<string, Known>; apply: (walked: Walk
   return {known, apply}
 }
 
+/** Another spelling is no other status, and a blank program none. */
+const plain = (status: string) => status.trim().toLowerCase()
+
 function contentOf(
   before: Known | undefined,
-  now: Pick<Known, 'amount' | 'status' | 'value'>,
+  now: Pick<Known, 'amount' | 'status' | 'value' | 'program'>,
 ): 'created' | 'restored' | 'updated' | 'unchanged' {
   if (before === undefined) return 'created'
   if (before.kind === 'vanished') return 'restored'
-  const isSame = before.amount === now.amount && before.status === now.status && before.value === now.value
+  const isSame =
+    before.amount === now.amount &&
+    plain(before.status) === plain(now.status) &&
+    before.value === now.value &&
+    (before.program?.trim() || null) === (now.program?.trim() || null)
   return isSame ? 'unchanged' : 'updated'
 }

@@ -737,6 +737,25 @@ function fundingDates(steps: readonly Step[], asOf: number, told: Told): Cell[][
     })
 }
 
+const addressOf = ({state}: Position) => `1 Main St, Town, ${state} 12345`
+
+/** What each present deal is, and when it was funded. */
+function deals(steps: readonly Step[], asOf: number, told: Told): Cell[][] {
+  const funded = new Map(fundingDates(steps, asOf, told).map(([deal, ...dates]) => [deal, dates]))
+  return positionsOn(steps, asOf).map((position) => {
+    const {deal, state, amount, value, program, status} = position
+    const own = steps.filter(({after}) => after.deal === deal)
+    return [
+      ...[`deal_${deal}`, addressOf(position), state === 'ZZ' ? 'unknown' : state, '12345'],
+      ...[money(amount), value === null ? null : money(value), program, status, classOf(status)],
+      own.at(-1)?.kind === 'missing',
+      ...(funded.get(`deal_${deal}`) ?? [
+        ...[null, null, null, null, dateOrNull(originationOf(deal, steps, told))],
+      ]),
+    ]
+  })
+}
+
 const dateOrNull = (day: number | undefined) => (day === undefined ? null : dateOf(day))
 
 /** The day a deal was funded for the first time, where that was seen. */
@@ -781,6 +800,22 @@ const EVENTS: Record<string, string> = {
   vanished: 'reversal',
 }
 
+const LABELS: Record<string, string> = {
+  opening: 'Opening balance',
+  found: 'Opening balance, not readable before',
+  originated: 'Funding',
+  refunded: 'Funding, again',
+  restored: 'Funding, back in the source',
+  increased: 'Increase',
+  decreased: 'Decrease',
+  reversed: 'Reversal',
+  vanished: 'Reversal, gone from the source',
+  paid_off: 'Payoff',
+  sold: 'Sale',
+  charged_off: 'Charge-off',
+  ended_other: 'End of loan',
+}
+
 interface Entry {
   month: string
   deal: number
@@ -788,6 +823,9 @@ interface Entry {
   event: string
   term: string | null
   amount: bigint
+  label: string
+  /** The program under which the receivable is booked. */
+  program: string | null
   /** Null where another system books it. */
   accounts: {debit: string | undefined; credit: string | undefined} | null
 }
@@ -807,7 +845,7 @@ function entriesOf(steps: readonly Step[], told: Told): Entry[] {
     const isDebited = ['opening', 'funding', 'increase'].includes(event)
     const [debit, credit] = isDebited ? [receivable, other] : [other, receivable]
     return {
-      ...{month, deal, event, term, amount},
+      ...{month, deal, event, term, amount, label: LABELS[term], program: isLeaving ? left : program},
       date: on < `${month}-01` ? `${month}-01` : on,
       accounts: other === null ? null : {debit: debit ?? undefined, credit: credit ?? undefined},
     }
@@ -817,19 +855,25 @@ function entriesOf(steps: readonly Step[], told: Told): Entry[] {
     const [credit, debit] = [before, after].map((one) => receivableOf(month, one?.program ?? null))
     if (!before || !isFunded(before) || !isFunded(after) || debit === credit) return []
     const {deal, amount} = before
-    return {month, deal, date: dateOf(day), event: 'reclass', term: null, amount, accounts: {debit, credit}}
+    const label = `Reclass from ${before.program ?? 'no program'}`
+    const entry = {month, deal, date: dateOf(day), event: 'reclass', term: null, amount}
+    return {...entry, label, program: after.program, accounts: {debit, credit}}
   })
   return [...moved, ...reclassed].filter(({amount}) => amount > 0n) as Entry[]
 }
 
 function journal(steps: readonly Step[], _asOf: number, told: Told): Cell[][] {
-  return entriesOf(steps, told).flatMap(({month, date, event, accounts, amount, deal, term}) => {
-    if (!accounts) return []
-    const line = (account: string | undefined, ...sides: Cell[]) => [
-      ...[month, date, event, account ?? null, ...sides, `deal_${deal}`, term],
-    ]
-    return [line(accounts.debit, money(amount), null), line(accounts.credit, null, money(amount))]
-  })
+  return entriesOf(steps, told).flatMap(
+    ({month, date, event, accounts, amount, deal, term, label, program}) => {
+      if (!accounts) return []
+      const memo = `${label} deal_${deal}, 1 Main St, Town${program === null ? '' : ` (${program})`}`
+      const line = (number: string, account: string | undefined, ...sides: Cell[]) => [
+        ...[month, number, date, event, account ?? null, account === undefined ? null : `Account ${account}`],
+        ...[...sides, memo, `deal_${deal}`, program, term],
+      ]
+      return [line('1', accounts.debit, money(amount), null), line('2', accounts.credit, null, money(amount))]
+    },
+  )
 }
 
 /** What of each term is booked and what is not, and why. */
@@ -982,22 +1026,17 @@ export const tableOracles: Record<string, TableOracle> = {
   '(select * exclude sort_order from mart.portfolio_monthly)': months,
   'mart.limit_status': limitStatus,
   '(select * exclude sort_order from mart.portfolio_breakdown)': breakdown,
-  [`(select deal_id, funded_on, funded_after, funded_before, funded_on_is_exact, first_funded_on
-     from core.deal where funded_before is not null)`]: fundingDates,
-  '(select deal_id, loan_amount, funded_on, funded_before from accounting.loan_register)': (
-    steps,
-    asOf,
-    told,
-  ) => {
-    const amounts = new Map(positionsOn(steps, asOf).map(({deal, amount}) => [`deal_${deal}`, money(amount)]))
-    return fundingDates(steps, asOf, told).map(([deal, on, , by]) => [
-      deal,
-      amounts.get(String(deal)),
-      on,
-      by,
-    ])
+  [`(select deal_id, property_address, state, zip, loan_amount, property_value, loan_program, status, status_class, is_missing,
+       funded_on, funded_after, funded_before, funded_on_is_exact, first_funded_on
+     from core.deal)`]: deals,
+  'accounting.loan_register': (steps, asOf, told) => {
+    const positions = new Map(positionsOn(steps, asOf).map((position) => [`deal_${position.deal}`, position]))
+    return fundingDates(steps, asOf, told).map(([deal, on, , by, isExact]) => {
+      const position = positions.get(String(deal))!
+      return [deal, addressOf(position), position.program, money(position.amount), on, by, isExact]
+    })
   },
-  [`(select period, entry_date, event, account_code, debit, credit, deal_id, term
+  [`(select * exclude (entry_id)
      from (from accounting.journal_line union all by name from accounting.opening_line))`]: journal,
   'accounting.tie_out': tieOut,
   [`(select metric, field, value, deals from mart.data_quality
