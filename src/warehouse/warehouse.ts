@@ -1,7 +1,7 @@
 import {existsSync, renameSync, rmSync} from 'node:fs'
 import {availableParallelism} from 'node:os'
 import {setTimeout as delay} from 'node:timers/promises'
-import {type LoantapeError, messageOf, newError} from '../errors.ts'
+import {explainError, type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral} from './database.ts'
@@ -188,6 +188,13 @@ export function describeOpenFailure(path: string, error: unknown): Error {
       `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
       error,
     )
+  }
+  const explained = explainError(error)
+  if (explained.code === 'TOO_MANY_FILES') return explained
+  if (/permission denied|not permitted|read-only/i.test(words)) {
+    return newError('WAREHOUSE_NOT_WRITABLE', `File '${path}' may not be written: ${words.split('\n')[0]}.`, {
+      cause: error,
+    })
   }
   return newError('WAREHOUSE_UNREADABLE', `File '${path}' does not open: ${words.split('\n')[0]}.`, {
     cause: error,
