@@ -1,3 +1,4 @@
+import {readdirSync, readFileSync} from 'node:fs'
 import {ZodError} from 'zod'
 import catalogue from './errors.json' with {type: 'json'}
 
@@ -193,6 +194,12 @@ export function explainError(error: unknown): LoantapeError {
   if (/disk I\/O error|\bEIO\b|\bEROFS\b/i.test(words)) {
     return newError('DISK_FAULT', `The disk refused to be written or read: ${words}.`, {cause: error})
   }
+  if (isOutOfFiles(words)) {
+    const said = words.split('\n')[0]?.replace(/\.$/, '')
+    return newError('TOO_MANY_FILES', `The system lets this process open no more files: ${said}.`, {
+      cause: error,
+    })
+  }
   return new UnexpectedError({
     code: codeOf(error),
     problem: `Unexpected: ${words.replace(/\.?$/, '.')}`,
@@ -200,4 +207,19 @@ export function explainError(error: unknown): LoantapeError {
     next: 'Run again; if it comes back, report it with LOANTAPE_LOG_LEVEL=debug.',
     cause: error,
   })
+}
+
+/** Files that something may have opened and closed again before we count. */
+const FILES_AT_ONCE = 8
+
+function isOutOfFiles(words: string): boolean {
+  if (/too many open files|\bE[MN]FILE\b/i.test(words)) return true
+  // SQLite says this of every file it cannot open, whatever the reason.
+  if (!/unable to open database file/i.test(words)) return false
+  try {
+    const [, most] = /^Max open files\s+(\d+)/m.exec(readFileSync('/proc/self/limits', 'utf8')) ?? []
+    return readdirSync('/proc/self/fd').length + FILES_AT_ONCE >= Number(most ?? Number.POSITIVE_INFINITY)
+  } catch (error) {
+    return isOutOfFiles(messageOf(error))
+  }
 }

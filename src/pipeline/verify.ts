@@ -1,5 +1,5 @@
 import {isUtf8} from 'node:buffer'
-import {existsSync, readdirSync} from 'node:fs'
+import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import type {Config} from '../config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
@@ -169,6 +169,7 @@ async function examine(
   const ends = new Set<string>()
   if (row.ended_at === null) return examined
   if (!existsSync(path)) return {problem: 'it is not there'}
+  if (!statSync(path).isFile()) return {problem: 'what lies in its place is no file'}
   if (key && row.fingerprint !== key.fingerprint)
     return {problem: `it is sealed with key ${row.fingerprint}, which is not at hand`}
   if (row.outcome === 'lost' && !key) return examined

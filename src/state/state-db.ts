@@ -7,7 +7,7 @@ import {
   type StatementSync,
 } from 'node:sqlite'
 import {z} from 'zod'
-import {messageOf, newError} from '../errors.ts'
+import {explainError, messageOf, newError} from '../errors.ts'
 import {MIGRATIONS} from './migrations.ts'
 
 /** The run state database: a SQLite file that stays readable while a run holds the warehouse. */
@@ -120,6 +120,8 @@ const [BUSY, CORRUPT, NOT_A_DATABASE, READ_ONLY, CANNOT_OPEN] = [5, 11, 26, 8, 1
 function explainFault(path: string, cause: unknown): unknown {
   // The low byte is the kind of fault, what is above it the details.
   const fault = cause instanceof Error && 'errcode' in cause ? Number(cause.errcode) & 0xff : undefined
+  const explained = explainError(cause)
+  if (explained.code === 'TOO_MANY_FILES') return explained
   const problem = (what: string) => `State database '${path}' cannot be ${what}: ${messageOf(cause)}.`
   if (fault === BUSY) return newError('STATE_BUSY', problem('written'), {cause})
   if (fault === CORRUPT || fault === NOT_A_DATABASE) {

@@ -34,13 +34,15 @@ export interface TapeEnd {
 export function* readGroups(path: string, key: TapeKey): Generator<TapeLine[], TapeEnd, undefined> {
   const file = openSync(path, 'r')
   try {
-    const {size} = fstatSync(file)
+    const stats = fstatSync(file)
+    const {size} = stats
     const read = (from: number, length: number) => {
       const bytes = Buffer.alloc(Math.min(length, size - from))
       readSync(file, bytes, 0, bytes.length, from)
       return bytes
     }
     const end: TapeEnd = {tapeId: '', groups: 0, lines: 0, bytes: 0, chain: CHAIN_START, problem: null}
+    if (!stats.isFile()) return {...end, problem: 'what lies in its place is no file'}
     const header = parseHeader(read(0, HEADER_BYTES))
     if (header === null) return {...end, problem: 'it does not begin as a tape'}
     const {fingerprint, tapeId} = header

@@ -2,7 +2,7 @@ import {existsSync, readdirSync, renameSync, rmSync, statSync} from 'node:fs'
 import {basename} from 'node:path'
 import {setTimeout as delay} from 'node:timers/promises'
 import {z} from 'zod'
-import {type LoantapeError, messageOf, newError} from '../errors.ts'
+import {explainError, type LoantapeError, messageOf, newError} from '../errors.ts'
 import type {World} from '../types.ts'
 import type {DataFolder} from './data-folder.ts'
 import {type Database, openDatabase, quoteLiteral, threadsFor} from './database.ts'
@@ -203,6 +203,13 @@ export function describeOpenFailure(path: string, error: unknown): Error {
       `File '${path}' is open in another process${holder ? ` (pid ${holder})` : ''}.`,
       error,
     )
+  }
+  const explained = explainError(error)
+  if (explained.code === 'TOO_MANY_FILES') return explained
+  if (/permission denied|not permitted|read-only/i.test(words)) {
+    return newError('WAREHOUSE_NOT_WRITABLE', `File '${path}' may not be written: ${words.split('\n')[0]}.`, {
+      cause: error,
+    })
   }
   return newError('WAREHOUSE_UNREADABLE', `File '${path}' does not open: ${words.split('\n')[0]}.`, {
     cause: error,

@@ -1,4 +1,4 @@
-import {chmodSync, existsSync, writeFileSync} from 'node:fs'
+import {chmodSync, existsSync, mkdirSync, readdirSync, rmSync, writeFileSync} from 'node:fs'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import type {DataFolder} from '../../src/warehouse/data-folder.ts'
@@ -83,4 +83,71 @@ test.concurrent('a warehouse that is no database is named and left alone, and th
   expect(failure.message).toMatch(/warehouse\.duckdb' does not open: .*The file was not changed; releases/)
   expect(await readStanding(folder)).toEqual(before)
   expect(existsSync(folder.warehouse)).toBe(true)
+})
+
+/** Syncs where a process may have so few files open. */
+function syncWithFiles(folder: DataFolder, files: number): Promise<Ended> {
+  const program = [process.execPath, MAIN, 'sync', '--json']
+  const script = `ulimit -n ${files}; exec "$0" "$@"`
+  return startProcess(['sh', '-c', script, ...program], environmentOf(folder)).ended
+}
+
+test.concurrent('too few open files are called so, wherever the next one is opened', async () => {
+  const folder = lab.copyFolder('few-files')
+  const codes = new Set<string>()
+  for (let files = 22; files < 40; files += 1) {
+    const ended = await syncWithFiles(folder, files)
+    if (ended.code === 0) break
+    // Not even the runtime could begin.
+    if (ended.stderr.includes('Node.js v')) continue
+    const failure = readFailure(ended)
+    expect(failure.message).toMatch(/open no more files: .*ulimit -n/)
+    codes.add(failure.code)
+  }
+  expect([...codes]).toEqual(['TOO_MANY_FILES'])
+})
+
+/** What a process of another user than root sees of a file that its mode keeps from it. */
+const asOther = (folder: DataFolder, args: readonly string[]) => {
+  const owner = process.getuid?.() === 0 ? 65534 : undefined
+  const script = `chmod 400 "$FILE"${owner ? ` && chown -R ${owner} "$LOANTAPE_DATA_DIR" "$KEY" && chmod 755 "$BESIDE"` : ''}`
+  const env = {
+    ...environmentOf(folder),
+    FILE: folder.warehouse,
+    KEY: lab.env.LOANTAPE_TAPE_KEY_FILE ?? '',
+    BESIDE: join(folder.root, '..'),
+  }
+  const drop = owner ? ['setpriv', `--reuid=${owner}`, `--regid=${owner}`, '--clear-groups'] : []
+  return startProcess(
+    ['sh', '-c', `${script} && exec "$@"`, 'sh', ...drop, process.execPath, MAIN, ...args],
+    env,
+  ).ended
+}
+
+test.concurrent('a warehouse that may not be written is called so, and nobody is told to rebuild it', async () => {
+  const folder = lab.copyFolder('read-only-warehouse')
+  const failure = readFailure(await asOther(folder, ['sync', '--json']))
+  expect(failure).toMatchObject({code: 'WAREHOUSE_NOT_WRITABLE', exitCode: 2})
+  expect(failure.message).toMatch(
+    /warehouse\.duckdb' may not be written.*Nothing was started.*as the user that the data folder belongs to/,
+  )
+  expect(failure.message).not.toContain('rebuild')
+})
+
+test.concurrent('a folder in the place of a tape is called so', async () => {
+  const folder = lab.copyFolder('folder-for-tape')
+  const [tape = ''] = readdirSync(folder.tapes, {recursive: true, encoding: 'utf8'}).filter((path) =>
+    path.endsWith('.zst'),
+  )
+  rmSync(join(folder.tapes, tape))
+  mkdirSync(join(folder.tapes, tape))
+  const env = environmentOf(folder)
+  expect((await lab.run(['verify'], env)).stdout).toContain('what lies in its place is no file')
+  for (const command of ['rebuild', 'trace deal_000001']) {
+    const failure = readFailure(await lab.run([...command.split(' '), '--json'], env))
+    expect(failure).toMatchObject({
+      code: 'TAPE_DAMAGED',
+      message: expect.stringMatching(/no file.*from a backup/),
+    })
+  }
 })

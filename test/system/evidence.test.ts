@@ -88,7 +88,7 @@ test('answers without the fields that the contract does not know add up, and are
   const {code, told} = await check(dir)
   expect(code, told).toBe(0)
   expect(told).toMatch(/walk w_\S+: 249 deals of 12345765701234\.56 in 3 answers/)
-  expect(told).toMatch(/^0 answers are those that were received$/m)
+  expect(told).toMatch(/^\d+ answers are shown without the fields/m)
   expect(told).toMatch(/^PROVEN, BUT FOR THE ANSWERS/m)
   const archive = join(dir, 'responses.warc.gz')
   const stock = await run('warcio', ['check', '-v', archive])
