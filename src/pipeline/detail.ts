@@ -1,10 +1,11 @@
 import {burstOf} from '../config.ts'
+import type {Stream} from '../contract/stream.ts'
 import {type DetailCandidate, listDetailCandidates, type StagedDetail, stageDetails} from '../load/details.ts'
 import {findAbsences} from '../load/plan-changes.ts'
 import type {OpenWalk} from '../load/walk-state.ts'
 import {createNormaliser, type Normaliser} from '../normalise/record.ts'
 import {type DetailSaid, fetchDetails} from '../source/ask-record.ts'
-import type {World} from '../types.ts'
+import type {Observation, WireRecord, World} from '../types.ts'
 import type {WalkTools} from './settle-walk.ts'
 
 /** The path of one deal, below the base URL. */
@@ -92,4 +93,13 @@ export function readDetail(
   const [rejected] = quarantined
   if (observation) return {candidate, observation}
   return rejected && {candidate, rejected}
+}
+
+/** A fetched record is one observation: the fields of its own page over those last known. */
+export function createLookReader(
+  deals: Stream,
+  known: ReadonlyMap<string, WireRecord>,
+): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
+  const normalise = createNormaliser(deals)
+  return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
 }

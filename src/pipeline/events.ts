@@ -1,16 +1,14 @@
 import {type Config, requireSource} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
 import {applyLooks, listKnownFields} from '../load/looks.ts'
-import {createNormaliser} from '../normalise/record.ts'
 import {type DetailAnswer, fetchDetails} from '../source/ask-record.ts'
 import {withRun} from '../state/runs.ts'
 import {openStateDb} from '../state/state-db.ts'
 import {listWaitingEvents} from '../state/webhook-events.ts'
 import type {Frame} from '../tape/line.ts'
-import type {Observation, Received, WireRecord, World} from '../types.ts'
+import type {Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {atSource} from './at-source.ts'
-import {DETAIL_PATH} from './detail.ts'
+import {createLookReader, DETAIL_PATH} from './detail.ts'
 import type {WalkTools} from './settle-walk.ts'
 import {findBusinessDate} from './walk.ts'
 
@@ -91,13 +89,4 @@ async function look(
     applyLooks(db, deals, {...told, observations, limits: config, now, conclude}),
   )
   return {appended, isComplete: observations.length === ids.length}
-}
-
-/** A fetched record is one observation: the fields of its own page over those last known. */
-export function createLookReader(
-  deals: Stream,
-  known: ReadonlyMap<string, WireRecord>,
-): (look: {id: string; record: WireRecord; observedAt: bigint}) => Observation[] {
-  const normalise = createNormaliser(deals)
-  return ({id, record, observedAt}) => normalise([{...known.get(id), ...record}], observedAt).observations
 }

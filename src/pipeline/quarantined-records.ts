@@ -1,7 +1,10 @@
+import {parseInstant} from '../clock.ts'
 import type {Config} from '../config.ts'
 import {findRecords} from '../contract/envelope.ts'
+import type {Stream} from '../contract/stream.ts'
 import {newError} from '../errors.ts'
 import {isObject, parseJson, sliceJson} from '../json.ts'
+import type {Replay} from '../load/apply-replay.ts'
 import {
   countPruned,
   findQuarantined,
@@ -10,6 +13,7 @@ import {
   type QuarantineEntry,
 } from '../load/quarantine.ts'
 import {parseNormalised} from '../normalise/page-text.ts'
+import {createNormaliser} from '../normalise/record.ts'
 import {openStateDb} from '../state/state-db.ts'
 import type {TapeLine} from '../tape/line.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
@@ -132,4 +136,24 @@ function read(line: TapeLine, position: number): FoundRecord {
   const sealed = quarantined.findIndex((one) => one.position === position)
   const path = ['quarantined', sealed, 'record']
   return {record: quarantined[sealed]?.record ?? null, parentId, text: () => sliceJson(text, path)}
+}
+
+/**
+ * Reads records in quarantine once more: none, or the one that can be read now.
+ *
+ * @param found what they hold, by their ids
+ */
+export function createReader(
+  {privacy: _, ...stream}: Stream,
+  found: ReadonlyMap<string, FoundRecord>,
+): (entry: QuarantineEntry) => Replay['records'] {
+  // What is about people was made unreadable before it was taken down.
+  const normalise = createNormaliser(stream)
+  return (entry) => {
+    const observedAt = parseInstant(`${entry.observed_at}Z`)
+    const said = found.get(entry.quarantine_id)
+    if (observedAt === null || said === undefined) return []
+    const [observation] = normalise([said.record], observedAt, said.parentId).observations
+    return observation ? [{entry, observation}] : []
+  }
 }

@@ -39,7 +39,7 @@ export const feedsFile = z
   })
 
 /** A row of a feed: its rate; null without a value for its day; or what is wrong with it, never what it holds. */
-type RateRow = RateObservation | string | null
+export type RateRow = RateObservation | string | null
 
 /** Whether a row could be read and has a value. */
 export function isObservation(row: RateRow): row is RateObservation {

@@ -13,7 +13,14 @@ import type {Received, World} from '../types.ts'
 import {dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import type {Database} from '../warehouse/database.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
-import {createFeedError, feedsFile, isObservation, parseRates, type RateFeed} from './rate-feed.ts'
+import {
+  createFeedError,
+  feedsFile,
+  isObservation,
+  parseRates,
+  type RateFeed,
+  type RateRow,
+} from './rate-feed.ts'
 import {catchUpWarehouse} from './record.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 

@@ -1,17 +1,15 @@
-import {businessDateOf, parseInstant} from '../clock.ts'
+import {businessDateOf} from '../clock.ts'
 import type {Config} from '../config.ts'
-import type {Stream} from '../contract/stream.ts'
-import {applyReplay, type Replay} from '../load/apply-replay.ts'
+import {applyReplay} from '../load/apply-replay.ts'
 import {readStreams} from '../load/mapped-fields.ts'
-import {countPruned, listWaiting, type QuarantineEntry} from '../load/quarantine.ts'
-import {createNormaliser} from '../normalise/record.ts'
+import {countPruned, listWaiting} from '../load/quarantine.ts'
 import {withRun} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
 import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
-import {type FoundRecord, findQuarantinedRecords} from './quarantined-records.ts'
+import {createReader, findQuarantinedRecords} from './quarantined-records.ts'
 import {catchUpWarehouse} from './record.ts'
 import {restageWalks} from './restage.ts'
 import {findReadKey} from './tape-key.ts'
@@ -83,24 +81,4 @@ async function replayAll(
     }
   }
   return counts
-}
-
-/**
- * Reads records in quarantine once more: none, or the one that can be read now.
- *
- * @param found what they hold, by their ids
- */
-export function createReader(
-  {privacy: _, ...stream}: Stream,
-  found: ReadonlyMap<string, FoundRecord>,
-): (entry: QuarantineEntry) => Replay['records'] {
-  // What is about people was made unreadable before it was taken down.
-  const normalise = createNormaliser(stream)
-  return (entry) => {
-    const observedAt = parseInstant(`${entry.observed_at}Z`)
-    const said = found.get(entry.quarantine_id)
-    if (observedAt === null || said === undefined) return []
-    const [observation] = normalise([said.record], observedAt, said.parentId).observations
-    return observation ? [{entry, observation}] : []
-  }
 }

@@ -3,13 +3,8 @@ import {join} from 'node:path'
 import {afterEach, beforeEach, expect, test} from 'vitest'
 import {readConditions} from '../../src/alarm/conditions.ts'
 import {buildRelease} from '../../src/pipeline/build.ts'
-import {
-  feedParser,
-  ingestRates,
-  parseRates,
-  type RatesResult,
-  readRateFeeds,
-} from '../../src/pipeline/rates.ts'
+import {feedParser, parseRates} from '../../src/pipeline/rate-feed.ts'
+import {ingestRates, type RatesResult, readRateFeeds} from '../../src/pipeline/rates.ts'
 import {requireJob} from '../../src/schedule/job.ts'
 import {runJob} from '../../src/schedule/run-job.ts'
 import {acquireLock} from '../../src/state/lock.ts'

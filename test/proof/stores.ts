@@ -55,7 +55,7 @@ export interface Played {
 
 const refusal = z.object({error: z.object({code: z.string(), message: z.string()})})
 
-const NIGHTS = ['2026-01-30', '2026-01-31', '2026-02-02', '2026-02-03'] as const
+const NIGHTS = ['2026-01-30', '2026-01-31', '2026-02-02', '2026-03-02'] as const
 const DEALS = 12
 
 /** Two lenders under one key of tapes, each with three nights; `yesterday` is the folder before the third. */
@@ -166,9 +166,18 @@ async function runAllOf(
 const run = (lab: Lab, env: Record<string, string>, day: string, command: string): Promise<Ended> =>
   lab.run([...command.split(' '), '--json'], {...env, LOANTAPE_NOW: `${day}T23:30:00Z`})
 
-/** What an operator and an accountant do next: the night, both months, and what is not refused of it is imported. */
+/** What an operator and an accountant do next: the night, each month, a closing; what is not refused of it is imported. */
+const NEXT = [
+  'sync',
+  'export xero --period 2026-02',
+  'export xero --period 2026-01',
+  'export xero --period 2026-03',
+  'period close 2026-02',
+]
+
+/** Does all of it, until a command refuses. */
 async function goOn(lab: Lab, env: Record<string, string>, imported: Imported): Promise<Played['refused']> {
-  for (const command of ['sync', 'export xero --period 2026-02', 'export xero --period 2026-01']) {
+  for (const command of NEXT) {
     const ended = await run(lab, env, NIGHTS[3], command)
     if (ended.code !== 0) {
       const {error} = refusal.parse(JSON.parse(ended.stdout))
@@ -244,15 +253,15 @@ function formatPage(played: readonly Played[]): string {
     '# What is lost when',
     '',
     'Every store of a data folder lost, put back from yesterday, taken from another lender, or cut off: alone, and every two of them.',
-    `Written by \`npm run proof stores\`, which plays all ${played.length} cases: then the next night is synced, and two months are exported.`,
+    `Written by \`npm run proof stores\`, which plays all ${played.length} cases: then the next night is synced, three months are exported, and one is closed.`,
     'Either the books are right to the cent, or a command stops with an exit code that is not 0 and names the store.',
     '',
     `| store | ${DAMAGES.join(' | ')} |`,
     `|---|${DAMAGES.map(() => '---|').join('')}`,
     ...Object.entries(NAMES).map(([store, name]) => `| ${name} | ${cells(store).join(' | ')} |`),
     '',
-    'Of two stores, the next command goes on exactly where it goes on with each alone, but for these:',
-    '',
+    `Of two stores, the next command goes on exactly where it goes on with each alone${exceptions.length > 0 ? ', but for these:' : '.'}`,
+    ...(exceptions.length > 0 ? [''] : []),
     ...exceptions.map((one) => `- ${nameOf(one.loss)}: ${describePlayed(one)}`),
     '',
   ].join('\n')
