@@ -2,8 +2,8 @@ import {once} from 'node:events'
 import {mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync} from 'node:fs'
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
+import {DatabaseSync} from 'node:sqlite'
 import {afterEach, beforeEach, expect, test} from 'vitest'
-import {openStateDb} from '../../src/state/state-db.ts'
 import {sendJson, startTestServer, type TestServer} from '../source/test-server.ts'
 import {runCommand} from '../support/command.ts'
 import {disableBuiltInJobs, makeOnceDue, readState, startHeldSource, writeJobFile} from '../support/jobs.ts'
@@ -137,8 +137,8 @@ test('a source that is set up wrongly, damaged or never answers harms no other, 
   writeFileSync(join(dirOf('damaged'), 'data/state.sqlite'), 'no database at all'.repeat(100))
   addSource('locked', NOBODY)
   mkdirSync(join(dirOf('locked'), 'data'))
-  using locked = openStateDb(join(dirOf('locked'), 'data/state.sqlite'))
-  locked.db.exec('begin immediate')
+  using locked = new DatabaseSync(join(dirOf('locked'), 'data/state.sqlite'))
+  locked.exec('pragma locking_mode = exclusive; pragma journal_mode = wal; create table held (by text)')
 
   const server = serve()
   const url = await until(() => urlOf(server))

@@ -198,13 +198,12 @@ test('wherever a source names people, only the sealed tapes hold it: no file, no
   const env = {
     LOANTAPE_BASE_URL: server.url,
     LOANTAPE_LOG_LEVEL: 'debug',
-    LOANTAPE_RETRIES: '0',
     LOANTAPE_STREAMS: 'deals,borrowers,documents',
     LOANTAPE_NOW: DAY_1,
   }
   const printed: [string, string][] = []
   const run = async (...args: string[]): Promise<Ended> => {
-    const ended = await lab.run(args, env)
+    const ended = await lab.run(args, env, {retries: 0})
     printed.push([args.join(' '), ended.stdout + ended.stderr])
     return ended
   }

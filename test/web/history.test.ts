@@ -74,7 +74,7 @@ test('a record is shown byte for byte on the page, by the command, and in the ev
   expect(bad).toContain(`"servicer":${DIGITS}`)
   expect(await readReceived(`/quarantine/${id}`)).toEqual([bad])
   const evidence = join(lab.folder.root, '../evidence')
-  expect((await lab.run(['evidence', 'current', evidence])).code).toBe(0)
+  expect((await lab.run(['evidence', 'current', evidence, '--all-fields'])).code).toBe(0)
   const archive = gunzipSync(readFileSync(join(evidence, 'responses.warc.gz'))).toString()
   for (const text of [record, bad]) expect(archive).toContain(text)
 })
