@@ -1,6 +1,6 @@
 -- First fundings by month and program: the `originated` of mart.funded_rollforward, to the cent. A deal that is funded
--- again after it had left is no origination: it is `refunded`. What was already funded at the first walk is its opening, or found when it could be read later, and stands in no month here: when
--- it was funded is not known.
+-- again after it had left is no origination: it is `refunded`. What was already funded at the first walk is its opening, or
+-- found when it could be read later, and stands in no month here: when it was funded is not known.
 -- grain: month, loan_program
 -- adds_up: deals, amount
 -- check: unique(month, loan_program)

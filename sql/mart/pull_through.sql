@@ -3,6 +3,7 @@
 -- month. The program is the deal's as last known in every column, so that what entered and what was funded of it are of one
 -- program. Months before the first walk are left out. In the first one fundings and fallout count from the first walk on, and
 -- of the deals created before it only those still there: its shares are null unless the walk was on its first day.
+-- Source of both words: Comptroller of the Currency, Comptroller's Handbook, Mortgage Banking (2014), glossary.
 -- grain: month, loan_program
 -- adds_up: entered, entered_amount, funded, funded_amount, fallout, fallout_amount, cohort_funded
 -- check: unique(month, loan_program)

@@ -1,5 +1,6 @@
 -- What became of the deals of each status from month to month. Every deal that stood in the portfolio at the end of any day of a
--- month is in exactly one of its rows.
+-- month is in exactly one of its rows. Source of roll rates: Comptroller of the Currency, Comptroller's Handbook, Retail Lending
+-- Examination Procedures, on roll rate models; here by status, which the source has, in place of days past due, which it has not.
 -- grain: month, from_status, to_status
 -- adds_up: deals, amount
 -- check: unique(month, from_status, to_status)

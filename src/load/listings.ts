@@ -165,7 +165,7 @@ export async function stageListings(
     walk.records += records
     walk.quarantined += bad.length
     walk.unreadableIds += unreadable
-    if (listing.observedAt > (walk.endedAt ?? walk.startedAt)) walk.endedAt = listing.observedAt
+    if (walk.endedAt === null || listing.observedAt > walk.endedAt) walk.endedAt = listing.observedAt
   }
   await rows.append(db)
   await appendRows(db, {...STAGE, table: 'staged_listing', types: listingTypes}, certificates)

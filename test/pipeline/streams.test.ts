@@ -459,8 +459,13 @@ test.each(AMID_LISTS)(
       }))
     expect(await lab.query(missing)).toEqual(idsOf(listed))
     expect(
-      await lab.query(`select is_complete from mart.run where stream = 'borrower' order by recorded_at`),
-    ).toEqual([{is_complete: true}, {is_complete: false}])
+      await lab.query(
+        `select is_complete, ended_at is null as is_endless from mart.run where stream = 'borrower' order by recorded_at`,
+      ),
+    ).toEqual([
+      {is_complete: true, is_endless: false},
+      {is_complete: false, is_endless: listed === 0},
+    ])
 
     lab.service.faults.clear()
     const before = listRequests('borrowers')
