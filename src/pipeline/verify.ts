@@ -1,9 +1,10 @@
 import {isUtf8} from 'node:buffer'
 import {existsSync, readdirSync, statSync} from 'node:fs'
 import {join} from 'node:path'
+import {listHandedOver} from '../accounting/issued.ts'
 import type {Config} from '../config.ts'
 import {CATALOGUE, type Failure, messageOf, newError, UnexpectedError} from '../errors.ts'
-import {verifyBatches} from '../export/kept-batches.ts'
+import {describeRepair, verifyBatches} from '../export/kept-batches.ts'
 import {findCurrentRelease} from '../release/manifest.ts'
 import {verifyReleaseFiles, verifyReleaseTables} from '../release/verify-release.ts'
 import {listRecorded, type RecordedUnit} from '../state/record.ts'
@@ -85,6 +86,7 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
   world.onProgress({step: 'batches'})
   const batches = await verifyBatches(folder)
   note('exports', batches.faults)
+  note('exports', listGoneBatches(folder))
   return {
     ...tapes,
     outcome: problems.length > 0 ? 'damaged' : 'whole',
@@ -93,6 +95,18 @@ export async function verifyAll(config: Config, world: World): Promise<VerifyRes
     release_tables: release?.manifest.tables.length ?? 0,
     problems,
   }
+}
+
+/** Journal batches that were issued and are not there: no command removes one. */
+function listGoneBatches({stateDb: path, exports}: DataFolder): Failure[] {
+  using stateDb = openStateDb(path)
+  return listHandedOver(stateDb)
+    .filter(({profile, batch_id}) => !existsSync(join(exports, profile, batch_id)))
+    .map(({profile, batch_id}) => ({
+      code: 'BATCH_GONE',
+      problem: `Batch '${profile}/${batch_id}' was issued and is not there.`,
+      next: describeRepair(profile, batch_id),
+    }))
 }
 
 function verifyStateDb({stateDb: path}: DataFolder): Failure[] {

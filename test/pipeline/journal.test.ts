@@ -10,6 +10,8 @@ import {exportRelease} from '../../src/pipeline/export.ts'
 import {reissueBatch} from '../../src/pipeline/journal-export.ts'
 import {closePeriod, remapPeriods, reopenPeriod} from '../../src/pipeline/period.ts'
 import {listPeriods} from '../../src/pipeline/period-list.ts'
+import {pruneData} from '../../src/pipeline/prune.ts'
+import {verifyAll} from '../../src/pipeline/verify.ts'
 import {JOURNAL_STEPS, type RunStep} from '../../src/run-steps.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
 import {type Books, openBooks} from '../support/books.ts'
@@ -228,6 +230,35 @@ test('a profile that is exported for the first time after later knowledge gets t
   expect(contentOf(batches[0]?.dir ?? '')).toEqual(closed)
   const [again] = await books.export('xero', '2026-01', '2026-02-05')
   expect(readFileSync(join(again?.dir ?? '', `xero_${again?.batch_id}.csv`), 'utf8')).toBe(bytes)
+})
+
+test('a batch that was issued and is gone is found by verify, and brought back by --reissue', async () => {
+  openClosed()
+  const [batch] = await books.export('xero', '2026-01', '2026-02-03')
+  const dir = batch?.dir ?? ''
+  const verify = async () => (await verifyAll(books.config, books.at('2026-02-03'))).problems
+  await pruneData({...books.config, batchesKept: 1}, {isDryRun: false}, books.at('2026-02-03'))
+  expect(await verify()).toEqual([])
+
+  rmSync(dir, {recursive: true})
+  expect(await verify()).toEqual([
+    {
+      path: 'exports',
+      problem: `Batch 'xero/${batch?.batch_id}' was issued and is not there.`,
+      next: expect.stringContaining(`loantape export --reissue ${batch?.batch_id}`),
+    },
+  ])
+  reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-02-03'))
+  expect(await verify()).toEqual([])
+})
+
+test('a batch that a dead run has not handed over yet is not called gone', async () => {
+  openClosed()
+  const [batch] = await books.export('xero', '2026-01', '2026-02-03')
+  rmSync(batch?.dir ?? '', {recursive: true})
+  using stateDb = openStateDb(books.folder.stateDb)
+  stateDb.run('update journal_batch set is_handed_over = 0')
+  expect((await verifyAll(books.config, books.at('2026-02-03'))).problems).toEqual([])
 })
 
 test('a batch is reissued byte for byte, whatever has been removed since', async () => {
