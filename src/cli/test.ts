@@ -1,6 +1,5 @@
 import {exitCodeOf} from '../errors.ts'
-import type {TextRow} from '../model/compare-rows.ts'
-import type {CaseResult} from '../model/run-cases.ts'
+import type {CaseResult} from '../model/cases.ts'
 import {groupThousands, quantity} from '../money.ts'
 import {type Tested, testModels} from '../pipeline/test-models.ts'
 import type {Call, CliCommand} from './command.ts'
@@ -50,50 +49,26 @@ function renderTested(
 }
 
 function renderFailure(
-  {table, name, file, line, problem, ...diff}: CaseResult,
-  width: number | undefined,
+  {table, name, file, line, problem, missing, unexpected}: CaseResult,
+  width?: number,
 ): string {
-  const {different, missing, unexpected, misplaced} = diff
-  const differences = different.flatMap(({row, columns}) =>
-    Object.entries(columns).map(([column, {expected, found}]) => [
-      ...Object.values(row).map(toText),
-      `${column}: expected ${toText(expected)}, found ${toText(found)}`,
-    ]),
+  const rowsOf = (kind: string, rows: CaseResult['missing']) =>
+    rows.map((row) => [kind, ...Object.values(row).map(toText)])
+  const rows = [...rowsOf('missing', missing), ...rowsOf('unexpected', unexpected)].sort((one, other) =>
+    one.slice(1).join() < other.slice(1).join() ? -1 : 1,
   )
-  const others = [
-    ...missing.map((row) => ['missing', row] as const),
-    ...unexpected.map((row) => ['unexpected', row] as const),
-  ]
-  const named = [...new Set(others.flatMap(([, row]) => Object.keys(row)))]
+  const more = rows.length - MOST_ROWS
   return joinLines([
     `✗ ${table}: ${name}\n  ${file}:${line}`,
     problem !== null && `\n${problem}`,
-    differences.length > 0 &&
-      `\n${renderRows([...Object.keys(different[0]?.row ?? {}), 'difference'], differences, width)}`,
-    others.length > 0 &&
-      `\n${renderRows(
-        ['row', ...named],
-        others.map(([kind, row]) => [kind, ...named.map((column) => toText(row[column] ?? null))]),
-        width,
-      )}`,
-    misplaced &&
-      `\nRow ${misplaced.place} stands in another place: expected ${renderRow(misplaced.expected)}; found ${renderRow(misplaced.found)}.`,
+    rows.length > 0 &&
+      `\n${fitTable(['row', ...Object.keys(missing[0] ?? unexpected[0] ?? {})], rows.slice(0, MOST_ROWS), width)}`,
+    more > 0 && `${groupThousands(more)} more; --json has all.`,
   ])
 }
 
-function renderRows(
-  columns: readonly string[],
-  rows: readonly string[][],
-  width: number | undefined,
-): string {
-  const more = rows.length - MOST_ROWS
-  const table = fitTable(columns, rows.slice(0, MOST_ROWS), width)
-  return more > 0 ? `${table}\n${groupThousands(more)} more; --json has all.` : table
+/** An empty text, and blanks around one, are seen between quotes. */
+function toText(value: string | null): string {
+  if (value === null) return 'null'
+  return value === '' || value !== value.trim() ? `'${value}'` : value
 }
-
-const renderRow = (row: TextRow) =>
-  Object.entries(row)
-    .map(([column, value]) => `${column} ${toText(value)}`)
-    .join(', ')
-
-const toText = (value: string | null) => (value === '' ? "''" : (value ?? 'null'))

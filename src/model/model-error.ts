@@ -9,7 +9,7 @@ export interface Place {
 }
 
 /** A place as terminals and editors open it: `sql/seeds/status.csv:3:7`. */
-export function formatPlace({file, line, column}: Place): string {
+function formatPlace({file, line, column}: Place): string {
   return column === undefined ? `${file}:${line}` : `${file}:${line}:${column}`
 }
 

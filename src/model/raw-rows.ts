@@ -1,6 +1,7 @@
-import {type Database, quoteLiteral} from '../warehouse/database.ts'
+import {z} from 'zod'
+import {type Database, quoteLiteral, quoteName} from '../warehouse/database.ts'
 
-type Value = string | number | boolean | null
+type Value = string | number | boolean | null | undefined
 
 /** One row of a raw table. */
 export type Row = Record<string, Value>
@@ -15,8 +16,6 @@ export function aVersion({day = '2026-03-02', ...row}: Row & {day?: string} = {}
     observed_at: `${day} 02:05:00`,
     business_date: day,
     recorded_at: `${day} 02:30:00`,
-    row_hash: 0,
-    list_hash: 0,
     property_address: '12 Main St, Austin, TX 78701',
     loan_amount: '100000.00',
     property_value_present: 'property_value' in row,
@@ -34,40 +33,12 @@ export function aWalk({day = '2026-03-02', ...row}: Row & {day?: string} = {}): 
     walk_id: `walk ${day}`,
     stream: 'deal',
     state: 'applied',
-    base_url: 'http://localhost/v1',
-    page_size: 100,
-    filter: '',
     business_date: day,
     started_at: `${day} 02:00:00`,
     ended_at: `${day} 02:10:00`,
     is_complete: true,
-    resumed: 0,
-    waited_ms: 0,
     pages: 1,
-    records: 0,
-    quarantined: 0,
-    unreadable_ids: 0,
-    distinct_records: 0,
-    duplicates: 0,
-    amount_total: 0,
-    is_shifted: false,
     ended_how: 'complete',
-    created: 0,
-    updated: 0,
-    missing: 0,
-    vanished: 0,
-    restored: 0,
-    unchanged: 0,
-    present_deals: 0,
-    present_amount: 0,
-    kept_quarantined_deals: 0,
-    kept_quarantined_amount: 0,
-    kept_missing_deals: 0,
-    kept_missing_amount: 0,
-    adjusted_deals: 0,
-    adjusted_amount: 0,
-    details_fetched: 0,
-    details_failed: 0,
     recorded_at: `${day} 02:30:00`,
     ...row,
   }
@@ -117,8 +88,6 @@ function childOf(day: string, row: Row): Row {
     observed_at: `${day} 02:05:00`,
     business_date: day,
     recorded_at: `${day} 02:40:00`,
-    row_hash: 0,
-    list_hash: 0,
     created_at: '2026-02-11 12:00:00',
     created_at_precision: 'instant',
     ...row,
@@ -133,10 +102,6 @@ export function aListing({day = '2026-03-02', ...row}: Row & {day?: string} = {}
     parent_id: 'deal_1',
     outcome: 'listed',
     observed_at: `${day} 02:05:00`,
-    pages: 1,
-    records: 0,
-    quarantined: 0,
-    unreadable_ids: 0,
     ...row,
   }
 }
@@ -182,26 +147,43 @@ export interface History {
 
 /** Inserts a history into the database attached as `history`. */
 export async function insertHistory(db: Database, history: History): Promise<void> {
-  const numbered = (rows: readonly Row[] = []) => rows.map((row, index) => ({seq: index + 1, ...row}))
-  await insertRows(db, 'deal_version', numbered(history.versions))
-  await insertRows(db, 'deal_confirmation', numbered(history.confirmations))
-  await insertRows(db, 'borrower_version', numbered(history.borrowers))
-  await insertRows(db, 'document_version', numbered(history.documents))
-  await insertRows(db, 'rate', numbered(history.rates))
-  await insertRows(db, 'listing', history.listings ?? [])
-  await insertRows(db, 'walk', history.walks ?? [])
-  await insertRows(db, 'quarantine', history.quarantine ?? [])
-  await insertRows(db, 'drift', history.drift ?? [])
+  await insertRows(db, 'deal_version', history.versions)
+  await insertRows(db, 'deal_confirmation', history.confirmations)
+  await insertRows(db, 'borrower_version', history.borrowers)
+  await insertRows(db, 'document_version', history.documents)
+  await insertRows(db, 'rate', history.rates)
+  await insertRows(db, 'listing', history.listings)
+  await insertRows(db, 'walk', history.walks)
+  await insertRows(db, 'quarantine', history.quarantine)
+  await insertRows(db, 'drift', history.drift)
 }
 
-/** Inserts rows into a raw table of the database attached as `history`. */
-export async function insertRows(db: Database, table: string, rows: readonly Row[]): Promise<void> {
+/**
+ * Inserts rows into a raw table of the database attached as `history`. What a row does not say is null where it may be, else 0, false or
+ * an empty text, `seq` its place; so are all counts and flags of a walk.
+ */
+export async function insertRows(db: Database, table: string, rows: readonly Row[] = []): Promise<void> {
   if (rows.length === 0) return
-  const columns = [...new Set(rows.flatMap((row) => Object.keys(row)))]
-  const values = rows.map((row) => `(${columns.map((column) => literal(row[column] ?? null)).join(', ')})`)
-  await db.run(`insert into history.raw.${table} (${columns.join(', ')}) values ${values.join(', ')}`)
+  const needed = await db.all(
+    z.object({name: z.string(), type: z.string()}),
+    `select column_name as name, data_type as type from duckdb_columns()
+     where database_name = 'history' and schema_name = 'raw' and table_name = $1
+       and (not is_nullable or (table_name = 'walk' and data_type not in ('VARCHAR', 'TIMESTAMP')))`,
+    [table],
+  )
+  const fill = (place: number) =>
+    needed.map(({name, type}) => {
+      if (name === 'seq') return [name, place]
+      return [name, type === 'VARCHAR' ? '' : type !== 'BOOLEAN' && 0]
+    })
+  const filled = rows.map((row, index): Row => ({...Object.fromEntries(fill(index + 1)), ...row}))
+  const columns = [...new Set(filled.flatMap((row) => Object.keys(row)))]
+  const values = filled.map((row) => `(${columns.map((column) => literal(row[column])).join(', ')})`)
+  await db.run(
+    `insert into history.raw.${table} (${columns.map(quoteName).join(', ')}) values ${values.join(', ')}`,
+  )
 }
 
-function literal(value: Value): string {
+function literal(value: Value = null): string {
   return typeof value === 'string' ? quoteLiteral(value) : String(value)
 }

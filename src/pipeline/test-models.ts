@@ -2,10 +2,8 @@ import {tmpdir} from 'node:os'
 import {basename, join} from 'node:path'
 import type {Config} from '../config.ts'
 import {newError} from '../errors.ts'
-import {readRawColumns} from '../model/case-schema.ts'
+import {type CaseResult, listCaseFiles, readCases, runCases} from '../model/cases.ts'
 import {compileModels} from '../model/compile-models.ts'
-import {listCaseFiles, readCases} from '../model/read-cases.ts'
-import {type CaseResult, runCases} from '../model/run-cases.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {World} from '../types.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
@@ -44,11 +42,12 @@ export async function testModels(config: Config, table: string | undefined, worl
   }
   const fields = readMappedFields(dataFolderAt(config.dataDir)).map((field) => ({...field, since: null}))
   const plan = await compileModels(readSources(config, fields), world)
-  const files = selectFiles(listCaseFiles(sqlDir, plan), table)
-  const cases = readCases(files, {plan, raw: await readRawColumns()})
+  const files = selectFiles(listCaseFiles(sqlDir), table)
+  const cases = readCases(files, plan)
   const spillDir = join(tmpdir(), `loantape-test-${process.pid}`)
   let done = 0
-  const results = await runCases(cases, plan, {
+  const results = await runCases(cases, {
+    plan,
     zone: config,
     limit: (db) => limitBuild(db, config, {spillDir, historyBytes: 0}, world),
     onDone() {
