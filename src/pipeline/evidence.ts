@@ -54,7 +54,7 @@ export interface EvidenceResult {
  * Writes a folder with which somebody without loantape can check what a release rests on: every line of the tapes without its
  * body, the answers of a walk as a WARC, the certificates, and a script.
  *
- * @throws ConfigError `RELEASE_UNKNOWN`, `EVIDENCE_HISTORY`, `EVIDENCE_PLACE`, `EVIDENCE_EXISTS`, `TAPE_KEY_LOST`; UnexpectedError
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(

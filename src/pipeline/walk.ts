@@ -56,7 +56,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
     await readPages(tools, walk, world)
     return walk
   } catch (error) {
-    if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES'].includes(codeOf(error))) {
+    if (codeOf(error) === 'SOURCE_CURSOR_LOOP') {
       await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'
