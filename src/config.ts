@@ -180,24 +180,23 @@ export interface SourceConfig extends Config {
 /**
  * The settings once more, with base URL and key known to be there.
  *
- * @throws ConfigError `CONFIG_SOURCE_MISSING` naming each that is missing
+ * @throws ConfigError `CONFIG_MISSING` naming each that is missing
  */
 export function requireSource(config: Config): SourceConfig {
   const {baseUrl, apiKey} = config
   if (baseUrl !== undefined && apiKey !== undefined) return {...config, baseUrl, apiKey}
   const missing = [baseUrl === undefined && 'LOANTAPE_BASE_URL', apiKey === undefined && 'LOANTAPE_API_KEY']
-  throw newError(
-    'CONFIG_SOURCE_MISSING',
-    `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`,
-  )
+  throw newError('CONFIG_MISSING', `No source to read: ${missing.filter(Boolean).join(' and ')} not set.`, {
+    next: 'Set them in the environment or in .env (see .env.example), or run `loantape demo`, which brings its own service.',
+  })
 }
 
 /**
  * Reads a date given on the command line.
  *
- * @throws ConfigError `USAGE_DATE` when it is not a calendar date
+ * @throws ConfigError `USAGE` when it is not a calendar date
  */
 export function parseDateOption(name: string, text: string): string {
   if (isCalendarDate(text)) return text
-  throw newError('USAGE_DATE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
+  throw newError('USAGE', `Date '${text}' in ${name}: expected a calendar date YYYY-MM-DD.`)
 }

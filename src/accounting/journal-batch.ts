@@ -197,7 +197,7 @@ export function describeStale(period: string): LoantapeError {
 /**
  * Makes sure that an importer which looks accounts up by name can tell them apart.
  *
- * @throws ConfigError `ACCOUNT_NAME_SHARED`
+ * @throws ConfigError `ACCOUNTING_MAPPING`
  */
 export function requireOwnNames(
   {name, looksUpBy}: JournalProfile,
@@ -207,7 +207,7 @@ export function requireOwnNames(
   if (shared.length === 0) return
   const reopen = isClosed ? `Reopen ${period}, which keeps the accounts it was closed with: give` : 'Give'
   throw newError(
-    'ACCOUNT_NAME_SHARED',
+    'ACCOUNTING_MAPPING',
     `Account names that stand for two codes in accounting.json: ${shared.join('; ')}. ${name} looks accounts up by name.`,
     {next: `${reopen} each account the name it has in ${name}, a sub-account as Parent:Sub.`},
   )

@@ -19,7 +19,7 @@ type CheckTag = Model['checks'][number]
  * what it finds; then follows one SELECT that returns the rows that are wrong, their id first.
  *
  * @returns checks by name
- * @throws CheckError `CHECK_HEADER`, with file and line
+ * @throws CheckError `CHECK_SQL`, with file and line
  */
 export function readChecks(models: readonly CheckedModel[], folders: readonly string[]): Check[] {
   const files = folders.flatMap((folder) => listFiles(join(folder, 'checks'), '.sql'))
@@ -158,5 +158,5 @@ function wordsOf(header: readonly string[]): string {
 }
 
 function headerError(place: {file: string; line: number}, problem: string): LoantapeError {
-  return newError('CHECK_HEADER', `${problem}, in ${place.file}:${place.line}.`)
+  return newError('CHECK_SQL', `${problem}, in ${place.file}:${place.line}.`)
 }

@@ -85,7 +85,7 @@ function parseKnownAt(text: string): string {
   const micros = parseInstant(isCalendarDate(text) ? `${text}T00:00:00Z` : text)
   if (micros === null) {
     throw newError(
-      'USAGE_KNOWN_AT',
+      'USAGE',
       `Instant '${text}' in --known-at: expected ISO 8601 with an offset, such as 2026-01-31T23:00:00Z.`,
     )
   }

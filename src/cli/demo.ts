@@ -93,7 +93,7 @@ const MADE_BY_DEMO =
  * Makes way for a demo: an empty folder, or one that a demo made, none is using and nobody put anything into. It is this
  * demo's until disposed.
  *
- * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `DEMO_RUNNING`
+ * @throws ConfigError `DEMO_FOLDER` when the folder holds anything else; LockedError `RUN_IN_PROGRESS`
  */
 function claimDemoFolder(folder: DataFolder): Disposable {
   createDataFolder(folder)
@@ -125,8 +125,9 @@ function claimDemoFolder(folder: DataFolder): Disposable {
 
 function describeRunning(root: string, pid: string): LoantapeError {
   return newError(
-    'DEMO_RUNNING',
+    'RUN_IN_PROGRESS',
     `Data folder '${root}' is in use by another demo, pid ${pid}: expected one that has ended.`,
+    {next: 'Wait for it to end, or give this one another folder: `loantape demo --data demo-2`.'},
   )
 }
 

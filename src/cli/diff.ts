@@ -55,7 +55,7 @@ async function findRelease(config: Config, name: string, world: World): Promise<
 function requireDeals(release: Release, name: string): Release {
   if (release.manifest.tables.some((table) => table.name === 'core.deal')) return release
   throw newError(
-    'DIFF_TABLE',
+    'RELEASE_PARTIAL',
     `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
   )
 }

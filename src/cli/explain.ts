@@ -24,7 +24,7 @@ function listAll() {
   })
 }
 
-/** @throws ConfigError `EXPLAIN_CODE` naming the codes that hold what was asked, or the nearest */
+/** @throws ConfigError `UNKNOWN_NAME` naming the codes that hold what was asked, or the nearest */
 function explain(asked: string): Explained {
   const word = asked.toUpperCase().replace(/^\[|\]$/g, '')
   const all = listAll()
@@ -38,8 +38,9 @@ function explain(asked: string): Explained {
     () => holding(findNearest(word, [...new Set(codes.flatMap((code) => code.split('_')))])),
   ].reduce<string[]>((found, look) => (found.length > 0 ? found : look()), [])
   throw newError(
-    'EXPLAIN_CODE',
+    'UNKNOWN_NAME',
     `Code '${asked}': expected ${nearest.length > 0 ? nearest.join(', ') : 'a code that there is'}.`,
+    {next: '`loantape explain` lists all codes.'},
   )
 }
 

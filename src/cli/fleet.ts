@@ -133,14 +133,14 @@ function findFleet({cli, options}: Call): string {
 /**
  * The sources that are meant; all of them by default.
  *
- * @throws ConfigError `FLEET_NONE`, `FLEET_SOURCE_UNKNOWN`
+ * @throws ConfigError `FLEET_NONE`, `UNKNOWN_NAME`
  */
 function requireSources(fleetDir: string, asked?: readonly string[]): string[] {
   const names = listSources(fleetDir)
   if (names.length === 0) throw newError('FLEET_NONE', `No source in '${fleetDir}': its folder is empty.`)
   const unknown = asked?.find((name) => !names.includes(name))
   if (unknown !== undefined) {
-    throw newError('FLEET_SOURCE_UNKNOWN', `Source '${unknown}' in --source: ${expectOneOf(unknown, names)}.`)
+    throw newError('UNKNOWN_NAME', `Source '${unknown}' in --source: ${expectOneOf(unknown, names)}.`)
   }
   return asked ? names.filter((name) => asked.includes(name)) : names
 }

@@ -6,7 +6,7 @@ import type {Claim} from '../schedule/run-job.ts'
 import {dataFolderAt} from '../warehouse/data-folder.ts'
 import type {Call} from './command.ts'
 
-/** An option that takes a date. @throws ConfigError `USAGE_DATE` */
+/** An option that takes a date. @throws ConfigError `USAGE` */
 export function dateOption(flags: string, description: string): Option {
   const [name = ''] = flags.split(' ')
   return new Option(flags, description).argParser((text) => parseDateOption(name, text))
@@ -17,7 +17,7 @@ export function parseCount(name: string, most: number): (text: string) => number
   return (text) => {
     const count = Number(text)
     if (/^\d+$/.test(text) && count <= most) return count
-    throw newError('USAGE_NUMBER', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
+    throw newError('USAGE', `Value '${text}' in ${name}: expected a whole number from 0 to ${most}.`)
   }
 }
 
@@ -29,7 +29,7 @@ export function claimOption(): Option {
 function parseClaim(text: string): Claim {
   const [, jobRunId, attempt] = /^(\d+)\.(\d+)$/.exec(text) ?? []
   if (jobRunId !== undefined) return {jobRunId: Number(jobRunId), attempt: Number(attempt)}
-  throw newError('USAGE_CLAIM', `Value '${text}' in --claim: expected what the scheduler gives.`)
+  throw newError('USAGE', `Value '${text}' in --claim: expected what the scheduler gives.`)
 }
 
 /** What a command offers that reads a release. */

@@ -75,7 +75,7 @@ function readCommonEnv({name, dir, fleetDir}: SourceFolder): Record<string, stri
 /**
  * The settings of a `.env` file; none when there is no such file.
  *
- * @throws ConfigError `ENV_FILE` when it is there and cannot be read
+ * @throws ConfigError `CONFIG_INVALID` when it is there and cannot be read
  */
 function readEnvFile(path: string): Record<string, string | undefined> {
   try {
@@ -84,9 +84,12 @@ function readEnvFile(path: string): Record<string, string | undefined> {
   } catch (error) {
     if (codeOf(error) === 'ENOENT') return {}
     throw newError(
-      'ENV_FILE',
+      'CONFIG_INVALID',
       `Settings '${path}' cannot be read (${codeOf(error)}): expected a text file.`,
-      {cause: error},
+      {
+        next: 'Correct or remove it; a container makes a folder of a file that is mounted and not there.',
+        cause: error,
+      },
     )
   }
 }
@@ -143,14 +146,15 @@ export function listSources(fleetDir: string): string[] {
 /**
  * The folder of one source of a fleet.
  *
- * @throws ConfigError `FLEET_SOURCE_NAME`, `FLEET_SOURCE_FOLDER`
+ * @throws ConfigError `FLEET_SOURCE`
  */
 export function requireSourceFolder(fleetDir: string, name: string): SourceFolder {
   const dir = join(fleetDir, SOURCES, name)
   if (!SOURCE_NAME.test(name)) {
     throw newError(
-      'FLEET_SOURCE_NAME',
+      'FLEET_SOURCE',
       `Folder '${dir}': expected a name of lower-case letters, digits and _, a letter first, 40 at most.`,
+      {next: 'Give the folder another name, or move it out of sources.'},
     )
   }
   try {
@@ -159,7 +163,7 @@ export function requireSourceFolder(fleetDir: string, name: string): SourceFolde
     const isReal = real?.name === name && real.fleetDir === realpathSync(fleetDir)
     if (isReal && statSync(dir).isDirectory()) return {name, dir, fleetDir}
   } catch (cause) {
-    throw newError('FLEET_SOURCE_FOLDER', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
+    throw newError('FLEET_SOURCE', `Folder '${dir}' cannot be read (${codeOf(cause)}).`, {cause})
   }
-  throw newError('FLEET_SOURCE_FOLDER', `'${dir}': expected a folder, and no link to one.`)
+  throw newError('FLEET_SOURCE', `'${dir}': expected a folder, and no link to one.`)
 }

@@ -34,7 +34,9 @@ function takeOne(walk: string, before: string | undefined): string {
 function readWithout({without, why}: RebuildOptions): {walk: string; why: string} | undefined {
   if (without === undefined) return undefined
   if (why !== undefined) return {walk: without, why}
-  throw newError('REBUILD_WHY', `Walk '${without}' in --without: expected --why with it.`)
+  throw newError('USAGE', `Walk '${without}' in --without: expected --why with it.`, {
+    next: "Say why: `--why 'the clock was a day ahead'`.",
+  })
 }
 
 /** What a rebuild came to, in words. */

@@ -68,8 +68,9 @@ export function addServiceKeys(service: CliCommand): void {
         if (withDatabase(options, (database) => revokeApiKey(database, id, realClock.now())))
           return {id, revoked: true}
         throw newError(
-          'SERVICE_KEY_UNKNOWN',
+          'UNKNOWN_NAME',
           `Key '${id}' in '${options.db}': expected the id of a key that is not revoked.`,
+          {next: '`loantape service keys list` shows the ids.'},
         )
       },
       ({id}) => `Key ${id} is revoked.`,
@@ -80,12 +81,12 @@ function parseScopes(text: string): Scope[] {
   const words = text.split(',')
   const scopes = SCOPES.filter((scope) => words.includes(scope))
   if (scopes.length > 0 && words.length === scopes.length) return scopes
-  throw newError('USAGE_SCOPE', `Value '${text}' in --scope: expected read, write or read,write.`)
+  throw newError('USAGE', `Value '${text}' in --scope: expected read, write or read,write.`)
 }
 
 function withDatabase<T>({db}: KeyOptions, work: (database: ServiceDatabase) => T): T {
   if (db === undefined)
-    throw newError('USAGE_DB', 'Option --db is missing: expected the SQLite file of the service.')
+    throw newError('USAGE', 'Option --db is missing: expected the SQLite file of the service.')
   const database = openServiceDatabase(db)
   try {
     return work(database)

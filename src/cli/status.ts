@@ -46,11 +46,11 @@ export default function addStatus(command: CliCommand): void {
     }, renderStatus)
 }
 
-/** Reads `--max-age`. @throws ConfigError `USAGE_MAX_AGE` */
+/** Reads `--max-age`. @throws ConfigError `USAGE` */
 export function parseHours(text: string): number {
   const hours = /^(\d+(?:\.\d+)?)h?$/.exec(text)?.[1]
   if (hours !== undefined) return Number(hours)
-  throw newError('USAGE_MAX_AGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
+  throw newError('USAGE', `Value '${text}' in --max-age: expected hours, such as 26h.`)
 }
 
 type Status = Awaited<ReturnType<typeof readStatus>>

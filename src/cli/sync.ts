@@ -47,7 +47,7 @@ function parseAcceptances(text: string): Acceptance[] {
       const known = ACCEPTABLE.find((acceptance) => acceptance === word)
       if (known) return known
       throw newError(
-        'USAGE_ACCEPT',
+        'USAGE',
         `Value '${word}' in --accept: expected one or more of ${ACCEPTABLE.join(', ')}.`,
       )
     })

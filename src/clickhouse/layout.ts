@@ -76,7 +76,7 @@ const databaseRow = z.object({name: z.string(), comment: z.string()})
 /**
  * Creates what says which release readers see, and the databases of these schemas.
  *
- * @throws ConfigError `CLICKHOUSE_FOREIGN`
+ * @throws ConfigError `PUBLISH_FOREIGN`
  */
 export async function createDatabases(
   session: Session,
@@ -88,7 +88,7 @@ export async function createDatabases(
     const found = there.find((database) => database.name === name)
     if (found && !found.comment.startsWith(MARK))
       throw newError(
-        'CLICKHOUSE_FOREIGN',
+        'PUBLISH_FOREIGN',
         `Database '${name}' at ${session.server} was not made by loantape: expected a server without it.`,
       )
     if (!found)

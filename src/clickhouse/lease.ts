@@ -22,7 +22,7 @@ const leaseRow = z.object({number: z.coerce.number(), until: z.string(), now: z.
  * Takes the right to publish a source. ClickHouse knows no locks, but creates a table of a name once: `lease_<source>_<number>`,
  * whose comment says until when it holds. One that is not held any more is followed by the next number.
  *
- * @throws LockedError `CLICKHOUSE_LOCKED`
+ * @throws LockedError `PUBLISH_LOCKED`
  */
 export async function takeLease(
   session: Session,
@@ -43,7 +43,7 @@ export async function takeLease(
     )
   const locked = (why: string) =>
     newError(
-      'CLICKHOUSE_LOCKED',
+      'PUBLISH_LOCKED',
       `Another publication of source '${source}' to ${session.server} is under way: ${why}.`,
     )
   let [last] = await list()

@@ -81,14 +81,14 @@ function explainClickhouse(error: unknown, server: string): LoantapeError {
   const words = messageOf(error).split('\n')[0] ?? ''
   const more = {cause: error}
   if (/^(516|192|193|194)$/.test(code))
-    return newError('CLICKHOUSE_AUTH', `ClickHouse at ${server} refused user or password (${code}).`, more)
+    return newError('PUBLISH_AUTH', `ClickHouse at ${server} refused user or password (${code}).`, more)
   if (/^(497|164)$/.test(code))
-    return newError('CLICKHOUSE_PRIVILEGE', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
+    return newError('PUBLISH_PRIVILEGE', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
   if (/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT)$/.test(code))
-    return newError('CLICKHOUSE_UNREACHABLE', `ClickHouse at ${server} cannot be reached (${code}).`, more)
+    return newError('PUBLISH_UNREACHABLE', `ClickHouse at ${server} cannot be reached (${code}).`, more)
   if (/^(ECONNRESET|EPIPE|UND_ERR_.*)$/.test(code) || /timeout error|socket hang up|aborted/i.test(words))
-    return newError('CLICKHOUSE_LOST', `The connection to ClickHouse at ${server} was lost.`, more)
-  return newError('CLICKHOUSE_FAILED', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
+    return newError('PUBLISH_LOST', `The connection to ClickHouse at ${server} was lost.`, more)
+  return newError('PUBLISH_FAILED', `ClickHouse at ${server} refused: ${words} (${code}).`, more)
 }
 
 /** Whether ClickHouse refused a statement because a table of that name is there. */

@@ -47,8 +47,8 @@ const keptRow = z.object({
  * That one row shows every table of a release at once. What a release that stays has with the same totals is not sent again; a partition that no
  * release points at is never pointed at again: a publication that was held up may still write or remove it.
  *
- * @throws ConfigError `CLICKHOUSE_FOREIGN`, `CLICKHOUSE_TYPE`, `CLICKHOUSE_PRIVILEGE`; LockedError `CLICKHOUSE_LOCKED`; AuthError
- *   `CLICKHOUSE_AUTH`; DeferredError `CLICKHOUSE_LOST`, `CLICKHOUSE_UNREACHABLE`, `PUBLISH_UNSURE`; so do all steps of the target
+ * @throws ConfigError `PUBLISH_FOREIGN`, `CLICKHOUSE_TYPE`, `PUBLISH_PRIVILEGE`; LockedError `PUBLISH_LOCKED`; AuthError
+ *   `PUBLISH_AUTH`; DeferredError `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`, `PUBLISH_UNSURE`; so do all steps of the target
  */
 export async function openClickhouse(
   request: ClickhouseRequest,
@@ -150,7 +150,7 @@ export async function openClickhouse(
            where (${lease.lastSql}) = ${lease.number}`,
         )
         .catch((error: unknown) => {
-          if (codeOf(error) !== 'CLICKHOUSE_LOST') throw error
+          if (codeOf(error) !== 'PUBLISH_LOST') throw error
           throw newError(
             'PUBLISH_UNSURE',
             `The connection to ClickHouse at ${session.server} was lost while the release was shown to readers.`,
@@ -163,7 +163,7 @@ export async function openClickhouse(
       )
       if (shown?.number === lease.number) return
       throw newError(
-        'CLICKHOUSE_LOCKED',
+        'PUBLISH_LOCKED',
         `Another publication of source '${request.source}' to ${session.server} has taken over from this one.`,
         {kept: 'Readers see the release before, or that one.'},
       )

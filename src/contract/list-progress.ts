@@ -35,7 +35,7 @@ export function createListProgress({
     /**
      * Takes in the next page.
      *
-     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_ENDLESS`
+     * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`
      */
     take({records, nextCursor}: PageBody): void {
       const news = records.filter((record) => seenIds.add(idOf(record, idField)))
@@ -49,7 +49,7 @@ export function createListProgress({
       if (stalePages === MOST_STALE_PAGES) {
         const isEmpty = records.length === 0
         throw newError(
-          isEmpty ? 'SOURCE_EMPTY_PAGES' : 'SOURCE_CURSOR_LOOP',
+          'SOURCE_CURSOR_LOOP',
           `${MOST_STALE_PAGES} pages in a row of ${name} hold no record that is new${isEmpty ? ', the last none at all' : ''}, and each names another cursor: expected a list that leads on.`,
         )
       }

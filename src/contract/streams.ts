@@ -10,7 +10,7 @@ export const STREAMS: readonly Stream[] = [dealStream, borrowerStream, documentS
 /**
  * The child streams that `LOANTAPE_STREAMS` names; the deals are always walked.
  *
- * @throws ConfigError `CONFIG_STREAMS`
+ * @throws ConfigError `CONFIG_INVALID`
  */
 export function parseChildStreams(text: string): Stream[] {
   const names = text
@@ -22,7 +22,7 @@ export function parseChildStreams(text: string): Stream[] {
     return STREAMS.filter(({parent, plural}) => parent && names.includes(plural))
   }
   throw newError(
-    'CONFIG_STREAMS',
+    'CONFIG_INVALID',
     `Value '${unknown ?? text}' in LOANTAPE_STREAMS: expected deals, and any of ${STREAMS.filter(
       ({parent}) => parent,
     )

@@ -76,21 +76,23 @@ const targetsSchema = z.record(
 /**
  * Reads targets: those of these names, or all.
  *
- * @throws ConfigError `TARGETS_MISSING`, `TARGETS_INVALID`, `TARGET_UNKNOWN`
+ * @throws ConfigError `CONFIG_MISSING`, `TARGETS_INVALID`, `UNKNOWN_NAME`
  */
 export function readTargets(
   {targetsFile: path}: {targetsFile?: string | undefined},
   names?: readonly string[],
 ): NamedTarget[] {
   if (path === undefined) {
-    throw newError('TARGETS_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.')
+    throw newError('CONFIG_MISSING', 'No targets to deliver to: LOANTAPE_TARGETS_FILE not set.', {
+      next: 'Describe them in a JSON file as docs/exports.md shows and name it there.',
+    })
   }
   const targets = parseTargets(path)
   return (names ?? Object.keys(targets)).map((name) => {
     const target = targets[name]
     if (target) return {name, target}
     throw newError(
-      'TARGET_UNKNOWN',
+      'UNKNOWN_NAME',
       `Target '${name}' is not in '${path}': ${expectOneOf(name, Object.keys(targets))}.`,
     )
   })
@@ -116,14 +118,15 @@ function invalid(path: string, problem: string, cause?: unknown): LoantapeError 
 /**
  * The content of a secret's file.
  *
- * @throws ConfigError `TARGET_SECRET` naming the file
+ * @throws ConfigError `TARGETS_INVALID` naming the file
  */
 export function readSecret(path: string | undefined): string | undefined {
   if (path === undefined) return undefined
   try {
     return readFileSync(path, 'utf8').trim()
   } catch (error) {
-    throw newError('TARGET_SECRET', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
+    throw newError('TARGETS_INVALID', `Secret file '${path}' cannot be read (${codeOf(error)}).`, {
+      next: 'Correct the path in the targets file, or the rights of the file.',
       cause: error,
     })
   }

@@ -1,7 +1,7 @@
 import {hash} from 'node:crypto'
 import {statSync, writeFileSync} from 'node:fs'
 import {dirname, join} from 'node:path'
-import {type ErrorCode, type LoantapeError, newError} from '../errors.ts'
+import {type LoantapeError, newError} from '../errors.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {ReleaseManifest} from '../release-manifest.ts'
 import type {TiedTerm} from '../types.ts'
@@ -39,12 +39,12 @@ export const TABLE_PROFILE_NAMES: readonly string[] = Object.keys(PROFILES)
  * How the tables of a profile are written.
  *
  * @param names what the error offers
- * @throws ConfigError `EXPORT_PROFILE` naming what there is
+ * @throws ConfigError `UNKNOWN_NAME` naming what there is
  */
 export function requireProfile(name: string, names: readonly string[] = TABLE_PROFILE_NAMES): TableProfile {
   const profile = Object.hasOwn(PROFILES, name) ? PROFILES[name] : undefined
   if (profile) return profile
-  throw unknownName('EXPORT_PROFILE', 'Profile', name, names)
+  throw unknownName('Profile', name, names)
 }
 
 /** The month a batch was asked for by. */
@@ -86,7 +86,7 @@ export interface BatchRequest {
  * name that becomes the batch's own when all of it is on the disk. A batch that is there already, byte for byte, is not
  * written again.
  *
- * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_TABLE` naming what there is, `EXPORTS_NOT_WRITABLE`; GuardError
+ * @throws ConfigError `UNKNOWN_NAME` naming what there is, `NOT_WRITABLE`; GuardError
  * `EXPORT_COLUMNS`
  */
 export async function writeBatch(
@@ -102,7 +102,7 @@ export async function writeBatch(
   )
   const published = manifest.tables.map(({name}) => name)
   const unknown = request.tables?.find((table) => !published.includes(table))
-  if (unknown !== undefined) throw unknownName('EXPORT_TABLE', 'Table', unknown, published)
+  if (unknown !== undefined) throw unknownName('Table', unknown, published)
   const tables = published.filter((name) => request.tables?.includes(name) ?? true)
 
   const batchId = batchIdOf(manifest, {...request, options, tables})
@@ -166,6 +166,6 @@ async function measureFile(dir: string, file: WrittenFile): Promise<BatchFile> {
   return {...file, bytes: statSync(path).size, sha256: await digestFile(path)}
 }
 
-function unknownName(code: ErrorCode, kind: string, name: string, known: readonly string[]): LoantapeError {
-  return newError(code, `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
+function unknownName(kind: string, name: string, known: readonly string[]): LoantapeError {
+  return newError('UNKNOWN_NAME', `${kind} '${name}' on the command line: ${expectOneOf(name, known)}.`)
 }

@@ -75,7 +75,7 @@ export async function listFormulas(
  * Makes sure that nothing would have to be put in front of an id, where an importer could no longer find it, and that
  * every number is one.
  *
- * @throws CheckError `EXPORT_UNSAFE_ID`, `EXPORT_NOT_A_NUMBER`
+ * @throws CheckError `EXPORT_CELL`
  */
 export async function requireSafeColumns(
   db: Database,
@@ -94,8 +94,13 @@ export async function requireSafeColumns(
     )
     if (cells === 0) continue
     throw newError(
-      isText ? 'EXPORT_UNSAFE_ID' : 'EXPORT_NOT_A_NUMBER',
+      'EXPORT_CELL',
       `Column '${name}' of table '${table}' holds ${cells} values ${isText ? 'that a spreadsheet would take for formulas: expected ids that begin with a letter or digit' : 'that are no finite number'}.`,
+      {
+        next: isText
+          ? 'Export without --spreadsheet-safe, or as xlsx, where a text never becomes a formula.'
+          : 'Correct the model of this table.',
+      },
     )
   }
 }

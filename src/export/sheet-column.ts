@@ -96,7 +96,7 @@ const lengthsRow = z.record(z.string(), z.coerce.number())
  * The columns of a table as a worksheet shows them.
  *
  * @param from what SQL reads it from
- * @throws CheckError `EXPORT_CELL_TOO_LONG`
+ * @throws CheckError `EXPORT_CELL`
  */
 export async function readSheetColumns(db: Database, table: string, from: string): Promise<SheetColumn[]> {
   const columns = await readColumns(db, from)
@@ -111,8 +111,9 @@ export async function readSheetColumns(db: Database, table: string, from: string
     const length = longest[name] ?? 0
     if (type === 'VARCHAR' && length > CELL_CHARACTERS)
       throw newError(
-        'EXPORT_CELL_TOO_LONG',
+        'EXPORT_CELL',
         `Column '${name}' of table '${table}' holds a text of ${length} characters: a cell takes ${CELL_CHARACTERS}.`,
+        {next: 'Export the other tables with --table, or this one as csv or parquet.'},
       )
     // The filter's button takes about three characters beside the name.
     const width = Math.max(name.length + 3, look.width ?? Math.ceil(length * (look.format ? 1.35 : 1)) + 2)

@@ -62,7 +62,7 @@ export function createXlsxWriter(sheetRows: number = SHEET_ROWS): ProfileWriter 
  *
  * @param title of the sheet
  * @param from a table, a view or a subquery
- * @throws Error where a sheet does not hold them; CheckError `EXPORT_CELL_TOO_LONG`
+ * @throws Error where a sheet does not hold them; CheckError `EXPORT_CELL`
  */
 export async function writeQueryBook(
   db: Database,

@@ -24,7 +24,7 @@ const TEXT_TYPES = ['varchar', 'canonical']
  * column that has a `?` behind its type.
  *
  * @returns seeds by name
- * @throws CheckError `SEED_CSV`, `SEED_HEADER` or `SEED_VALUE`
+ * @throws CheckError `SEED_FILE`
  */
 export function readSeeds(folders: readonly string[]): Seed[] {
   return folders.reduce<Seed[]>((earlier, folder) => {
@@ -66,7 +66,7 @@ const LIKE = 'like'
  * replaced.
  *
  * @returns seeds by name
- * @throws CheckError `SEED_HEADER`, `SEED_VALUE`
+ * @throws CheckError `SEED_FILE`
  */
 export function replaceSeeds(seeds: readonly Seed[], later: readonly Seed[]): Seed[] {
   const byName = new Map(seeds.map((seed) => [seed.name, seed]))
@@ -84,7 +84,7 @@ function alignTo(replaced: Seed, seed: Seed): Seed {
   if (lost !== undefined) {
     const expected = `expected the columns of the one it replaces, ${replaced.columns.join(', ')},`
     const place = {file: seed.file, line: 1}
-    throw createModelError('SEED_HEADER', place, `Seed has no column '${lost}': ${expected}`)
+    throw createModelError('SEED_FILE', place, `Seed has no column '${lost}': ${expected}`)
   }
   const findLike = createLikes(replaced, seed, at)
   const own = seed.columns.filter((_, index) => index !== at)
@@ -117,11 +117,11 @@ function createLikes(replaced: Seed, {file}: Seed, at: number): (row: Row) => Ro
     if (line) return line
     const known = [...lines.keys()].filter((name) => name !== undefined)
     const problem = `Value '${like}' of seed column '${LIKE}': ${expectOneOf(like, known)},`
-    throw createModelError('SEED_VALUE', placeOf(file, row, at), problem)
+    throw createModelError('SEED_FILE', placeOf(file, row, at), problem)
   }
 }
 
-/** Reads the text of a seed. @throws CheckError `SEED_CSV` or `SEED_HEADER` */
+/** Reads the text of a seed. @throws CheckError `SEED_FILE` */
 export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
   const {file} = source
   const [header = {values: [''], line: 1, text: ''}, ...rows] = readRecords(source)
@@ -136,7 +136,7 @@ export function parseSeed(source: Pick<Seed, 'name' | 'file' | 'text'>): Seed {
     const isKnown = type === undefined || SEED_TYPES.includes(type)
     const refuse = (expected: string) =>
       createModelError(
-        'SEED_HEADER',
+        'SEED_FILE',
         placeOf(file, header, index),
         `Seed column '${field ?? ''}': expected ${expected},`,
       )
@@ -165,7 +165,7 @@ function requireFields(row: Row, columns: readonly string[], file: string): void
       ? `no value for seed column '${missing.join("', '")}'`
       : `value '${row.values[columns.length] ?? ''}' after the last seed column '${columns.at(-1)}'`
   throw createModelError(
-    'SEED_CSV',
+    'SEED_FILE',
     placeOf(file, row, Math.min(length - 1, columns.length)),
     `Row of ${quantity(length, 'field')}, ${problem}: expected ${columns.length}, in quotes where one has a comma,`,
   )
@@ -192,7 +192,7 @@ function readRecords({file, text}: Pick<Seed, 'file' | 'text'>): Row[] {
       cause.code === 'CSV_QUOTE_NOT_CLOSED'
         ? 'Seed has a quote that never closes: expected one more,'
         : 'Seed has a quote beside other text of its value: expected the whole value in quotes, and two for one inside,'
-    throw createModelError('SEED_CSV', placeOfQuote(file, text, cause), problem, cause)
+    throw createModelError('SEED_FILE', placeOfQuote(file, text, cause), problem, cause)
   }
 }
 
@@ -223,7 +223,7 @@ const ROW = quoteName('row no')
 /**
  * Writes a seed into `release.seed.<name>`, ordered by its key.
  *
- * @throws CheckError `SEED_VALUE` or `SEED_KEY`, with file, line and column
+ * @throws CheckError `SEED_FILE`, with file, line and column
  */
 export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   const table = `seed_${seed.name}`
@@ -254,14 +254,14 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
   for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
     const value = quoteName(name)
     const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
-    await refuse('SEED_VALUE', name, type, wrong)
+    await refuse('SEED_FILE', name, type, wrong)
   }
   const [key] = columns
   if (key) {
     const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
     const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
     const expected = 'a key that is given and stands once'
-    await refuse('SEED_KEY', key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
+    await refuse('SEED_FILE', key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
   }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(

@@ -12,7 +12,7 @@ const selectorPattern = /^(?:(\d*)\+)?([a-z0-9_*?]+\.[a-z0-9_*?]+)(?:\+(\d*))?$/
  * with so many steps of each.
  *
  * @returns names of models
- * @throws ConfigError `SELECT_SYNTAX`, or `SELECT_UNKNOWN` when a part names no model
+ * @throws ConfigError `USAGE`, or `UNKNOWN_NAME` when a part names no model
  */
 export function selectModels(selection: string, reads: Reads): ReadonlySet<string> {
   const parts = selection.split(/[\s,]+/).filter((part) => part !== '')
@@ -28,7 +28,7 @@ function selectPart(part: string, reads: Reads): string[] {
   const named = [...reads.keys()].filter((name) => pattern.test(name))
   if (named.length === 0)
     throw newError(
-      'SELECT_UNKNOWN',
+      'UNKNOWN_NAME',
       `Selection '${part}' in --select names no model: ${expectOneOf(glob, [...reads.keys()].toSorted())}.`,
     )
   const listReaders = (name: string) => [...reads.keys()].filter((other) => reads.get(other)?.includes(name))
@@ -69,7 +69,7 @@ function expand(
 
 function syntaxError(part: string): LoantapeError {
   return newError(
-    'SELECT_SYNTAX',
+    'USAGE',
     `Selection '${part}' in --select: expected schema.model, schema.*, +schema.model or schema.model+.`,
   )
 }

@@ -1,6 +1,5 @@
 import {createHmac} from 'node:crypto'
 import type {Stream} from '../contract/stream.ts'
-import {newError} from '../errors.ts'
 import {isObject} from '../json.ts'
 import type {WireRecord} from '../types.ts'
 
@@ -19,7 +18,7 @@ export function createSealer(
 ): (record: unknown) => unknown {
   if (!privacy) return (record) => record
   if (privacy.hashed.length > 0 && key === undefined) {
-    throw newError('HASH_KEY_MISSING', `No key for the personal fields of ${plural}.`)
+    throw new Error(`no key for the personal fields of ${plural}`)
   }
   const hashed = new Set(privacy.hashed)
   const dropped = new Set(privacy.dropped)

@@ -74,7 +74,7 @@ export function requireOwnMapping(config: Config): AccountMapping {
 /**
  * Writes a mapping to edit: an account for each program of the book, all of them placeholders.
  *
- * @throws ConfigError `ACCOUNTING_EXISTS`
+ * @throws ConfigError `OUT_PLACE`
  */
 export async function initAccounting(config: Config): Promise<{file: string; programs: string[]}> {
   const folder = dataFolderAt(config.dataDir)
@@ -87,7 +87,11 @@ export async function initAccounting(config: Config): Promise<{file: string; pro
     writeFileSync(file, `${JSON.stringify(draftMapping(programs), null, 2)}\n`, {flag: 'wx'})
   } catch (cause) {
     if (codeOf(cause) !== 'EEXIST') throw cause
-    throw newError('ACCOUNTING_EXISTS', `Account mapping '${file}' is there already.`, {cause})
+    throw newError('OUT_PLACE', `Account mapping '${file}' is there already.`, {
+      kept: 'It was not changed.',
+      next: 'Edit it; docs/accounting.md describes every field.',
+      cause,
+    })
   }
   return {file, programs}
 }

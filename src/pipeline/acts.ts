@@ -175,7 +175,7 @@ function storeBatches(stateDb: StateDb, {at, batches}: {at: string; batches: rea
  * Goes on with another key, where the former is lost: with the one at hand, or a new one in the place of the former, which
  * is set aside.
  *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`
+ * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function replaceTapeKey(
   config: KeyConfig & Pick<Config, 'dataDir'>,

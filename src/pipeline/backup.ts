@@ -75,7 +75,7 @@ export interface BackupResult {
  * under which the manifest carries a MAC.
  *
  * @param to a folder that is not there yet, or is empty
- * @throws ConfigError `BACKUP_PLACE`, `BACKUP_EXISTS`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
+ * @throws ConfigError `OUT_PLACE`; UnexpectedError `BACKUP_DIFFERS`; LockedError `RUN_IN_PROGRESS`
  */
 export async function backUp(config: Config, to: string, world: World): Promise<BackupResult> {
   const folder = dataFolderAt(config.dataDir)

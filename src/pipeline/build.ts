@@ -46,7 +46,7 @@ export interface BuildResult {
  * `select` the models named are built into the scratch release.
  *
  * @throws CheckError when a model or check fails: nothing was released; DeferredError `BUILD_STOPPED`; ConfigError
- * `OUT_FOLDER`, `OUT_FILE`
+ * `OUT_PLACE`
  */
 export async function buildRelease(
   config: Config,

@@ -83,7 +83,7 @@ async function sendBatches(
 /**
  * Sends a batch once more: to the targets named, or to where it was sent before.
  *
- * @throws ConfigError `BATCH_UNKNOWN`, `DELIVERY_UNKNOWN`
+ * @throws ConfigError `UNKNOWN_NAME`
  */
 export async function redeliverBatch(
   config: Config,
@@ -94,7 +94,9 @@ export async function redeliverBatch(
   using stateDb = openStateDb(folder.stateDb)
   const batches = findKeptBatches(stateDb, folder, batchId, world)
   if (batches.length === 0) {
-    throw newError('BATCH_UNKNOWN', `Batch '${batchId}' is not in '${folder.exports}'.`)
+    throw newError('UNKNOWN_NAME', `Batch '${batchId}' is not in '${folder.exports}'.`, {
+      next: 'The folders below it are named after the batches.',
+    })
   }
   const named =
     targets.length > 0 ? readTargets(config, targets) : findEarlierTargets(stateDb, config, batchId)
@@ -123,11 +125,15 @@ function findEarlierTargets(stateDb: StateDb, config: Config, batchId: string): 
     const target = there.find((candidate) => candidate.name === name) ?? there[0]
     if (target) return target
     throw newError(
-      'DELIVERY_UNKNOWN',
+      'UNKNOWN_NAME',
       `Batch '${batchId}' was sent to '${name}' (${place}), where no target is now.`,
+      {next: 'Name targets with --deliver.'},
     )
   })
-  if (found.length === 0) throw newError('DELIVERY_UNKNOWN', `Batch '${batchId}' was sent to nobody yet.`)
+  if (found.length === 0)
+    throw newError('UNKNOWN_NAME', `Batch '${batchId}' was sent to nobody yet.`, {
+      next: 'Name targets with --deliver.',
+    })
   return [...new Set(found)]
 }
 

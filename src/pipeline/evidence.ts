@@ -67,7 +67,7 @@ export interface EvidenceResult {
  * body, the answers of a walk as a WARC, as they came or without the fields that the contract does not know, the certificates,
  * and a script.
  *
- * @throws ConfigError `RELEASE_UNKNOWN`, `EVIDENCE_HISTORY`, `EVIDENCE_PLACE`, `EVIDENCE_EXISTS`, `TAPE_KEY_LOST`; UnexpectedError
+ * @throws ConfigError `UNKNOWN_NAME`, `EVIDENCE_HISTORY`, `OUT_PLACE`, `TAPE_KEY_LOST`; UnexpectedError
  * `EVIDENCE_TAPES`, `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function writeEvidence(

@@ -35,7 +35,7 @@ export interface ExportRequest {
 /**
  * Writes tables as one batch per profile; of journals what is new since the last export, which may be none or two.
  *
- * @throws ConfigError `EXPORT_PROFILE`, `EXPORT_PERIOD`, `EXPORT_TABLE`, `PERIOD_…`, `ACCOUNTING_…`
+ * @throws ConfigError `UNKNOWN_NAME`, `PERIOD_…`, `ACCOUNTING_…`
  */
 export async function exportRelease(
   config: Config,
@@ -81,8 +81,9 @@ export async function previewExport(
 function requireMonth(profile: string, period: string | undefined): string {
   if (period !== undefined) return period
   throw newError(
-    'EXPORT_PERIOD',
+    'UNKNOWN_NAME',
     `Profile '${profile}' on the command line: expected --period YYYY-MM, the month whose journal it writes.`,
+    {next: '`loantape period list` shows the months there are.'},
   )
 }
 

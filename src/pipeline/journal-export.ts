@@ -43,7 +43,7 @@ export interface JournalRequest {
  * What an earlier run issued and could not hand over is handed over first.
  *
  * @returns the batches handed over, and the last one of the period where none of them is
- * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `EXPORTS_NOT_WRITABLE`, `JOURNAL_…`
+ * @throws ConfigError `PERIOD_…`, `ACCOUNTING_…`, `NOT_WRITABLE`, `JOURNAL_…`
  */
 export async function exportJournal(
   config: Config,
@@ -207,7 +207,7 @@ function describeStanding(
 /**
  * Writes a journal batch again, the same bytes.
  *
- * @throws ConfigError `BATCH_UNKNOWN`
+ * @throws ConfigError `UNKNOWN_NAME`
  */
 export function reissueBatch(config: Config, batchId: string, world: World): BatchResult[] {
   const folder = dataFolderAt(config.dataDir)
@@ -216,7 +216,7 @@ export function reissueBatch(config: Config, batchId: string, world: World): Bat
   const batches = findBatches(stateDb, batchId)
   if (batches.length === 0) {
     throw newError(
-      'BATCH_UNKNOWN',
+      'UNKNOWN_NAME',
       `Batch '${batchId}' in --reissue: expected the id of a journal batch in the state database.`,
       {
         kept: 'Nothing was written.',

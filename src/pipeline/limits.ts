@@ -70,14 +70,7 @@ function memoryFor(config: Pick<Config, 'memoryMb'>): number {
   return config.memoryMb ?? Math.floor(Math.min(ENOUGH_MB, mostMemoryMb()))
 }
 
-/** The codes of what took too long, and of what needed too much memory. */
-const CUT = {
-  Model: ['MODEL_TIMEOUT', 'MODEL_MEMORY'],
-  Check: ['CHECK_TIMEOUT', 'CHECK_MEMORY'],
-  Table: ['TABLE_TIMEOUT', 'TABLE_MEMORY'],
-} as const
-
-function kindOf(subject: Subject): keyof typeof CUT {
+function kindOf(subject: Subject): string {
   if ('grain' in subject) return 'Model'
   return 'severity' in subject ? 'Check' : 'Table'
 }
@@ -90,7 +83,6 @@ function describeCut(
 ): Error {
   const kind = kindOf(subject)
   const what = `${kind} '${subject.name}' in ${subject.file}`
-  const [tooLong, tooLarge] = CUT[kind]
   if (cut === 'stopped') {
     return newError(
       'BUILD_STOPPED',
@@ -100,13 +92,13 @@ function describeCut(
   }
   if (cut === 'time') {
     return newError(
-      tooLong,
+      'BUILD_TIMEOUT',
       `${what} took longer than ${config.modelTimeoutSeconds} s and was interrupted: expected it to end within that time.`,
       {cause},
     )
   }
   return newError(
-    tooLarge,
+    'BUILD_MEMORY',
     `${what} needs more memory than ${memoryFor(config)} MB allow, spilling included: expected it to fit into LOANTAPE_MEMORY_MB.`,
     {cause},
   )

@@ -35,7 +35,7 @@ export function lastDayOf(period: string): string {
 /**
  * Which months there are.
  *
- * @throws UnexpectedError `HISTORY_MISSING`, `HISTORY_EMPTY`
+ * @throws UnexpectedError `HISTORY_MISSING`
  */
 export async function readPeriodRange(config: Config, {clock}: Pick<World, 'clock'>): Promise<PeriodRange> {
   const today = businessDateOf(clock.now(), config)
@@ -51,7 +51,7 @@ export async function readPeriodRange(config: Config, {clock}: Pick<World, 'cloc
 /**
  * What is there of a month.
  *
- * @throws ConfigError `USAGE_PERIOD`, `PERIOD_RANGE`
+ * @throws ConfigError `USAGE`, `PERIOD_RANGE`
  */
 export async function readPeriodSpan(config: Config, period: string, world: World): Promise<PeriodSpan> {
   requirePeriodName(period)
@@ -77,9 +77,9 @@ export function spanOf(
 /**
  * Holds a period given on the command line against its form.
  *
- * @throws ConfigError `USAGE_PERIOD`
+ * @throws ConfigError `USAGE`
  */
 export function requirePeriodName(period: string): void {
   if (/^\d{4}-(0[1-9]|1[0-2])$/.test(period)) return
-  throw newError('USAGE_PERIOD', `Period '${period}' on the command line: expected a month YYYY-MM.`)
+  throw newError('USAGE', `Period '${period}' on the command line: expected a month YYYY-MM.`)
 }

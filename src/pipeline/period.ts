@@ -49,8 +49,9 @@ export async function closePeriod(
   requireNext(stateDb, period, span.first)
   if (!span.isComplete) {
     throw newError(
-      'PERIOD_UNFINISHED',
+      'PERIOD_STATE',
       `Period '${period}' is not finished: it ends on ${lastDayOf(period)}, today is ${span.today}, and the last walk counts for ${span.observedUntil}.`,
+      {next: 'Close it when the month is over and a sync has seen its last day.'},
     )
   }
   await requireSameHistory(stateDb, folder)
@@ -86,7 +87,7 @@ function requireNext(stateDb: StateDb, period: string, first: string): void {
   const next = findFirstOpen(stateDb) ?? first
   if (period === next) return
   throw newError(
-    'PERIOD_ORDER',
+    'PERIOD_STATE',
     `Period '${period}' cannot be closed yet: expected ${next}, the first open one.`,
     {next: `Close ${next} first: periods are closed one after the other.`},
   )
@@ -95,7 +96,7 @@ function requireNext(stateDb: StateDb, period: string, first: string): void {
 /**
  * Opens the period that was closed last.
  *
- * @throws ConfigError `PERIOD_OPEN`, `PERIOD_ORDER`, `PERIOD_WHY`
+ * @throws ConfigError `PERIOD_STATE`, `USAGE`
  */
 export function reopenPeriod(
   config: Config,
@@ -106,18 +107,18 @@ export function reopenPeriod(
   requireWritable(folder)
   requirePeriodName(period)
   if (why.trim() === '') {
-    throw newError('PERIOD_WHY', "Reason '' in --why: expected why the period is reopened.")
+    throw newError('USAGE', "Reason '' in --why: expected why the period is reopened.", {next: 'Give one.'})
   }
   using stateDb = openStateDb(folder.stateDb)
   const perform = createPerformer(config, {folder, stateDb}, world)
   inStateTransaction(stateDb, () => {
     const closed = listClosedPeriods(stateDb)
     if (!closed.includes(period)) {
-      throw newError('PERIOD_OPEN', `Period '${period}' is not closed.`)
+      throw newError('PERIOD_STATE', `Period '${period}' is not closed.`)
     }
     const last = closed.at(-1) ?? period
     if (period !== last) {
-      throw newError('PERIOD_ORDER', `Period '${period}' cannot be reopened while ${last} is closed.`, {
+      throw newError('PERIOD_STATE', `Period '${period}' cannot be reopened while ${last} is closed.`, {
         next: `Reopen ${last} first: periods are reopened one after the other, the last one first.`,
       })
     }
@@ -133,7 +134,7 @@ export function reopenPeriod(
  * Lets the journal of the first open period move what closed periods booked to the receivable accounts of the mapping
  * that holds now.
  *
- * @throws ConfigError `ACCOUNTING_…`; `REMAP_NOTHING` when no period is closed, or all was booked to those accounts
+ * @throws ConfigError `ACCOUNTING_…`; `PERIOD_STATE` when no period is closed, or all was booked to those accounts
  */
 export function remapPeriods(config: Config, {why}: {why: string | null}, world: World): PeriodResult {
   const folder = dataFolderAt(config.dataDir)
@@ -144,7 +145,7 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
   return inStateTransaction(stateDb, () => {
     const last = listClosedPeriods(stateDb).at(-1)
     if (last === undefined) {
-      throw newError('REMAP_NOTHING', 'No period is closed: the mapping holds for every period already.', {
+      throw newError('PERIOD_STATE', 'No period is closed: the mapping holds for every period already.', {
         next: 'Export again: the difference to what was issued is booked.',
       })
     }
@@ -155,7 +156,7 @@ export function remapPeriods(config: Config, {why}: {why: string | null}, world:
     const standing = versions.slice(Math.max(0, moved))
     if (standing.every((version) => hasSameReceivables(version.mapping, mapping))) {
       throw newError(
-        'REMAP_NOTHING',
+        'PERIOD_STATE',
         `The receivable accounts of accounting.json are those that everything up to ${last} was booked to: nothing to move.`,
         {next: 'Change accounting.json first.'},
       )

@@ -22,7 +22,7 @@ export interface PublishResult {
  * Publishes a release, the current one by default, at the target that the settings name.
  *
  * @param request.isForced also where readers see a newer one
- * @throws ConfigError `CONFIG_POSTGRES_MISSING`, `CONFIG_CLICKHOUSE_MISSING`; what {@link publishTo} throws
+ * @throws ConfigError `CONFIG_MISSING`; what {@link publishTo} throws
  */
 export async function publishRelease(
   config: Config,
@@ -43,21 +43,20 @@ function openerOf(config: Config, to: PublishTarget, world: World): () => Promis
   }
   const {postgresUrl: url, postgresReader: reader} = config
   if (url === undefined)
-    throw newError('CONFIG_POSTGRES_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.')
+    throw newError('CONFIG_MISSING', 'No PostgreSQL to publish to: LOANTAPE_POSTGRES_URL not set.', {
+      next: 'Set it, or LOANTAPE_POSTGRES_URL_FILE, in the environment or in .env.',
+    })
   return async () => (await import('../postgres/target.ts')).openPostgres({url, reader}, world)
 }
 
 /** Releases of a lender that stay there, the one readers see among them: somebody may still be reading the one before. */
 const CLICKHOUSE_RELEASES = 3
 
-/** Where ClickHouse is, by the settings. @throws ConfigError `CONFIG_CLICKHOUSE_MISSING` */
+/** Where ClickHouse is, by the settings. @throws ConfigError `CONFIG_MISSING` */
 export function clickhouseOf(config: Config): ClickhouseRequest {
   const {clickhouseUrl: url, clickhouseUser: user, clickhousePassword: password} = config
   if (url === undefined)
-    throw newError(
-      'CONFIG_CLICKHOUSE_MISSING',
-      'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.',
-    )
+    throw newError('CONFIG_MISSING', 'No ClickHouse to publish to: LOANTAPE_CLICKHOUSE_URL not set.')
   return {
     url,
     user,

@@ -64,7 +64,7 @@ export const NOT_AT_HAND = 'not at hand: pruned, or on a tape that is missing or
 /**
  * A record in quarantine with its text, as its source sent it; null where that is not at hand.
  *
- * @throws ConfigError `QUARANTINE_UNKNOWN`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function showQuarantined(
   config: Config,
@@ -105,7 +105,9 @@ async function findEntry(folder: DataFolder, quarantineId: string): Promise<Quar
   await using db = await openHistory(folder)
   const entry = await findQuarantined(db, 'history', quarantineId)
   if (entry) return entry
-  throw newError('QUARANTINE_UNKNOWN', `Record '${quarantineId}' is not in quarantine.`)
+  throw newError('UNKNOWN_NAME', `Record '${quarantineId}' is not in quarantine.`, {
+    next: '`loantape quarantine list` shows those that wait.',
+  })
 }
 
 /** How the quarantine names the places of a line's records: the whole of it, or all but their position; undefined where it holds none. */

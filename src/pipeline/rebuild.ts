@@ -52,7 +52,7 @@ export interface RebuildResult {
  * Computes the warehouse anew from the tapes, beside the one there is, and compares the two row by row. Each unit is settled at
  * the instant and for the date it was; what was stored before the first tape is taken over.
  *
- * @throws ConfigError `REBUILD_WALK`, those of the tapes' key; UnexpectedError `REBUILD_TAPE`, `REBUILD_BASE`, `REBUILD_LOSES`,
+ * @throws ConfigError `UNKNOWN_NAME`, those of the tapes' key; UnexpectedError `DATA_NEWER`, `REBUILD_BASE`, `REBUILD_LOSES`,
  * `TAPE_DAMAGED`
  */
 export async function rebuildWarehouse(
@@ -169,8 +169,9 @@ function requireWalk(units: readonly TapeUnit[], walk: string): string {
   const unit = own.find(({outcome}) => outcome.outcome === 'settled') ?? own[0]
   if (unit?.outcome.outcome === 'settled') return walk
   throw newError(
-    'REBUILD_WALK',
+    'UNKNOWN_NAME',
     `Walk '${walk}' in --without: ${unit ? `it was ${unit.outcome.outcome}` : 'no tape is of it'}; expected one that was applied.`,
+    {next: "`loantape query 'select * from mart.run'` lists the walks."},
   )
 }
 

@@ -35,7 +35,7 @@ export interface ResettleTools {
  * Does again what a run did with a unit, at the instant at which that run did it: what it read is on the tape, and what it was
  * judged by does not matter any more.
  *
- * @throws UnexpectedError `REBUILD_TAPE` where this version cannot read what stands there
+ * @throws UnexpectedError `DATA_NEWER` where this version cannot read what stands there
  */
 export async function resettle(tools: ResettleTools, unit: TapeUnit): Promise<void> {
   await createStage(tools.db)
@@ -83,7 +83,7 @@ async function resettleWalk({db, without}: ResettleTools, unit: TapeUnit): Promi
   if (!staged && outcome !== 'settled') return
   if (!staged)
     throw newError(
-      'REBUILD_TAPE',
+      'DATA_NEWER',
       `Tape '${unit.tape.file}' of '${unit.tape.unit}' cannot be read by this version: ${problem ?? 'it does not say how the walk began'}.`,
     )
   const {stream, walk} = staged

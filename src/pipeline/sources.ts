@@ -57,7 +57,7 @@ export interface SelectionPlan {
  * Plans the building of some models: with them what they are built from, which is dropped again, and every check that
  * reads one of them and nothing that is not built. Without a selection all of it is built.
  *
- * @throws ConfigError `SELECT_SYNTAX`, `SELECT_UNKNOWN`
+ * @throws ConfigError `USAGE`, `UNKNOWN_NAME`
  */
 export function planSelection(
   whole: BuildPlan,

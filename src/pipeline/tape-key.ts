@@ -15,7 +15,7 @@ export function keyFileOf({tapeKeyFile, defaultKeyFile}: KeyConfig, {root, demoM
 /**
  * The key that tapes can be read with; undefined where its file is not there.
  *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`
+ * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function findReadKey(config: KeyConfig, folder: DataFolder): TapeKey | undefined {
   return readTapeKey(keyFileOf(config, folder), folder.root)
@@ -38,7 +38,7 @@ export type KeyConfig = Pick<Config, 'tapeKeyFile' | 'defaultKeyFile'>
 /**
  * The key that tapes are sealed with, made where there has been none.
  *
- * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_CHANGED`, `TAPE_KEY_PLACE`, `TAPE_KEY_UNREADABLE`, `TAPE_KEY_NOT_WRITABLE`
+ * @throws ConfigError `TAPE_KEY_LOST`, `TAPE_KEY_FILE`
  */
 export function requireTapeKey(
   config: KeyConfig,
@@ -60,7 +60,7 @@ export function requireTapeKey(
 
 function createOtherKey(file: string, pinned: string, found: TapeKey | undefined): LoantapeError {
   return newError(
-    found ? 'TAPE_KEY_CHANGED' : 'TAPE_KEY_LOST',
+    'TAPE_KEY_LOST',
     `Key of tapes '${file}': ${found ? `it is ${found.fingerprint}` : 'it is not there'}, and the tapes of this data folder are sealed with ${pinned}.`,
   )
 }

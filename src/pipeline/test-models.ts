@@ -25,7 +25,7 @@ export interface Tested {
  * Runs the cases of the user's own models, on models, seeds and checks compiled as a build does it; nothing is read from the warehouse.
  *
  * @param table runs only those of this table
- * @throws ConfigError `SQL_DIR_MISSING`, `TEST_UNKNOWN`; CheckError `TEST_FILE`, or where a model does not compile
+ * @throws ConfigError `SQL_DIR_MISSING`, `UNKNOWN_NAME`; CheckError `TEST_FILE`, or where a model does not compile
  */
 export async function testModels(config: Config, table: string | undefined, world: World): Promise<Tested> {
   const startedAt = performance.now()
@@ -66,7 +66,8 @@ function selectFiles(files: readonly string[], table: string | undefined): reado
   if (tables.includes(table)) return files.filter((file) => basename(file, '.yaml') === table)
   const expected = tables.length === 0 ? 'expected a file of that name' : expectOneOf(table, tables)
   throw newError(
-    'TEST_UNKNOWN',
+    'UNKNOWN_NAME',
     `Table '${table}' has no tests/${table}.yaml in LOANTAPE_SQL_DIR: ${expected}.`,
+    {next: '`loantape test` without a name runs all.'},
   )
 }

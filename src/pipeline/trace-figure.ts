@@ -55,7 +55,7 @@ export const isFigure = (name: string) => name.startsWith(`${TABLE}.`)
  * The deals behind a figure of the current release.
  *
  * @param name `mart.portfolio_summary.funded_amount`
- * @throws ConfigError `TRACE_FIGURE`, those of a release that is not there
+ * @throws ConfigError `UNKNOWN_NAME`, those of a release that is not there
  */
 export async function traceFigure(config: Config, name: string): Promise<FigureTrace> {
   const figure = name.slice(TABLE.length + 1)
@@ -69,7 +69,7 @@ export async function traceFigure(config: Config, name: string): Promise<FigureT
   const which = MEASURES[measure]
   const names = columns.flatMap(({name}) => name ?? [])
   if (which === undefined || !names.includes(figure)) {
-    throw newError('TRACE_FIGURE', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
+    throw newError('UNKNOWN_NAME', `Figure '${figure}' of ${TABLE}: ${expectOneOf(figure, names)}.`)
   }
   const {value, as_of} = await db.one(
     rowOf('mart.portfolio_summary', ['as_of'], {value: 'text?'}),

@@ -57,7 +57,7 @@ const versionRow = z.object({
  * Every version of a deal with the record it was made of, as the source sent it, oldest first.
  *
  * @param asked a column of the history, and the last business date that counts
- * @throws ConfigError `TRACE_DEAL`, `TRACE_FIELD`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `HISTORY_MISSING`, `TAPE_DAMAGED`
  */
 export async function traceDeal(
   config: Config,
@@ -115,7 +115,7 @@ async function readVersions(
 ): Promise<Version[]> {
   const names = dealStream.columns.map(({name}) => name)
   if (field !== undefined && !names.includes(field)) {
-    throw newError('TRACE_FIELD', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
+    throw newError('UNKNOWN_NAME', `Field '${field}' in --field: ${expectOneOf(field, names)}.`)
   }
   await using db = await openHistory(dataFolderAt(dataDir))
   // A replayed record stands where the walk that could not read it met it.
@@ -143,8 +143,9 @@ async function readVersions(
   )
   if (versions.length > 0) return versions
   throw newError(
-    'TRACE_DEAL',
+    'UNKNOWN_NAME',
     `Deal '${dealId}'${asOf === undefined ? '' : ` up to ${asOf}`}: the history knows none of this id.`,
+    {next: "`loantape query 'select deal_id from core.deal'` lists the deals."},
   )
 }
 

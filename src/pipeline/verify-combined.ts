@@ -15,7 +15,7 @@ export interface CombinedVerification {
 /**
  * Compares every column that adds up over all lenders with the sum of what each has published.
  *
- * @throws ConfigError `CONFIG_CLICKHOUSE_MISSING`; what the connection throws
+ * @throws ConfigError `CONFIG_MISSING`; what the connection throws
  */
 export async function verifyCombined(config: Config, {signal}: World): Promise<CombinedVerification> {
   const request = clickhouseOf(config)

@@ -218,7 +218,7 @@ function listFiles({root, tapes}: DataFolder): string[] {
 /**
  * The lines of one tape as they came, bodies as text, or as base64 where they are none.
  *
- * @throws ConfigError `TAPE_UNKNOWN`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
+ * @throws ConfigError `UNKNOWN_NAME`, `TAPE_KEY_LOST`; UnexpectedError `TAPE_DAMAGED`, `TAPE_KEY_WRONG`
  */
 export function* readTape(config: Config, unit: string): Generator<Record<string, unknown>> {
   const folder = dataFolderAt(config.dataDir)
@@ -238,7 +238,10 @@ function findPath(folder: DataFolder, unit: string): string {
   const row = findTape(stateDb, unit)
   if (row && row.removed_at === null) return join(folder.root, row.path)
   throw newError(
-    'TAPE_UNKNOWN',
+    'UNKNOWN_NAME',
     `Tape '${unit}': ${row ? `removed as old on ${row.removed_at}` : 'there is none of this name'}.`,
+    {
+      next: 'A walk’s tape has the id of the walk (`loantape query "select walk_id from mart.run"`), a day’s its date.',
+    },
   )
 }

@@ -57,7 +57,7 @@ export async function readToEnd(tools: WalkTools, isDryRun: boolean, world: Worl
     await readPages(tools, walk, world)
     return walk
   } catch (error) {
-    if (['SOURCE_CURSOR_LOOP', 'SOURCE_EMPTY_PAGES', 'SOURCE_ENDLESS'].includes(codeOf(error))) {
+    if (['SOURCE_CURSOR_LOOP', 'SOURCE_ENDLESS'].includes(codeOf(error))) {
       await endWalk(tools, walk, {state: 'abandoned', how: 'the list led nowhere'})
     }
     const isCursorRefused = codeOf(error) === 'SOURCE_CURSOR_REFUSED'

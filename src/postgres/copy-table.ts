@@ -27,7 +27,7 @@ function postgresTypeOf({name, type}: TargetColumn, table: string): string {
   const known = PLAIN_TYPES[type] ?? /^DECIMAL(\(\d+,\d+\))$/.exec(type)?.[1]?.replace(/^/, 'numeric')
   if (known !== undefined) return known
   throw newError(
-    'POSTGRES_TYPE',
+    'POSTGRES_VALUE',
     `Column '${name}' of table '${table}' has the type ${type}: expected a plain one.`,
   )
 }

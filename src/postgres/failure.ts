@@ -14,16 +14,20 @@ export function explainPostgres(error: unknown, server: string): LoantapeError {
   const words = messageOf(error).split('\n')[0] ?? ''
   const more = {cause: error}
   if (/^(28P01|28000)$/.test(code) || /password must be a string/.test(words))
-    return newError('POSTGRES_AUTH', `PostgreSQL at ${server} refused user or password (${code}).`, more)
+    return newError('PUBLISH_AUTH', `PostgreSQL at ${server} refused user or password (${code}).`, more)
   if (/does not support SSL/.test(words) || /CERT|UNABLE_TO_VERIFY|ERR_TLS|ERR_SSL/.test(code))
     return newError('POSTGRES_TLS', `PostgreSQL at ${server} cannot be trusted: ${words}.`, more)
   const refused = `PostgreSQL at ${server} refused: ${words} (${code}).`
-  if (code === '42501') return newError('POSTGRES_PRIVILEGE', refused, more)
+  if (code === '42501')
+    return newError('PUBLISH_PRIVILEGE', refused, {
+      ...more,
+      next: 'Grant the user CREATE on the database, or let it own the schemas core, mart and accounting.',
+    })
   if (code === '3D000' || code === '42704') return newError('POSTGRES_UNKNOWN_NAME', refused, more)
   if (/^(ECONNREFUSED|ENOTFOUND|EAI_AGAIN|EHOSTUNREACH|ENETUNREACH|ETIMEDOUT|57P03)$/.test(code))
-    return newError('POSTGRES_UNREACHABLE', `PostgreSQL at ${server} cannot be reached (${code}).`, more)
+    return newError('PUBLISH_UNREACHABLE', `PostgreSQL at ${server} cannot be reached (${code}).`, more)
   const isLost = /^(57P0.|08...|ECONNRESET|EPIPE)$/.test(code)
   if (isLost || /terminated|timeout expired|not queryable/.test(words))
-    return newError('POSTGRES_LOST', `The connection to PostgreSQL at ${server} was lost.`, more)
-  return newError('POSTGRES_FAILED', refused, more)
+    return newError('PUBLISH_LOST', `The connection to PostgreSQL at ${server} was lost.`, more)
+  return newError('PUBLISH_FAILED', refused, more)
 }

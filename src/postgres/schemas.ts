@@ -63,7 +63,7 @@ export async function findPublished(session: Session): Promise<VisibleRelease | 
   return release_id === undefined ? undefined : {release_id, as_of, known_at}
 }
 
-/** @throws ConfigError `POSTGRES_FOREIGN_SCHEMA` */
+/** @throws ConfigError `PUBLISH_FOREIGN` */
 export async function requireOwnSchemas(session: Session, schemas: readonly string[]): Promise<void> {
   const foreign = await session.column(
     z.string(),
@@ -73,7 +73,7 @@ export async function requireOwnSchemas(session: Session, schemas: readonly stri
   )
   if (foreign.length === 0) return
   throw newError(
-    'POSTGRES_FOREIGN_SCHEMA',
+    'PUBLISH_FOREIGN',
     `Schema '${foreign.join("', '")}' at ${session.server} was not made by loantape: expected a database without it.`,
   )
 }

@@ -10,7 +10,7 @@ const CONNECT_MS = 15_000
 /**
  * Connects to the server a URL names.
  *
- * @throws AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_UNREACHABLE`
+ * @throws AuthError `PUBLISH_AUTH`; DeferredError `PUBLISH_UNREACHABLE`
  */
 export async function openSession(url: string) {
   const server = describeServer(url)

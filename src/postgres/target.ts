@@ -35,8 +35,8 @@ export interface PostgresRequest {
  * PostgreSQL as a target: tables are filled in new schemas, which take the names of the old ones in the same transaction.
  * Readers see the one release or the other, whole; a publication that dies leaves nothing behind.
  *
- * @throws ConfigError `POSTGRES_FOREIGN_SCHEMA`, `POSTGRES_DEPENDENT`, `POSTGRES_PRIVILEGE`; LockedError
- *   `POSTGRES_LOCKED`; AuthError `POSTGRES_AUTH`; DeferredError `POSTGRES_BUSY`, `POSTGRES_LOST`, `POSTGRES_UNREACHABLE`,
+ * @throws ConfigError `PUBLISH_FOREIGN`, `POSTGRES_DEPENDENT`, `PUBLISH_PRIVILEGE`; LockedError
+ *   `PUBLISH_LOCKED`; AuthError `PUBLISH_AUTH`; DeferredError `POSTGRES_BUSY`, `PUBLISH_LOST`, `PUBLISH_UNREACHABLE`,
  *   `PUBLISH_UNSURE`; so do all steps of the target
  */
 export async function openPostgres(
@@ -129,7 +129,7 @@ async function acquireLock(session: Session): Promise<void> {
   const sql = `select pg_try_advisory_lock(hashtext('loantape publish'))`
   const [isOurs] = await session.column(z.boolean(), sql)
   if (isOurs) return
-  throw newError('POSTGRES_LOCKED', `Another publication to ${session.server} is under way.`)
+  throw newError('PUBLISH_LOCKED', `Another publication to ${session.server} is under way.`)
 }
 
 async function grantReading(

@@ -23,7 +23,7 @@ const createdRow = z.object({external_reference: z.string(), outcome: z.string()
 /**
  * The deals that earlier pushes created, by external reference; half a line at the end is cut off.
  *
- * @throws ConfigError `PUSH_RESULT` when the file is something else
+ * @throws ConfigError `PUSH_FILE` when the file is something else
  */
 export function readCreated(path: string): Map<string, string> {
   if (!existsSync(path)) return new Map()
@@ -35,8 +35,9 @@ export function readCreated(path: string): Map<string, string> {
     .replaceAll('\r\n', '\n')
   if (!begins.startsWith(HEADER) && !HEADER.startsWith(begins)) {
     throw newError(
-      'PUSH_RESULT',
+      'PUSH_FILE',
       `File '${path}' holds no results of a push: expected one that begins with ${COLUMNS.join(',')}.`,
+      {next: 'Name another file with --result.'},
     )
   }
   // A push that was killed may have left half a line; the service still knows its Idempotency-Key.

@@ -45,7 +45,7 @@ const SCRATCH = 'scratch'
 /**
  * The release to read: the one named (`scratch` is that of the last `build --select`), or the current one.
  *
- * @throws ConfigError `RELEASE_UNKNOWN`, `RELEASE_NONE`
+ * @throws ConfigError `UNKNOWN_NAME`, `RELEASE_NONE`
  */
 export function requireRelease(folder: DataFolder, releaseId?: string): Release {
   if (releaseId === undefined) {
@@ -57,9 +57,11 @@ export function requireRelease(folder: DataFolder, releaseId?: string): Release 
   const release = /^[\w-]+$/.test(releaseId) ? readRelease(dir) : undefined
   if (release) return release
   if (releaseId === SCRATCH) {
-    throw newError('RELEASE_UNKNOWN', `No scratch release in '${folder.root}'.`)
+    throw newError('UNKNOWN_NAME', `No scratch release in '${folder.root}'.`, {
+      next: '`loantape build --select` makes it.',
+    })
   }
-  throw newError('RELEASE_UNKNOWN', `Release '${releaseId}' is not in '${folder.releases}'.`, {
+  throw newError('UNKNOWN_NAME', `Release '${releaseId}' is not in '${folder.releases}'.`, {
     next: '`loantape status` shows the current one; `loantape build --as-of` makes one for a past date.',
   })
 }

@@ -14,7 +14,7 @@ const knownRow = z.object({known_at: z.string().nullable()})
  * of a past date is the one that was current that night, whenever it is built.
  *
  * @param today the business date now; no release is made for a later one
- * @throws ConfigError `AS_OF_RANGE`; UnexpectedError `HISTORY_EMPTY`
+ * @throws ConfigError `MOMENT_RANGE`; UnexpectedError `HISTORY_MISSING`
  */
 export async function resolveMoment(
   db: Database,
@@ -33,7 +33,7 @@ export async function resolveMoment(
   const asOf = asked.asOf ?? last
   const latest = today > last ? today : last
   if (asOf < first || asOf > latest) {
-    throw newError('AS_OF_RANGE', `Date '${asOf}': expected ${first} (the first walk) to ${latest}.`)
+    throw newError('MOMENT_RANGE', `Date '${asOf}': expected ${first} (the first walk) to ${latest}.`)
   }
   const knownAt = asked.knownAt ?? (await findLastTold(db, asOf))
   if (knownAt === null) throw emptyHistory()
@@ -95,7 +95,7 @@ export function readHistoryId(db: Database, knownAt: string): Promise<{historyId
 }
 
 function emptyHistory(): LoantapeError {
-  return newError('HISTORY_EMPTY', 'No walk has been applied yet: there is nothing to build from.')
+  return newError('HISTORY_MISSING', 'No walk has been applied yet: there is nothing to build from.')
 }
 
 /** The certificate of the last walk that counts at a moment, with its bridge to the deals that are present. */
@@ -123,7 +123,7 @@ export async function readSourceBridge(db: Database, moment: Moment): Promise<So
   )
   if (bridge) return bridge
   throw newError(
-    'KNOWN_AT_RANGE',
+    'MOMENT_RANGE',
     `Instant '${moment.knownAt}' in --known-at: no walk had been stored by then for ${moment.asOf}.`,
   )
 }

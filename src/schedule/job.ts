@@ -208,12 +208,12 @@ export function isEnabled({enabled = true}: Job): boolean {
 /**
  * The job of this name.
  *
- * @throws ConfigError `JOB_UNKNOWN` naming those there are
+ * @throws ConfigError `UNKNOWN_NAME` naming those there are
  */
 export async function requireJob(config: Config, name: string): Promise<Job> {
   const jobs = await readJobs(config)
   const job = jobs.find((known) => known.name === name)
   if (job) return job
   const names = jobs.map((known) => known.name)
-  throw newError('JOB_UNKNOWN', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
+  throw newError('UNKNOWN_NAME', `Job '${name}' on the command line: ${expectOneOf(name, names)}.`)
 }

@@ -110,8 +110,9 @@ function createDeals(store: DealStore, count: number, options: {seed: string | n
   })
   if (deals.some(({id}) => store.get(id)))
     throw newError(
-      'SERVICE_DAY_PASSED',
+      'USAGE',
       `Day '${options.day}' has already passed in this portfolio: expected a later day.`,
+      {kept: 'The portfolio is unchanged.'},
     )
   store.insert(deals)
   return deals.length

@@ -96,8 +96,9 @@ export function createKeyCheck(
 ): (authorization: string | undefined) => Caller {
   if (apiKeys.length === 0 || !apiKeys.every((key) => KEY_FORM.test(key)))
     throw newError(
-      'SERVICE_API_KEY',
+      'USAGE',
       'An API key of the service is missing or has the wrong form: expected sk_live_… or sk_test_….',
+      {next: 'Give at least one key that begins with sk_test_.'},
     )
   const digests = apiKeys.map(digestOf)
   const noDigest = digestOf('')

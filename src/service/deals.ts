@@ -1,5 +1,4 @@
 import {DEAL_TRANSITIONS, type Deal, type DealChanges, type ListedDeal} from '../contract/deal-record.ts'
-import {newError} from '../errors.ts'
 import {parseCents} from '../money.ts'
 import {type ListKey, readListPage} from './cursor.ts'
 import {checkIfMatch} from './etag.ts'
@@ -36,7 +35,7 @@ export function formatDeal(deal: StoredDeal): Deal {
 function centsOf(amount: number): bigint {
   const cents = parseCents(amount)
   if (typeof cents === 'bigint') return cents
-  throw newError('SERVICE_AMOUNT', `An amount passed the contract: ${cents}.`)
+  throw new Error(`an amount passed the contract: ${cents}`)
 }
 
 function changeOf(body: DealChanges): DealChange {

@@ -42,7 +42,7 @@ const CURSOR_REFUSALS = new Set([400, 404, 410, 422])
  * Walks through the pages of a list, each in the order of the source, one page being fetched ahead while the consumer
  * handles the last. A page already received is handed out even after the world's signal has aborted.
  *
- * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_EMPTY_PAGES`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
+ * @throws ContractError `SOURCE_CURSOR_LOOP`, `SOURCE_ENDLESS`, `SOURCE_TOO_LARGE`, `SOURCE_CURSOR_REFUSED`, `SOURCE_NOT_FOUND`,
  * `SOURCE_REQUEST_REFUSED`, and those of the envelope; DeferredError `INTERRUPTED`; whatever the client throws
  */
 export async function* walkPages(

@@ -96,8 +96,8 @@ function requireRestored(stateDb: string): void {
  * Opens the state database and brings its tables up to date.
  *
  * @param patienceMs how long another writer is waited for, during which this process does nothing else; five seconds by default
- * @throws UnexpectedError `STATE_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
- * ConfigError `STATE_NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
+ * @throws UnexpectedError `DATA_NEWER` when a later version of loantape has written it, `STATE_UNREADABLE`;
+ * ConfigError `NOT_WRITABLE`, `RESTORE_UNFINISHED`; LockedError `STATE_BUSY`
  */
 export function openStateDb(path: string, patienceMs?: number): StateDb {
   requireRestored(path)
@@ -128,7 +128,7 @@ function explainFault(path: string, cause: unknown): unknown {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    return newError('STATE_NOT_WRITABLE', problem('written'), {cause})
+    return newError('NOT_WRITABLE', problem('written'), {cause})
   }
   return cause
 }
@@ -156,7 +156,7 @@ export function migrateStateDb(stateDb: StateDb, migrations: readonly string[] =
     const version = readVersion()
     if (version > migrations.length)
       throw newError(
-        'STATE_NEWER',
+        'DATA_NEWER',
         `Version '${version}' of the state database: this version of loantape knows ${migrations.length}.`,
       )
     for (const sql of migrations.slice(version)) stateDb.db.exec(sql)

@@ -30,8 +30,8 @@ export function computeMac({bytes}: TapeKey, purpose: string, text: string): str
 /**
  * Reads a key; undefined where its file is not there.
  *
- * @throws ConfigError `TAPE_KEY_PLACE` for a file inside the data folder, where whoever copies the folder would have both,
- * `TAPE_KEY_UNREADABLE`
+ * @throws ConfigError `TAPE_KEY_FILE` for a file inside the data folder, where whoever copies the folder would have both,
+ * `TAPE_KEY_FILE`
  */
 export function readTapeKey(file: string, root: string): TapeKey | undefined {
   requireOutside(file, root)
@@ -50,7 +50,7 @@ export function readTapeKey(file: string, root: string): TapeKey | undefined {
  * Makes a new key, readable by its owner alone. Where another process, such as the first walk of another lender, has just made one,
  * that is the key: replaced, it would leave tapes that nobody can read.
  *
- * @throws ConfigError `TAPE_KEY_PLACE`, `TAPE_KEY_NOT_WRITABLE`, `TAPE_KEY_UNREADABLE`
+ * @throws ConfigError `TAPE_KEY_FILE`
  */
 export function makeTapeKey(file: string, root: string): TapeKey {
   requireOutside(file, root)
@@ -65,7 +65,7 @@ export function makeTapeKey(file: string, root: string): TapeKey {
   } catch (cause) {
     const other = codeOf(cause) === 'EEXIST' ? readTapeKey(file, root) : undefined
     if (other) return other
-    throw newError('TAPE_KEY_NOT_WRITABLE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
+    throw newError('TAPE_KEY_FILE', `Key of tapes '${file}' cannot be written (${codeOf(cause)}).`, {
       cause,
     })
   }
@@ -90,13 +90,13 @@ function putInPlace(temporary: string, file: string): void {
 function requireOutside(file: string, root: string): void {
   if (!isInside(file, root)) return
   throw newError(
-    'TAPE_KEY_PLACE',
+    'TAPE_KEY_FILE',
     `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: expected a file outside the data folder, whose copies it would open.`,
   )
 }
 
 function createUnreadable(file: string, problem: string, cause?: unknown): LoantapeError {
-  return newError('TAPE_KEY_UNREADABLE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {
+  return newError('TAPE_KEY_FILE', `Key of tapes '${file}' in LOANTAPE_TAPE_KEY_FILE: ${problem}.`, {
     cause,
   })
 }

@@ -9,7 +9,7 @@ import {
   statSync,
 } from 'node:fs'
 import {basename, dirname, isAbsolute, join, relative, resolve} from 'node:path'
-import {codeOf, type ErrorCode, type LoantapeError, newError} from '../errors.ts'
+import {codeOf, type LoantapeError, newError} from '../errors.ts'
 
 /** Where everything under `--data` lies; all paths are absolute. */
 export interface DataFolder {
@@ -71,7 +71,7 @@ export const isDemoFolder = ({demoMark}: DataFolder) => existsSync(demoMark)
  * Creates the folder where it is missing and makes sure it can be written: by anything but a demo's own process only
  * where no demo made it.
  *
- * @throws ConfigError `DATA_DIR_NOT_WRITABLE`, `DEMO_FOLDER`
+ * @throws ConfigError `NOT_WRITABLE`, `DEMO_FOLDER`
  */
 export function requireWritable(folder: DataFolder): void {
   createDataFolder(folder)
@@ -83,29 +83,32 @@ export function requireWritable(folder: DataFolder): void {
 /**
  * Creates the folder, a demo's or not, where it is missing and makes sure it can be written.
  *
- * @throws ConfigError `DATA_DIR_NOT_WRITABLE`
+ * @throws ConfigError `NOT_WRITABLE`
  */
 export function createDataFolder(folder: DataFolder): void {
-  requireWritableFolder('DATA_DIR_NOT_WRITABLE', `Data folder '${folder.root}'`, folder.root)
+  requireWritableFolder(`Data folder '${folder.root}'`, folder.root)
 }
 
 /**
  * Makes sure that batches of a profile can be written.
  *
- * @throws ConfigError `EXPORTS_NOT_WRITABLE`
+ * @throws ConfigError `NOT_WRITABLE`
  */
 export function requireExports(folder: DataFolder, profile: string): void {
   const own = join(folder.exports, profile)
   for (const path of existsSync(own) ? [folder.exports, own] : [folder.exports])
-    requireWritableFolder('EXPORTS_NOT_WRITABLE', `Folder '${path}'`, path)
+    requireWritableFolder(`Folder '${path}'`, path, {
+      kept: 'Nothing was issued or written; batches that are there are kept.',
+      next: 'Make it a folder that loantape may write, then export again.',
+    })
 }
 
-function requireWritableFolder(code: ErrorCode, name: string, path: string): void {
+function requireWritableFolder(name: string, path: string, more: {kept?: string; next?: string} = {}): void {
   try {
     createFolder(path)
     accessSync(`${path}/`, constants.R_OK | constants.W_OK | constants.X_OK)
   } catch (cause) {
-    throw newError(code, `${name} cannot be written (${codeOf(cause)}).`, {cause})
+    throw newError('NOT_WRITABLE', `${name} cannot be written (${codeOf(cause)}).`, {...more, cause})
   }
 }
 
@@ -117,20 +120,19 @@ const KEPT_NAMES =
  * Where a file is written that `--out` names.
  *
  * @returns its absolute path
- * @throws ConfigError `OUT_FOLDER` when its folder is not there, `OUT_FILE` when it is a folder or one of the files that
- * loantape keeps
+ * @throws ConfigError `OUT_PLACE` when its folder is not there, when it is a folder or one of the files that loantape keeps
  */
 export function requireOutFile(folder: DataFolder, out: string): string {
   const file = resolve(out)
-  if (!existsSync(dirname(file))) throw outError('OUT_FOLDER', out, 'expected a folder that is there')
+  if (!existsSync(dirname(file))) throw outError(out, 'expected a folder that is there')
   if (statSync(file, {throwIfNoEntry: false})?.isDirectory()) {
-    throw outError('OUT_FILE', out, 'expected a file, not a folder')
+    throw outError(out, 'expected a file, not a folder')
   }
   if (existsSync(folder.root)) {
     const place = relative(realpathSync(folder.root), join(realpathSync(dirname(file)), basename(file)))
     const isWithin = !place.startsWith('..') && !isAbsolute(place)
     if (isWithin && (place !== basename(file) || KEPT_NAMES.test(place))) {
-      throw outError('OUT_FILE', out, 'expected a file outside of what loantape keeps in its data folder')
+      throw outError(out, 'expected a file outside of what loantape keeps in its data folder')
     }
   }
   return file
@@ -150,8 +152,8 @@ function followLinks(path: string): string {
   return parent === whole ? whole : join(followLinks(parent), basename(whole))
 }
 
-function outError(code: ErrorCode, out: string, expected: string): LoantapeError {
-  return newError(code, `File '${out}' in --out: ${expected}.`)
+function outError(out: string, expected: string): LoantapeError {
+  return newError('OUT_PLACE', `File '${out}' in --out: ${expected}.`)
 }
 
 /** `mkdir -p`. Node's own never returns where the system refuses a folder with ENOENT, as /proc does. */
@@ -169,20 +171,16 @@ function createFolder(path: string): void {
  * Where a folder is written that is for somebody else.
  *
  * @returns its absolute path
- * @throws ConfigError `BACKUP_PLACE` or `EVIDENCE_PLACE` within the data folder, `BACKUP_EXISTS` or `EVIDENCE_EXISTS` where it holds something
+ * @throws ConfigError `OUT_PLACE` within the data folder, or where it holds something
  */
 export function requireNewFolder(folder: DataFolder, to: string, what: 'backup' | 'evidence'): string {
   const dir = resolve(to)
-  const isBackup = what === 'backup'
   if (isInside(dir, folder.root)) {
-    throw newError(
-      isBackup ? 'BACKUP_PLACE' : 'EVIDENCE_PLACE',
-      `Folder '${dir}' for the ${what}: expected one outside the data folder.`,
-    )
+    throw newError('OUT_PLACE', `Folder '${dir}' for the ${what}: expected one outside the data folder.`)
   }
   if (existsSync(dir) && !(statSync(dir).isDirectory() && readdirSync(dir).length === 0)) {
     throw newError(
-      isBackup ? 'BACKUP_EXISTS' : 'EVIDENCE_EXISTS',
+      'OUT_PLACE',
       `Folder '${dir}' for the ${what}: expected one that is not there yet, or is empty.`,
     )
   }

@@ -43,7 +43,7 @@ export async function migrate(db: Database, catalog: string, dir?: string): Prom
 /**
  * The migrations an attached database has not had yet, in order.
  *
- * @throws UnexpectedError `WAREHOUSE_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
+ * @throws UnexpectedError `DATA_NEWER` when it has one this version does not know, `MIGRATION_CHANGED` when one it
  * has was another file then
  */
 export async function listPendingMigrations(
@@ -59,7 +59,7 @@ export async function listPendingMigrations(
     const migration = known.get(name)
     if (!migration)
       throw newError(
-        'WAREHOUSE_NEWER',
+        'DATA_NEWER',
         `Migration '${name}' in the warehouse: this version of loantape does not know it.`,
       )
     if (migration.sha256 !== sha256)

@@ -45,5 +45,5 @@ export function readHistory(config: Config): History & Disposable {
 
 /** Nothing, where what was asked for is unknown. */
 export function noneIfUnknown(error: unknown): undefined {
-  if (!['QUARANTINE_UNKNOWN', 'TRACE_DEAL'].includes(codeOf(error))) throw error
+  if (codeOf(error) !== 'UNKNOWN_NAME') throw error
 }

@@ -40,13 +40,13 @@ const NEEDED = [
   'work.position_span',
 ]
 
-/** @throws ConfigError `REPORT_TABLE` of a release of some tables only */
+/** @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only */
 async function withView<T>(release: Release, work: (view: View) => Promise<T>): Promise<T> {
   const names = new Set(readReleaseModels(release.dir).map(({name}) => name))
   const lacking = NEEDED.find((name) => !names.has(name))
   if (lacking !== undefined)
     throw newError(
-      'REPORT_TABLE',
+      'RELEASE_PARTIAL',
       `Release '${release.manifest.release_id}' has no table '${lacking}': expected a whole one.`,
     )
   await using db = await openRelease(release, {withWork: true})
@@ -58,7 +58,7 @@ async function withView<T>(release: Release, work: (view: View) => Promise<T>): 
 /**
  * The pages Morning, Portfolio and Pipeline of a release as one self-contained file.
  *
- * @throws ConfigError `REPORT_TABLE` of a release of some tables only
+ * @throws ConfigError `RELEASE_PARTIAL` of a release of some tables only
  */
 export function renderReport(release: Release): Promise<string> {
   return withView(release, async (view) => {
@@ -90,7 +90,7 @@ ${linkless(renderQuality(quality, describeFindings(view)))}
 /**
  * The morning's figures of a release, what moved them and what needs a person, as text.
  *
- * @throws ConfigError `REPORT_TABLE`
+ * @throws ConfigError `RELEASE_PARTIAL`
  */
 export function describeMorning(release: Release): Promise<{title: string; words: string}> {
   return withView(release, async (view) => {

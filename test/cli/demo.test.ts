@@ -258,7 +258,7 @@ test('a demo does not empty the folder of one that is running, and takes it when
   await until(() => first.printed().stdout.startsWith('A Deal'))
   first.process.kill('SIGSTOP')
   const failure = readFailure(await demo(dataDir, ['--json']))
-  expect(failure).toMatchObject({code: 'DEMO_RUNNING', exitCode: 4})
+  expect(failure).toMatchObject({code: 'RUN_IN_PROGRESS', exitCode: 4})
   expect(failure.message).toContain(`pid ${first.process.pid}`)
   first.process.kill('SIGKILL')
   await first.ended

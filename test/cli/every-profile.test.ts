@@ -64,7 +64,7 @@ test('nothing is issued or closed under accounts that nobody chose; accounting i
   const before = readFileSync(file, 'utf8')
   expect(JSON.parse(before)).toMatchObject({receivable: {bridge_30yr: {code: '1200'}, '*': {code: '1200'}}})
   expect(readFailure(await runThere('accounting init'))).toMatchObject({
-    code: 'ACCOUNTING_EXISTS',
+    code: 'OUT_PLACE',
     exitCode: 2,
   })
   expect(readFileSync(file, 'utf8')).toBe(before)

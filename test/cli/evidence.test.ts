@@ -124,9 +124,9 @@ test('what cannot be proved is refused in words, and nothing is written', async 
     expect(stderr).toContain(code)
     expect(existsSync(dir)).toBe(false)
   }
-  await refused('RELEASE_UNKNOWN', ['2026-02-03-000000000000', dir])
-  await refused('EVIDENCE_PLACE', ['current', join(lab.folder.root, 'evidence')])
-  await refused('EVIDENCE_EXISTS', ['current', root])
+  await refused('UNKNOWN_NAME', ['2026-02-03-000000000000', dir])
+  await refused('OUT_PLACE', ['current', join(lab.folder.root, 'evidence')])
+  await refused('OUT_PLACE', ['current', root])
   const key = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   renameSync(key, `${key}.aside`)
   await refused('TAPE_KEY_LOST')

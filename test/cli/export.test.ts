@@ -126,7 +126,7 @@ test('an unknown table or profile writes nothing, not even what was known', asyn
     lab.run(['export', 'csv', 'xml', '--json'], env),
     lab.run(['export', 'csv', '--table', 'core.deal', 'core.loan', '--json'], env),
   ])
-  expect(failures.map((ended) => readFailure(ended).code)).toEqual(['EXPORT_PROFILE', 'EXPORT_TABLE'])
+  expect(failures.map((ended) => readFailure(ended).code)).toEqual(['UNKNOWN_NAME', 'UNKNOWN_NAME'])
   expect(existsSync(folder.exports)).toBe(false)
 })
 

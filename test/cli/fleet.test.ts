@@ -320,7 +320,7 @@ test('fleet run runs a job now for each source and ends with the code of the wor
   expect(all.code).toBe(2)
   expect(all.stdout.split('\n')).toEqual([
     expect.stringMatching(/^good: exit 0\. .*3 deals/),
-    expect.stringMatching(/^linked: exit 2\. .+\[FLEET_SOURCE_FOLDER\]$/),
+    expect.stringMatching(/^linked: exit 2\. .+\[FLEET_SOURCE\]$/),
     expect.stringMatching(/^refused: exit 5\. .+\[SOURCE_UNAUTHORIZED\]$/),
     expect.stringMatching(/^shares: exit 2\. .+\[FLEET_DATA_SHARED\]$/),
     '',
@@ -335,7 +335,7 @@ test('fleet run runs a job now for each source and ends with the code of the wor
   })
   expect(countDone('good')).toBe(2)
   const unknown = readFailure(await runHere(['fleet', 'run', 'daily', '--source', 'god', '--json']))
-  expect(unknown).toMatchObject({code: 'FLEET_SOURCE_UNKNOWN', exitCode: 2})
+  expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(unknown.message).toContain(`'good'`)
 })
 

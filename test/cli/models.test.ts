@@ -102,7 +102,7 @@ const broken: [behaviour: string, file: string, text: string, code: string, word
     'a seed with a wrong value',
     'seeds/funded_on.csv',
     'deal_id,funded_on:date\ndeal_000001,2026-02-30\n',
-    'SEED_VALUE',
+    'SEED_FILE',
     /'2026-02-30' of seed column 'funded_on': expected date.*seeds\/funded_on\.csv:2:13\./,
   ],
 ]
@@ -154,14 +154,14 @@ where a.range + b.range = walk.pages - 1000\n`,
   const failure = readFailure(
     await lab.run(['build', '--select', 'mart.endless', '--json'], env, {modelTimeoutSeconds: 1}),
   )
-  expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
+  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.endless' in .*mart\/endless\.sql took longer than 1 s/)
   expect(await readStanding(folder)).toEqual(before)
 })
 
 test.concurrent('a selection that names no model is refused with what there is', async () => {
   const failure = readFailure(await lab.run(['build', '--select', 'mart.concentrations+', '--json']))
-  expect(failure).toMatchObject({code: 'SELECT_UNKNOWN', exitCode: 2})
+  expect(failure).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(failure.message).toMatch(
     /'mart\.concentrations\+' in --select names no model: .*nearest is 'mart\.concentration'\. Nothing was built/,
   )

@@ -78,10 +78,10 @@ test('a target that fails keeps no other from its batch, and the batch on disk i
 })
 
 test.each([
-  [['export', 'csv', '--deliver', 'nobody'], 'TARGET_UNKNOWN'],
-  [['export', '--redeliver', '2026-01-01-000000000000'], 'BATCH_UNKNOWN'],
+  [['export', 'csv', '--deliver', 'nobody'], 'UNKNOWN_NAME'],
+  [['export', '--redeliver', '2026-01-01-000000000000'], 'UNKNOWN_NAME'],
   [['export'], 'USAGE'],
-  [['publish', 'postgres', '--release', 'nowhere'], 'RELEASE_UNKNOWN'],
+  [['publish', 'postgres', '--release', 'nowhere'], 'UNKNOWN_NAME'],
 ])('%j is refused with %s', async (args, code) => {
   expect(readFailure(await run(args))).toMatchObject({code, exitCode: 2})
 })
@@ -104,7 +104,7 @@ test('the password of the server never shows', async () => {
   const refused = await run(['publish', 'postgres'], {
     LOANTAPE_POSTGRES_URL: server.urlOf('postgres', 'x', 'hush hush'),
   })
-  expect(readFailure(refused)).toMatchObject({code: 'POSTGRES_AUTH', exitCode: 5})
+  expect(readFailure(refused)).toMatchObject({code: 'PUBLISH_AUTH', exitCode: 5})
   const shown = await run(['config'])
   for (const {stdout, stderr} of [refused, shown]) expect(stdout + stderr).not.toMatch(/hush|secret%20of/)
 })

@@ -218,7 +218,7 @@ test('where there are no tests, it says what one looks like and where it goes', 
 
 test('a table without tests, and no folder, are wrong usage', async () => {
   const unknown = readFailure(await runTests({[FILE]: SHOWN}, ['risk.watchlist', '--json']))
-  expect(unknown).toMatchObject({code: 'TEST_UNKNOWN', exitCode: 2})
+  expect(unknown).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(unknown.message).toMatch(/'risk\.watchlist' has no tests\/.*nearest is 'risk\.watch_list'/)
   const unset = readFailure(await runCommand(['test', '--json'], {LOANTAPE_LOG_LEVEL: 'error'}))
   expect(unset).toMatchObject({code: 'SQL_DIR_MISSING', exitCode: 2})

@@ -32,11 +32,11 @@ test.concurrent('the report of a date and of a release is written where it is as
 test.concurrent('a file in a folder that is not there is refused, and so is an unknown release', async () => {
   const out = join(lab.folder.root, 'nowhere/docs.html')
   const failure = readFailure(await lab.run(['docs', '--out', out, '--json']))
-  expect(failure).toMatchObject({code: 'OUT_FOLDER', exitCode: 2})
+  expect(failure).toMatchObject({code: 'OUT_PLACE', exitCode: 2})
   expect(failure.message).toMatch(/nowhere\/docs\.html' in --out: expected a folder that is there/)
   expect(existsSync(out)).toBe(false)
   expect(readFailure(await lab.run(['report', '--release', 'x', '--json']))).toMatchObject({
-    code: 'RELEASE_UNKNOWN',
+    code: 'UNKNOWN_NAME',
   })
 })
 
@@ -44,6 +44,6 @@ test.concurrent('a release of some models has no report, and says which table is
   const env = {LOANTAPE_DATA_DIR: lab.copyFolder('report-scratch').root}
   await lab.run(['build', '--select', 'mart.run'], env)
   const failure = readFailure(await lab.run(['report', '--release', 'scratch', '--json'], env))
-  expect(failure).toMatchObject({code: 'REPORT_TABLE', exitCode: 2})
+  expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
   expect(failure.message).toMatch(/has no table 'mart\.portfolio_summary'.* Nothing was written\./)
 })

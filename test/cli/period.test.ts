@@ -39,17 +39,17 @@ const run = (args: readonly string[], env: Record<string, string> = {}): Promise
   )
 
 const refusals: [string, string[], string, string][] = [
-  ['no month', ['period', 'close', '2026-13'], 'USAGE_PERIOD', "'2026-13'"],
+  ['no month', ['period', 'close', '2026-13'], 'USAGE', "'2026-13'"],
   ['closed twice', ['period', 'close', '2026-01'], 'PERIOD_CLOSED', 'closed already'],
-  ['out of order', ['period', 'close', '2026-03'], 'PERIOD_ORDER', 'expected 2026-02'],
+  ['out of order', ['period', 'close', '2026-03'], 'PERIOD_STATE', 'expected 2026-02'],
   ['in the future', ['period', 'close', '2026-05'], 'PERIOD_RANGE', '2026-01 (the first walk) to 2026-03'],
   ['before the first walk', ['period', 'close', '2025-12'], 'PERIOD_RANGE', "'2025-12'"],
-  ['reopened while open', ['period', 'reopen', '2026-02', '--why', 'x'], 'PERIOD_OPEN', 'not closed'],
-  ['reopened without a reason', ['period', 'reopen', '2026-01', '--why', ' '], 'PERIOD_WHY', '--why'],
+  ['reopened while open', ['period', 'reopen', '2026-02', '--why', 'x'], 'PERIOD_STATE', 'not closed'],
+  ['reopened without a reason', ['period', 'reopen', '2026-01', '--why', ' '], 'USAGE', '--why'],
   ['reopened without --why', ['period', 'reopen', '2026-01'], 'USAGE', '--why'],
-  ['remapped for nothing', ['period', 'remap'], 'REMAP_NOTHING', 'up to 2026-01 was booked to'],
-  ['exported without a month', ['export', 'xero'], 'EXPORT_PERIOD', '--period YYYY-MM'],
-  ['exported to nobody', ['export', 'sage', '--period', '2026-02'], 'EXPORT_PROFILE', 'quickbooks, xero'],
+  ['remapped for nothing', ['period', 'remap'], 'PERIOD_STATE', 'up to 2026-01 was booked to'],
+  ['exported without a month', ['export', 'xero'], 'UNKNOWN_NAME', '--period YYYY-MM'],
+  ['exported to nobody', ['export', 'sage', '--period', '2026-02'], 'UNKNOWN_NAME', 'quickbooks, xero'],
   [
     'exported of two moments',
     ['export', 'csv', '--period', '2026-02', '--as-of', '2026-02-03'],
@@ -57,7 +57,7 @@ const refusals: [string, string[], string, string][] = [
     '--as-of',
   ],
   ['exported of nothing', ['export'], 'USAGE', 'expected a profile'],
-  ['reissued and unknown', ['export', '--reissue', '2026-02-x'], 'BATCH_UNKNOWN', "'2026-02-x'"],
+  ['reissued and unknown', ['export', '--reissue', '2026-02-x'], 'UNKNOWN_NAME', "'2026-02-x'"],
   ['reissued of a month', ['export', '--reissue', 'x', '--period', '2026-02'], 'USAGE', 'no --period'],
   [
     'exported by table',
@@ -67,7 +67,7 @@ const refusals: [string, string[], string, string][] = [
   ],
   ['exported with openings as csv', ['export', 'csv', '--with-opening'], 'USAGE', 'with quickbooks, xero'],
   ['exported with line ends as parquet', ['export', 'parquet', '--line-ending', 'lf'], 'USAGE', 'with csv'],
-  ['exported as nothing known', ['export', 'constructor'], 'EXPORT_PROFILE', 'expected one of csv'],
+  ['exported as nothing known', ['export', 'constructor'], 'UNKNOWN_NAME', 'expected one of csv'],
   ['reissued with a profile', ['export', 'xero', '--reissue', 'x'], 'USAGE', 'no profile'],
 ]
 
@@ -88,7 +88,7 @@ test('a month that is over but not seen to its end is not closed', async () => {
     amount: '130.00',
   })
   const failure = readFailure(await run(['period', 'close', '2026-03'], env))
-  expect(failure).toMatchObject({code: 'PERIOD_UNFINISHED', exitCode: 2})
+  expect(failure).toMatchObject({code: 'PERIOD_STATE', exitCode: 2})
   expect(failure.message).toContain(
     'it ends on 2026-03-31, today is 2026-04-03, and the last walk counts for 2026-03-02',
   )
@@ -146,7 +146,7 @@ test('a data folder that cannot be written is refused', async () => {
   const failure = readFailure(
     await run(['export', 'xero', '--period', '2026-02'], {LOANTAPE_DATA_DIR: '/proc/nowhere'}),
   )
-  expect(failure).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
+  expect(failure).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
 })
 
 test('two closings at once close once; the other is told so', async () => {

@@ -82,13 +82,13 @@ test.concurrent('a release of some models is compared only where it holds the de
   const env = {LOANTAPE_DATA_DIR: lab.copyFolder('diff-scratch').root, LOANTAPE_LOG_LEVEL: 'error'}
   await lab.run(['build', '--select', 'mart.run'], env)
   const failure = readFailure(await lab.run(['diff', 'scratch', 'current', '--json'], env))
-  expect(failure).toMatchObject({code: 'DIFF_TABLE', exitCode: 2})
+  expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
   expect(failure.message).toMatch(/'scratch'.*holds core\.deal.*`--select core\.deal`/)
 })
 
 test.concurrent('a release that is not there is refused', async () => {
   const failure = readFailure(await diff(first, '2026-02-03-000000000000', '--json'))
-  expect(failure).toMatchObject({code: 'RELEASE_UNKNOWN', exitCode: 2})
+  expect(failure).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(failure.message).toMatch(/'2026-02-03-000000000000' is not in /)
 })
 
@@ -122,5 +122,5 @@ test.concurrent('status says how long the models of the current release took', a
 
 test.concurrent('a date before the first walk is refused', async () => {
   const failure = readFailure(await diff('2026-01-01', 'current', '--json'))
-  expect(failure).toMatchObject({code: 'AS_OF_RANGE', exitCode: 2})
+  expect(failure).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
 })

@@ -184,9 +184,7 @@ test('a job that fails leaves the server running, and says why', async () => {
       readRuns('select 1 from alarm').length > 0,
   )
   expect(await stop(serve)).toBe(0)
-  expect(readRuns(`select name, state from alarm`)).toEqual([
-    {name: 'job once', state: 'CONFIG_POSTGRES_MISSING'},
-  ])
+  expect(readRuns(`select name, state from alarm`)).toEqual([{name: 'job once', state: 'CONFIG_MISSING'}])
 })
 
 test('a run whose source never answers, or does so without end, is ended after its timeout, told, and the next slot runs', async () => {

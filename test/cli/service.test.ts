@@ -59,12 +59,12 @@ test('keys are made, listed and revoked by command, and a running service obeys'
   const revoke = ['service', 'keys', 'revoke', String(made.id), '--db', db, '--json']
   expect(readJson(await lab.run(revoke))).toEqual({id: made.id, revoked: true})
   expect(await statusOf(made.api_key)).toBe(401)
-  expect(readFailure(await lab.run(revoke))).toMatchObject({code: 'SERVICE_KEY_UNKNOWN', exitCode: 2})
+  expect(readFailure(await lab.run(revoke))).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
 })
 
 test.each([
-  [['create', 'x', '--db', 'x.db', '--scope', 'admin'], 'USAGE_SCOPE'],
-  [['list'], 'USAGE_DB'],
+  [['create', 'x', '--db', 'x.db', '--scope', 'admin'], 'USAGE'],
+  [['list'], 'USAGE'],
   [['list', '--db', 'missing/x.db'], 'SERVICE_DB_OPEN'],
 ])('service keys %j is refused', async (args, code) => {
   const ended = await runCommand(['service', 'keys', ...args, '--json'], {})

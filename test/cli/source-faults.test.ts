@@ -74,7 +74,7 @@ function spoilAmounts(deals: number): Fault {
 test.concurrent('a run without base URL and key names both', async () => {
   const {sync} = openCase()
   const failure = readFailure(await sync({LOANTAPE_BASE_URL: '', LOANTAPE_API_KEY: ''}))
-  expect(failure).toMatchObject({code: 'CONFIG_SOURCE_MISSING', exitCode: 2})
+  expect(failure).toMatchObject({code: 'CONFIG_MISSING', exitCode: 2})
   expect(failure.message).toMatch(
     /LOANTAPE_BASE_URL and LOANTAPE_API_KEY not set\. Nothing was started\. Set/,
   )

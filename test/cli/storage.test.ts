@@ -69,7 +69,7 @@ test.concurrent('a data folder that cannot be written is refused', async () => {
   const folders = [parent, join(parent, 'data'), '/proc/loantape']
   for (const folder of folders) {
     const failure = readFailure(await lab.run(['sync', '--json', '--data', folder]))
-    expect(failure).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
+    expect(failure).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
     expect(failure.message).toContain(`Data folder '${folder}' cannot be written`)
     expect(failure.message).toMatch(/Nothing was started; .* --data or LOANTAPE_DATA_DIR/)
   }

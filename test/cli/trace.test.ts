@@ -113,7 +113,7 @@ test('what no tape tells of any more is said so, and what nobody knows is refuse
   })
   expect(await lab.run(['trace', idOf(1), '--field', 'name'])).toMatchObject({
     code: 2,
-    stderr: expect.stringContaining('TRACE_FIELD'),
+    stderr: expect.stringContaining('UNKNOWN_NAME'),
   })
 })
 

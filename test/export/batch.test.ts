@@ -171,25 +171,25 @@ test('an export that fails leaves no batch', async () => {
 test('exports that cannot be written are refused by the name of the folder', async () => {
   writeFileSync(folder.exports, 'a file where a folder should be')
   const refusal = await failureOf(write())
-  expect(refusal).toMatchObject({code: 'EXPORTS_NOT_WRITABLE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
   expect(refusal.message).toContain(`Folder '${folder.exports}' cannot be written (ENOTDIR).`)
   rmSync(folder.exports)
 
   mkdirSync(folder.exports)
   writeFileSync(join(folder.exports, 'xlsx'), '')
-  expect(await failureOf(write('xlsx'))).toMatchObject({code: 'EXPORTS_NOT_WRITABLE'})
+  expect(await failureOf(write('xlsx'))).toMatchObject({code: 'NOT_WRITABLE'})
   expect(await write()).toMatchObject({outcome: 'written'})
 })
 
 test('an unknown profile is refused with those there are', async () => {
   const refusal = await failureOf(write('pdf'))
-  expect(refusal).toMatchObject({code: 'EXPORT_PROFILE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(refusal.message).toContain(`Profile 'pdf' on the command line: expected one of csv, parquet, xlsx`)
 })
 
 test('an unknown table is refused with those there are, and nothing is written', async () => {
   const refusal = await failureOf(write('csv', ['core.deal', 'seed.status']))
-  expect(refusal).toMatchObject({code: 'EXPORT_TABLE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(refusal.message).toContain(
     `Table 'seed.status' on the command line: expected one of core.deal, mart.portfolio_summary`,
   )

@@ -72,8 +72,8 @@ test('spreadsheet-safe leaves negative numbers and dates as they are', async () 
 })
 
 test.each([
-  [`select '=1' as deal_id`, 'EXPORT_UNSAFE_ID', 'deal_id'],
-  [`select 'nan'::double as ltv`, 'EXPORT_NOT_A_NUMBER', 'ltv'],
+  [`select '=1' as deal_id`, 'EXPORT_CELL', 'deal_id'],
+  [`select 'nan'::double as ltv`, 'EXPORT_CELL', 'ltv'],
 ])('spreadsheet-safe refuses %s and writes nothing', async (select, code, column) => {
   const refusal = await failureOf(write(await publish(select), {isSpreadsheetSafe: true}))
   expect(refusal).toMatchObject({code, exitCode: 3})

@@ -189,7 +189,7 @@ test('a text no cell can hold is refused with table and column', async () => {
     sql: `create schema release.core; create table release.core.deal as select repeat('x', 32768) as note`,
   })
   const refusal = await failureOf(write(long))
-  expect(refusal).toMatchObject({code: 'EXPORT_CELL_TOO_LONG', exitCode: 3})
+  expect(refusal).toMatchObject({code: 'EXPORT_CELL', exitCode: 3})
   expect(refusal.message).toContain("Column 'note' of table 'core.deal' holds a text of 32768 characters")
 })
 

@@ -168,7 +168,7 @@ test.each([
   [{LOANTAPE_BASE_URL: 'http://localhost/v1'}, 'No source to read: LOANTAPE_API_KEY not set'],
 ])('a source that is not configured names what is missing: %o', async (env, words) => {
   const refusal = await failureOf((async () => requireSource(parse(env)))())
-  expect(refusal).toMatchObject({code: 'CONFIG_SOURCE_MISSING', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'CONFIG_MISSING', exitCode: 2})
   expect(refusal.message).toContain(words)
 })
 
@@ -185,6 +185,6 @@ test('every default is a value its own setting takes', () => {
 
 test('a date option that is no calendar date is refused with its name and value', async () => {
   const refusal = await failureOf((async () => parseDateOption('--as-of', '2026-02-29'))())
-  expect(refusal).toMatchObject({code: 'USAGE_DATE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'USAGE', exitCode: 2})
   expect(refusal.message).toContain(`Date '2026-02-29' in --as-of`)
 })

@@ -29,14 +29,14 @@ test.each([
 test.each([
   [
     'mart.x',
-    'SELECT_UNKNOWN',
+    'UNKNOWN_NAME',
     /'mart\.x' in --select names no model: expected one of core\.a, core\.b, mart\.c/,
   ],
-  ['core.a risk.*', 'SELECT_UNKNOWN', /'risk\.\*'/],
-  ['raw.x', 'SELECT_UNKNOWN', /'raw\.x'/],
-  ['mart', 'SELECT_SYNTAX', /'mart' in --select: expected schema\.model/],
-  ['++mart.c', 'SELECT_SYNTAX', /'\+\+mart\.c'/],
-  [' ,', 'SELECT_SYNTAX', /expected schema\.model/],
+  ['core.a risk.*', 'UNKNOWN_NAME', /'risk\.\*'/],
+  ['raw.x', 'UNKNOWN_NAME', /'raw\.x'/],
+  ['mart', 'USAGE', /'mart' in --select: expected schema\.model/],
+  ['++mart.c', 'USAGE', /'\+\+mart\.c'/],
+  [' ,', 'USAGE', /expected schema\.model/],
 ])('%s is refused', (selection, code, message) => {
   expect(() => selectModels(selection, reads)).toThrow(
     expect.objectContaining({code, exitCode: 2, message: expect.stringMatching(message)}),

@@ -244,11 +244,11 @@ test('a backup that is killed leaves nothing beside the next', async () => {
 test('a backup goes into a folder of its own, outside the data', async () => {
   const world = lab.createWorld(DAY_1)
   expect(await failureOf(backUp(lab.config, join(lab.folder.root, 'backup'), world))).toMatchObject({
-    code: 'BACKUP_PLACE',
+    code: 'OUT_PLACE',
   })
   mkdirSync(dir, {recursive: true})
   writeFileSync(join(dir, 'mine'), '')
-  expect(await failureOf(backUp(lab.config, dir, world))).toMatchObject({code: 'BACKUP_EXISTS'})
+  expect(await failureOf(backUp(lab.config, dir, world))).toMatchObject({code: 'OUT_PLACE'})
   expect(readdirSync(dir)).toEqual(['mine'])
 })
 

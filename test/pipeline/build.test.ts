@@ -178,14 +178,14 @@ test('a selection is built into the scratch release with what it needs left out,
 })
 
 test.each([
-  ['the warehouse', 'warehouse.duckdb', 'OUT_FILE'],
-  ['the state database', 'state.sqlite', 'OUT_FILE'],
-  ['the key of hashed addresses', 'hash.key', 'OUT_FILE'],
-  ['the account mapping', 'accounting.json', 'OUT_FILE'],
-  ['a file of a release', 'current/portfolio.duckdb', 'OUT_FILE'],
-  ['an export', 'exports/mine.duckdb', 'OUT_FILE'],
-  ['a folder', '../', 'OUT_FILE'],
-  ['a file in a folder that is not there', '../nowhere/portfolio.duckdb', 'OUT_FOLDER'],
+  ['the warehouse', 'warehouse.duckdb', 'OUT_PLACE'],
+  ['the state database', 'state.sqlite', 'OUT_PLACE'],
+  ['the key of hashed addresses', 'hash.key', 'OUT_PLACE'],
+  ['the account mapping', 'accounting.json', 'OUT_PLACE'],
+  ['a file of a release', 'current/portfolio.duckdb', 'OUT_PLACE'],
+  ['an export', 'exports/mine.duckdb', 'OUT_PLACE'],
+  ['a folder', '../', 'OUT_PLACE'],
+  ['a file in a folder that is not there', '../nowhere/portfolio.duckdb', 'OUT_PLACE'],
 ])('a build writes its file for somebody else, never over %s', async (_what, name, code) => {
   const folder = lab.copyFolder('out')
   mkdirSync(folder.exports, {recursive: true})
@@ -250,7 +250,7 @@ test('a model that takes too long is named, and nothing is left of the build', a
   const own = withLarge()
   const config = {...own.config, modelTimeoutSeconds: 1}
   const failure = await failureOf(build({...own, config}, {select: 'mart.endless'}))
-  expect(failure).toMatchObject({code: 'MODEL_TIMEOUT', exitCode: 3})
+  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
   expect(failure.message).toMatch(
     /Model 'mart\.endless' in .*endless\.sql took longer than 1 s.*current still/,
   )
@@ -261,14 +261,14 @@ test('a check that takes too long is named', async () => {
   const own = withLarge()
   const config = {...own.config, modelTimeoutSeconds: 1}
   const failure = await failureOf(build({...own, config}, {select: 'mart.night'}))
-  expect(failure).toMatchObject({code: 'CHECK_TIMEOUT', exitCode: 3})
+  expect(failure).toMatchObject({code: 'BUILD_TIMEOUT', exitCode: 3})
 })
 
 test('a model that is too big for the memory it may have is named, and its spill goes with the build', async () => {
   const own = withLarge()
   const config = {...own.config, memoryMb: 150}
   const failure = await failureOf(build({...own, config}, {}, {select: '+mart.big'}))
-  expect(failure).toMatchObject({code: 'MODEL_MEMORY', exitCode: 3})
+  expect(failure).toMatchObject({code: 'BUILD_MEMORY', exitCode: 3})
   expect(failure.message).toMatch(/'mart\.big' in .*big\.sql needs more memory than 150 MB allow/)
   expect(readdirSync(own.folder.releases).filter((name) => name.startsWith('.'))).toEqual([])
 })

@@ -123,7 +123,7 @@ test('a journal with nothing to book writes nothing', async () => {
 test('a journal that cannot be written is not issued, and neither is what is issued written again', async () => {
   writeFileSync(books.folder.exports, 'a file where a folder should be')
   const refusal = await failureOf(books.export('xero', '2026-01', '2026-01-21'))
-  expect(refusal).toMatchObject({code: 'EXPORTS_NOT_WRITABLE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
   const {periods} = await listPeriods(books.config, books.at('2026-01-21'))
   expect(periods).toMatchObject([{batches: []}])
   rmSync(books.folder.exports)
@@ -131,7 +131,7 @@ test('a journal that cannot be written is not issued, and neither is what is iss
   rmSync(books.folder.exports, {recursive: true})
   writeFileSync(books.folder.exports, 'a file where a folder should be')
   const reissuing = async () => reissueBatch(books.config, batch?.batch_id ?? '', books.at('2026-01-21'))
-  expect(await failureOf(reissuing())).toMatchObject({code: 'EXPORTS_NOT_WRITABLE'})
+  expect(await failureOf(reissuing())).toMatchObject({code: 'NOT_WRITABLE'})
 })
 
 test('a journal batch that somebody changed is put back by the next export', async () => {
@@ -312,7 +312,7 @@ test('one name for two accounts stops the profiles that look accounts up by name
   books.map({...DEFAULT_MAPPING, clearing: {code: '1091', name: 'Loans receivable'}})
   for (const profile of ['quickbooks', 'netsuite']) {
     const failure = await failureOf(books.export(profile, '2026-01', '2026-01-21'))
-    expect(failure).toMatchObject({code: 'ACCOUNT_NAME_SHARED', exitCode: 2})
+    expect(failure).toMatchObject({code: 'ACCOUNTING_MAPPING', exitCode: 2})
     expect(failure.message).toContain("'Loans receivable' (1200, 1091)")
   }
   expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written'}])

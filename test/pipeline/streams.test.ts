@@ -378,7 +378,7 @@ test('under another key nothing is synced: the same person would be two', async 
   writeFileSync(lab.folder.hashKey, key)
   expect(refusal).toMatchObject({code: 'HASH_KEY_CHANGED', exitCode: 2})
   expect(await failureOf(lab.sync(DAY_2, {config: {streams: 'deals,tenants'}}))).toMatchObject({
-    code: 'CONFIG_STREAMS',
+    code: 'CONFIG_INVALID',
     message: expect.stringContaining("'tenants'"),
   })
   expect((await lab.walk(DAY_2)).changes).toMatchObject({unchanged: 2})

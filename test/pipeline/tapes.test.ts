@@ -326,11 +326,11 @@ test('a key inside the data folder, or one that is no key, is refused', async ()
   beginAnew()
   const inside = join(lab.folder.root, 'tape.key')
   expect(await failureOf(lab.sync(DAY_1, {config: {tapeKeyFile: inside}}))).toMatchObject({
-    code: 'TAPE_KEY_PLACE',
+    code: 'TAPE_KEY_FILE',
   })
   const file = lab.env.LOANTAPE_TAPE_KEY_FILE ?? ''
   writeFileSync(file, 'not a key')
-  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_UNREADABLE'})
+  expect(await failureOf(lab.sync(DAY_1))).toMatchObject({code: 'TAPE_KEY_FILE'})
 })
 
 test('prune removes tapes when their days are over, and verify says so', async () => {

@@ -274,7 +274,7 @@ test('the reader role may read everything and change nothing', async () => {
   await publish(await release(1), {reader: 'reader'})
   await publish(await release(2), {reader: 'reader'})
   const reader = await failureOf(publish(await release(3), {url: server.urlOf(database, 'reader')}))
-  expect(reader).toMatchObject({exitCode: 2, code: 'POSTGRES_PRIVILEGE'})
+  expect(reader).toMatchObject({exitCode: 2, code: 'PUBLISH_PRIVILEGE'})
   const rights = await server.query(
     database,
     `select has_table_privilege('reader', 'core.deal', 'select') as reads,
@@ -311,7 +311,7 @@ test('a release that is older than the one readers see is refused unless it is f
 test('what is not ours is never touched', async () => {
   await server.query(database, 'create schema core; create table core.deal as select 7 as a')
   const refusal = await failureOf(publish(await release(1)))
-  expect(refusal).toMatchObject({code: 'POSTGRES_FOREIGN_SCHEMA', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
   expect(refusal.message).toContain("Schema 'core'")
   expect(await server.query(database, 'select a from core.deal')).toEqual([{a: 7}])
 })
@@ -366,21 +366,21 @@ test('a publication that is asked to stop leaves the old release and nothing els
 test('two publications at once: the second is told of the first', async () => {
   const client = await server.connect(database)
   await client.query(`select pg_advisory_lock(hashtext('loantape publish'))`)
-  expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'POSTGRES_LOCKED', exitCode: 4})
+  expect(await failureOf(publish(await release(1)))).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
   await client.end()
 })
 
 const refusals: [string, () => Partial<PostgresRequest>, string, number][] = [
-  ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'POSTGRES_AUTH', 5],
+  ['a wrong password', () => ({url: server.urlOf(database, 'reader', 'wrong')}), 'PUBLISH_AUTH', 5],
   ['a server without TLS', () => ({url: `${server.urlOf(database)}?sslmode=verify-full`}), 'POSTGRES_TLS', 2],
-  ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'POSTGRES_AUTH', 5],
+  ['an unknown user', () => ({url: server.urlOf(database, 'nobody')}), 'PUBLISH_AUTH', 5],
   ['an unknown database', () => ({url: server.urlOf('nowhere')}), 'POSTGRES_UNKNOWN_NAME', 2],
   ['an unknown reader', () => ({reader: 'no_such_role'}), 'POSTGRES_UNKNOWN_NAME', 2],
-  ['a missing privilege', () => ({url: server.urlOf(database, 'reader')}), 'POSTGRES_PRIVILEGE', 2],
+  ['a missing privilege', () => ({url: server.urlOf(database, 'reader')}), 'PUBLISH_PRIVILEGE', 2],
   [
     'a server that is not there',
     () => ({url: 'postgres://u:secret@127.0.0.1:1/x'}),
-    'POSTGRES_UNREACHABLE',
+    'PUBLISH_UNREACHABLE',
     6,
   ],
 ]
@@ -404,7 +404,7 @@ test.each(['core.deal', 'mart.portfolio_summary'])(
       perform pg_terminate_backend(pg_backend_pid());
     end if;`)
     const refusal = await failureOf(publish(await release(2)))
-    expect(refusal).toMatchObject({code: 'POSTGRES_LOST', exitCode: 6})
+    expect(refusal).toMatchObject({code: 'PUBLISH_LOST', exitCode: 6})
     await server.query(database, 'drop event trigger react')
     expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
     expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])
@@ -420,7 +420,7 @@ test('a connection killed in the middle of the swap leaves the old release', asy
        $$ begin perform pg_terminate_backend(pg_backend_pid()); end $$;
      create event trigger die on ddl_command_end when tag in ('ALTER SCHEMA') execute function public.die()`,
   )
-  expect(await failureOf(publish(await release(2)))).toMatchObject({code: 'POSTGRES_LOST'})
+  expect(await failureOf(publish(await release(2)))).toMatchObject({code: 'PUBLISH_LOST'})
   expect(await schemas()).toEqual(['core', 'loantape', 'mart'])
   expect(await server.query(database, 'select release_id from loantape.release')).toEqual([
     {release_id: 'release_1'},
@@ -434,7 +434,7 @@ test('a server that dies in the middle is said so; once it is back, the old rele
   const patient = {...world, realClock: {...world.realClock, sleep: () => server.kill()}}
   const work = publish(await release(2), {lockMs: 10}, patient)
   const refusal = await failureOf(work)
-  expect(['POSTGRES_LOST', 'POSTGRES_UNREACHABLE']).toContain(codeOf(refusal))
+  expect(['PUBLISH_LOST', 'PUBLISH_UNREACHABLE']).toContain(codeOf(refusal))
   await blocker.end().catch(() => undefined)
   await server.start()
   expect(await server.query(database, 'select distinct nth::int from core.deal')).toEqual([{nth: 1}])

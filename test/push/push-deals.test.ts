@@ -95,7 +95,7 @@ describe('pushing deals', () => {
     writeFileSync(file, CSV.trimEnd())
     const env = {LOANTAPE_BASE_URL: service.url, LOANTAPE_API_KEY: API_KEY}
     const pushed = await runCommand(['push', 'deals', file, '--result', file, '--json'], env)
-    expect(readFailure(pushed)).toMatchObject({code: 'PUSH_RESULT', exitCode: 2})
+    expect(readFailure(pushed)).toMatchObject({code: 'PUSH_FILE', exitCode: 2})
     expect(readFileSync(file, 'utf8')).toBe(CSV.trimEnd())
     expect(service.store.count()).toBe(0)
   })

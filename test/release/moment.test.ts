@@ -76,7 +76,7 @@ test('an empty first walk is something to build from', async () => {
 
 test('a history without an applied walk says what to do', async () => {
   const refusal = await failureOf(momentOf([]))
-  expect(refusal).toMatchObject({code: 'HISTORY_EMPTY'})
+  expect(refusal).toMatchObject({code: 'HISTORY_MISSING'})
   expect(refusal.message).toContain('loantape sync')
 })
 
@@ -122,14 +122,14 @@ describe('after one walk', () => {
 
   test.each(['2026-02-01', '2026-02-06'])('no release is made for %s, outside of that', async (asOf) => {
     const refusal = await failureOf(resolveMoment(db, {asOf}, TODAY))
-    expect(refusal).toMatchObject({code: 'AS_OF_RANGE', exitCode: 2})
+    expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
     expect(refusal.message).toContain(`Date '${asOf}': expected 2026-02-02 (the first walk) to 2026-02-05`)
   })
 
   test('a moment before anything was stored is refused', async () => {
     const moment = {asOf: '2026-02-02', knownAt: '2026-02-01 00:00:00'}
     const refusal = await failureOf(readSourceBridge(db, moment))
-    expect(refusal).toMatchObject({code: 'KNOWN_AT_RANGE', exitCode: 2})
+    expect(refusal).toMatchObject({code: 'MOMENT_RANGE', exitCode: 2})
   })
 })
 

@@ -161,7 +161,7 @@ test.each(['2026-01-01-000000000000', '../releases', ''])(
   async (id) => {
     await publishTables(folder)
     expect(await failureOf((async () => requireRelease(folder, id))())).toMatchObject({
-      code: 'RELEASE_UNKNOWN',
+      code: 'UNKNOWN_NAME',
       exitCode: 2,
     })
   },

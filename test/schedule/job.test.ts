@@ -132,6 +132,6 @@ test('a folder that is not there is refused by name', async () => {
 
 test('an unknown job is refused with those there are', async () => {
   const refusal = await failureOf(requireJob(builtIn, 'weekly'))
-  expect(refusal).toMatchObject({code: 'JOB_UNKNOWN', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(refusal.message).toMatch(/Job 'weekly' on the command line: expected one of .*nightly/)
 })

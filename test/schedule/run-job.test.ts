@@ -125,7 +125,7 @@ test('a run somebody asked for is recorded, with the words it failed with', asyn
     slot: null,
     state: 'failed',
     exit_code: 2,
-    error_code: 'CONFIG_POSTGRES_MISSING',
+    error_code: 'CONFIG_MISSING',
   })
 })
 

@@ -198,7 +198,7 @@ test('ends on three empty pages in a row', async () => {
   await withWalk(
     (_request, response, turn) => sendJson(response, {data: [], has_more: true, next_cursor: `c${turn}`}),
     async (walk, {requests}) => {
-      expect(await failureOf(collect(walk))).toMatchObject({code: 'SOURCE_EMPTY_PAGES', exitCode: 7})
+      expect(await failureOf(collect(walk))).toMatchObject({code: 'SOURCE_CURSOR_LOOP', exitCode: 7})
       expect(requests).toHaveLength(3)
     },
   )

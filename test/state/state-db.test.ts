@@ -12,7 +12,7 @@ test('a state database that a later version has written is refused and left as i
   const readVersion = () => stateDb.db.prepare('pragma user_version').get()
   stateDb.db.exec('pragma user_version = 1000')
   const failure = await failureOf((async () => openStateDb(data.folder.stateDb))())
-  expect(failure).toMatchObject({code: 'STATE_NEWER', exitCode: 1})
+  expect(failure).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
   expect(readVersion()).toEqual({user_version: 1000})
 })
 
@@ -32,7 +32,7 @@ test('a state database that cannot be opened for writing is a matter of rights',
   using data = createFolder()
   const path = join(data.folder.root, 'not-there', 'state.sqlite')
   const failure = await failureOf((async () => openStateDb(path))())
-  expect(failure).toMatchObject({code: 'STATE_NOT_WRITABLE', exitCode: 2})
+  expect(failure).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
   expect(failure.message).toContain(
     `State database '${path}' cannot be written: unable to open database file.`,
   )

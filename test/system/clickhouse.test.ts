@@ -234,7 +234,7 @@ test('a second publication of a lender is refused while the first says that it g
       },
     }),
   })
-  expect(second).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(second).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
   expect(await seen()).toEqual(wholeOf(2))
 })
 
@@ -260,7 +260,7 @@ test('a publication that slept while another took over shows nothing', async () 
       }),
     }),
   )
-  expect(late).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(late).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
   expect(await seen()).toEqual(wholeOf(3))
 })
 
@@ -283,7 +283,7 @@ test('a publication that was held up before it sent changes nothing of what the 
       }),
     }),
   )
-  expect(late).toMatchObject({code: 'CLICKHOUSE_LOCKED', exitCode: 4})
+  expect(late).toMatchObject({code: 'PUBLISH_LOCKED', exitCode: 4})
   expect(await seen()).toEqual(wholeOf(2))
 })
 
@@ -350,8 +350,8 @@ test('readers who join tables all the while never see two releases at once, in f
 })
 
 test.each([
-  ['a wrong password', {password: 'wrong'}, 'CLICKHOUSE_AUTH', 5],
-  ['a server that is not there', {url: 'http://127.0.0.1:1'}, 'CLICKHOUSE_UNREACHABLE', 6],
+  ['a wrong password', {password: 'wrong'}, 'PUBLISH_AUTH', 5],
+  ['a server that is not there', {url: 'http://127.0.0.1:1'}, 'PUBLISH_UNREACHABLE', 6],
 ])('%s is said so', async (_, request, code, exitCode) => {
   const refusal = await failureOf(publish(await release(1), request))
   expect(refusal).toMatchObject({code, exitCode})
@@ -362,7 +362,7 @@ test('a database that is not ours is never touched', async () => {
   await server.run('create database own')
   const sql = 'create schema release.own; create table release.own.deal as select 1 as a'
   const refusal = await failureOf(publish(await release(1, {sql})))
-  expect(refusal).toMatchObject({code: 'CLICKHOUSE_FOREIGN', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'PUBLISH_FOREIGN', exitCode: 2})
   expect(await server.query(`select name from system.tables where database = 'own'`)).toEqual([])
 })
 

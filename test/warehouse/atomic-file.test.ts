@@ -62,7 +62,7 @@ test('a data folder that is missing is created with its parents', () => {
 test('a data folder that is a file is refused with the reason', async () => {
   writeFileSync(join(root, 'file'), '')
   const refusal = await failureOf((async () => requireWritable(dataFolderAt(join(root, 'file'))))())
-  expect(refusal).toMatchObject({code: 'DATA_DIR_NOT_WRITABLE', exitCode: 2})
+  expect(refusal).toMatchObject({code: 'NOT_WRITABLE', exitCode: 2})
   expect(refusal.message).toMatch(/cannot be written \(E[A-Z]+\)/)
 })
 

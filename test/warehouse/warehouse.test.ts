@@ -86,7 +86,7 @@ test('a warehouse of a later version is refused and left as it is', async () => 
   }
   const before = readFileSync(data.folder.warehouse)
   const refusal = await failureOf(openWarehouse(data.folder))
-  expect(refusal).toMatchObject({code: 'WAREHOUSE_NEWER', exitCode: 1})
+  expect(refusal).toMatchObject({code: 'DATA_NEWER', exitCode: 1})
   expect(refusal.message).toContain('9999_later.sql')
   expect(readFileSync(data.folder.warehouse).equals(before)).toBe(true)
 })
@@ -167,7 +167,7 @@ test('a file without tables, left by a run whose disk failed, is filled as a new
 
 test('a history of a later version is refused by name', async () => {
   await writeBare(`insert into history.main.migration values ('9999_later.sql', '')`)
-  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'WAREHOUSE_NEWER'})
+  expect(await failureOf(openHistory(data.folder))).toMatchObject({code: 'DATA_NEWER'})
 })
 
 test('a database that is no history is refused', async () => {
