@@ -163,7 +163,7 @@ test.concurrent('a selection that names no model is refused with what there is',
   const failure = readFailure(await lab.run(['build', '--select', 'mart.concentrations+', '--json']))
   expect(failure).toMatchObject({code: 'UNKNOWN_NAME', exitCode: 2})
   expect(failure.message).toMatch(
-    /'mart\.concentrations\+' in --select names no model: .*nearest is 'mart\.concentration'\. Nothing was built/,
+    /'mart\.concentrations\+' in --select names no model: .*nearest is 'mart\.concentration'\. Nothing was changed/,
   )
 })
 
