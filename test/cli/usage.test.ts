@@ -59,7 +59,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'an unknown profile',
     ['export', 'excel'],
     'UNKNOWN_NAME',
-    /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was written\./,
+    /'excel'.*csv, parquet, xlsx.*, xero.*\. Nothing was changed\./,
   ],
   [
     'an unknown table',
@@ -95,7 +95,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'a job nearly right',
     ['run', 'nightli'],
     'UNKNOWN_NAME',
-    /the nearest is 'nightly'\. Nothing was started/,
+    /the nearest is 'nightly'\. Nothing was changed/,
   ],
   ['a profile nearly right', ['export', 'xls'], 'UNKNOWN_NAME', /the nearest is 'xlsx'/],
   [
@@ -122,7 +122,7 @@ const wrong: [behaviour: string, args: string[], code: string, words: RegExp][] 
     'MOMENT_RANGE',
     /^Date '2020-01-01': expected 2026-02-02 \(the first walk\)/,
   ],
-  ['an unknown job', ['run', 'weekly'], 'UNKNOWN_NAME', /'weekly'.*nightly, rates\. Nothing was started\./],
+  ['an unknown job', ['run', 'weekly'], 'UNKNOWN_NAME', /'weekly'.*nightly, rates\. Nothing was changed\./],
 ]
 
 for (const [behaviour, args, code, words] of wrong) {

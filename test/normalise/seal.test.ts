@@ -46,7 +46,7 @@ test('what is no record at all is quarantined without what it holds', () => {
 })
 
 test('borrowers are not normalised without a key; documents, which have no hashes, are', () => {
-  expect(() => createNormaliser(borrowerStream)).toThrow(/No key/)
+  expect(() => createNormaliser(borrowerStream)).toThrow(/no key/)
   const {observations} = createNormaliser(documentStream)([{id: 'doc_1', name: 'Pat'}], 0n, 'deal_1')
   expect(observations).toMatchObject([{id: 'deal_1/doc_1', unknownFields: null}])
 })

@@ -5,6 +5,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {afterAll, beforeAll, expect, test} from 'vitest'
 import {z} from 'zod'
+import {codeOf} from '../../src/errors.ts'
 import {requireRelease} from '../../src/release/manifest.ts'
 import {parseFilter} from '../../src/web/filter.ts'
 import {createReader, type Reader} from '../../src/web/reader.ts'
@@ -231,7 +232,12 @@ function readersOf(filesDir: string): string[] {
   return readdirSync('/proc')
     .filter((pid) => /^\d+$/.test(pid))
     .filter((pid) => {
-      const file = `/proc/${pid}/cmdline`
-      return existsSync(file) && readFileSync(file, 'utf8').includes(filesDir)
+      try {
+        return readFileSync(`/proc/${pid}/cmdline`, 'utf8').includes(filesDir)
+      } catch (error) {
+        // It ended while it was looked at.
+        if (['ENOENT', 'ESRCH'].includes(codeOf(error))) return false
+        throw error
+      }
     })
 }
