@@ -57,6 +57,7 @@ function requireDeals(release: Release, name: string): Release {
   throw newError(
     'RELEASE_PARTIAL',
     `Release '${name}' on the command line: expected one that holds core.deal, whose deals are compared.`,
+    {next: 'Name a whole release, or build `--select core.deal`.'},
   )
 }
 

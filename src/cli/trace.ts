@@ -26,7 +26,7 @@ export default function addTrace(command: CliCommand): void {
         if (!isFigure(traced))
           return {deal_id: traced, versions: await traceDeal(config, traced, {field, asOf})}
         if (field === undefined && asOf === undefined) return traceFigure(config, traced)
-        throw newError('UNKNOWN_NAME', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
+        throw newError('USAGE', `Figure '${traced}' with --field or --as-of: these are for a deal.`, {
           next: 'Leave them out: a figure is that of the current release.',
         })
       },

@@ -2,7 +2,6 @@ import {basename, join} from 'node:path'
 import {BIGINT, VARCHAR} from '@duckdb/node-api'
 import {CsvError, parse} from 'csv-parse/sync'
 import {z} from 'zod'
-import type {ErrorCode} from '../errors.ts'
 import {quantity} from '../money.ts'
 import {expectOneOf} from '../nearest.ts'
 import type {Seed} from '../types.ts'
@@ -239,7 +238,7 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     {catalog: 'temp', schema: 'main', table, types: [BIGINT, ...columns.map(() => VARCHAR)]},
     seed.rows.map(({values}, index) => [BigInt(index), ...values]),
   )
-  const refuse = async (code: ErrorCode, column: string, expected: string, wrong: string) => {
+  const refuse = async (column: string, expected: string, wrong: string) => {
     const found = await db.first(
       wrongRow,
       `select ${ROW} as "row" from ${rows} ${wrong} order by ${ROW} limit 1`,
@@ -249,19 +248,19 @@ export async function loadSeed(db: Database, seed: Seed): Promise<void> {
     const {file, columns} = row.origin ?? seed
     const value = row.values[seed.columns.indexOf(column)] ?? ''
     const problem = `Value '${value}' of seed column '${column}': expected ${expected},`
-    throw createModelError(code, placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
+    throw createModelError('SEED_FILE', placeOf(file, row, Math.max(0, columns.indexOf(column))), problem)
   }
   for (const {name, type} of columns.filter((column) => !TEXT_TYPES.includes(column.type))) {
     const value = quoteName(name)
     const wrong = `where ${value} is not null and try_cast(${value} as ${type}) is null`
-    await refuse('SEED_FILE', name, type, wrong)
+    await refuse(name, type, wrong)
   }
   const [key] = columns
   if (key) {
     const keys = columns.filter(({name}) => name === key.name || name === DATED).map(buildValueSql)
     const isTwice = `row_number() over (partition by ${keys.join(', ')} order by ${ROW}) > 1`
     const expected = 'a key that is given and stands once'
-    await refuse('SEED_FILE', key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
+    await refuse(key.name, expected, `qualify ${quoteName(key.name)} is null or ${isTwice}`)
   }
   const typed = columns.map((column) => `${buildValueSql(column)} as ${quoteName(column.name)}`)
   await db.run(

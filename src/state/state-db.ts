@@ -128,7 +128,8 @@ function explainFault(path: string, cause: unknown): unknown {
     return newError('STATE_UNREADABLE', problem('read'), {cause})
   }
   if (fault === READ_ONLY || fault === CANNOT_OPEN) {
-    return newError('NOT_WRITABLE', problem('written'), {cause})
+    const next = 'Run loantape as the user that the data folder belongs to.'
+    return newError('NOT_WRITABLE', problem('written'), {next, cause})
   }
   return cause
 }
