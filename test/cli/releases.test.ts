@@ -83,7 +83,7 @@ test.concurrent('a release of some models is compared only where it holds the de
   await lab.run(['build', '--select', 'mart.run'], env)
   const failure = readFailure(await lab.run(['diff', 'scratch', 'current', '--json'], env))
   expect(failure).toMatchObject({code: 'RELEASE_PARTIAL', exitCode: 2})
-  expect(failure.message).toMatch(/'scratch'.*holds core\.deal.*Name a whole release/)
+  expect(failure.message).toMatch(/'scratch'.*holds core\.deal.*`--select core\.deal`/)
 })
 
 test.concurrent('a release that is not there is refused', async () => {

@@ -36,7 +36,7 @@ test('a state database that cannot be opened for writing is a matter of rights',
   expect(failure.message).toContain(
     `State database '${path}' cannot be written: unable to open database file.`,
   )
-  expect(failure.message).toContain('a folder it may write')
+  expect(failure.message).toContain('the user that the data folder belongs to')
 })
 
 test('a migration is applied once, and what is stored stays', () => {
