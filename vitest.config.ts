@@ -2,7 +2,7 @@ import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
 import {BaseSequencer, type TestSpecification} from 'vitest/node'
-import {keepTemporaryFilesInMemory} from './test/support/temporary.ts'
+import {COMPILE_CACHE, keepTemporaryFilesInMemory} from './test/support/temporary.ts'
 
 /** Proofs are short files that take minutes: at the end the other workers would wait for them. */
 class ProofsFirst extends BaseSequencer {
@@ -14,6 +14,7 @@ class ProofsFirst extends BaseSequencer {
 }
 
 keepTemporaryFilesInMemory()
+process.env.NODE_COMPILE_CACHE = COMPILE_CACHE
 
 const config: ViteUserConfig = defineConfig({
   test: {

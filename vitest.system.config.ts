@@ -1,9 +1,10 @@
 import {tmpdir} from 'node:os'
 import {join} from 'node:path'
 import {defineConfig, type ViteUserConfig} from 'vitest/config'
-import {keepTemporaryFilesInMemory} from './test/support/temporary.ts'
+import {COMPILE_CACHE, keepTemporaryFilesInMemory} from './test/support/temporary.ts'
 
 keepTemporaryFilesInMemory()
+process.env.NODE_COMPILE_CACHE = COMPILE_CACHE
 
 /**
  * Tests against programs from outside: sshd, LibreOffice, Schemathesis, ClickHouse's engine, which `.ci/run` installs; and a cluster of

@@ -1,3 +1,4 @@
+import {flushCompileCache} from 'node:module'
 import {explainError} from '../errors.ts'
 import type {Told} from './helper.ts'
 
@@ -7,6 +8,9 @@ const {questions, leave, isSpent} =
   process.argv[2] === 'history'
     ? await import('./history-questions.ts')
     : await import('./release-questions.ts')
+
+// At its end it is killed, and would keep nothing.
+flushCompileCache()
 
 const answers = questions as unknown as Record<string, (...about: unknown[]) => unknown>
 const tell = (told: Told) => process.send?.(told)

@@ -1,6 +1,7 @@
 import {type ChildProcess, fork} from 'node:child_process'
+import {getCompileCacheDir} from 'node:module'
 import {tmpdir} from 'node:os'
-import {extname, join} from 'node:path'
+import {dirname, extname, join} from 'node:path'
 import {type ErrorCode, type Failure, newError, retellError} from '../errors.ts'
 
 /** What a helper may be asked: functions of a module that its process loads. */
@@ -57,21 +58,27 @@ const NOBODY_WAITS = 'nobody waits for it'
 /** How often a reason to give up is looked for. */
 const WATCH_MS = 100
 
-/** Creates a helper; its process starts when it is asked, or at once where it never ends by itself. */
+/** Lets a process start from our compiled modules, in half the time. */
+function shareCompiled(): {NODE_COMPILE_CACHE?: string} {
+  const dir = getCompileCacheDir()
+  return dir === undefined ? {} : {NODE_COMPILE_CACHE: dirname(dir)}
+}
+
+/** Creates a helper; its process starts when it is asked. */
 export function createHelper<Asked extends Questions>(options: HelperOptions): Helper<Asked> {
   const {args, stopped, idleMs, beforeStart} = options
   const stop = (reason: string) => newError(stopped[0], `${stopped[1]}: ${reason}.`)
   let isClosed = false
   let lastId = 0
   let idle: NodeJS.Timeout | undefined
-  let running = idleMs === undefined ? start() : undefined
+  let running: Running | undefined
 
   function start(): Running {
     beforeStart?.()
     const process = fork(ENTRY, args, {
       serialization: 'advanced',
       // It needs none of what may be secret.
-      env: {TMPDIR: tmpdir()},
+      env: {TMPDIR: tmpdir(), ...shareCompiled()},
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     })
     const started: Running = {process, waiting: new Map()}

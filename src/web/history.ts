@@ -25,8 +25,8 @@ export interface History {
 type About<Question> = Question extends (config: never, ...about: infer Rest) => unknown ? Rest : never
 
 /**
- * Starts a process that reads history, tapes and journals for all pages; disposing it ends it. An answer that takes too long ends it,
- * too; what else it was asked is asked once more of the next.
+ * Reads history, tapes and journals for all pages in a process that the first question starts; disposing ends it. An answer that takes
+ * too long ends it, too; what else it was asked is asked once more of the next.
  */
 export function readHistory(config: Config): History & Disposable {
   const helper = createHelper<Questions>({

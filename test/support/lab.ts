@@ -22,6 +22,7 @@ import {openHistory} from '../../src/warehouse/history.ts'
 import {runCommand} from './command.ts'
 import {COMPILED, FEW_TABLES} from './data.ts'
 import {type SpoiltService, startSpoiltService} from './spoilt-service.ts'
+import {COMPILE_CACHE} from './temporary.ts'
 
 const API_KEY = 'sk_test_lab'
 
@@ -214,9 +215,6 @@ export function runProgram(
 ): Promise<Ended> {
   return startProgram(args, env, cwd).ended
 }
-
-/** Compiled modules of the program: a process starts in two thirds of the time. */
-const COMPILE_CACHE = join(import.meta.dirname, '../../node_modules/.cache/loantape-test')
 
 /** Starts the program, with no other settings than `env`. */
 function startProgram(args: readonly string[], env: Record<string, string>, cwd: string): Started {

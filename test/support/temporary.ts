@@ -1,6 +1,9 @@
 import {chmodSync, existsSync, mkdtempSync, rmSync, statfsSync} from 'node:fs'
 import {join} from 'node:path'
 
+/** Compiled modules of this process and those it starts: they start in half the time. */
+export const COMPILE_CACHE: string = join(import.meta.dirname, '../../node_modules/.cache/loantape-test')
+
 const MEMORY = '/dev/shm'
 const ENOUGH_BYTES = 8_000_000_000
 
