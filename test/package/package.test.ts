@@ -14,6 +14,9 @@ const {dependencies, engines} = JSON.parse(readFileSync(join(ROOT, 'package.json
   engines: {node: string}
 }
 
+/** As npm links it into a project. */
+const PROGRAM = 'node_modules/.bin/loantape'
+
 describe('the package', () => {
   let project: string
 
@@ -63,14 +66,14 @@ describe('the package', () => {
   })
 
   test('runs the demo from walk to exports, models and jobs included', async () => {
-    const {code, stderr} = await run(['npx', 'loantape', 'demo', '--deals', '20', '--days', '1'])
+    const {code, stderr} = await run([PROGRAM, 'demo', '--deals', '20', '--days', '1'])
     expect(code, stderr).toBe(0)
     expect(existsSync(join(project, 'demo-data/current/core.deal.parquet'))).toBe(true)
   })
 
   test('shows the portfolio as a report, as a dictionary and in the browser', async () => {
     for (const command of ['report', 'docs']) {
-      const {code, stderr} = await run(['npx', 'loantape', command, '--data', 'demo-data'])
+      const {code, stderr} = await run([PROGRAM, command, '--data', 'demo-data'])
       expect(code, stderr).toBe(0)
     }
     const bin = join(project, 'node_modules/loantape/bin/loantape.js')
