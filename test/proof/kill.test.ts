@@ -12,6 +12,7 @@ test(`a run killed at any moment and run again ends as if it had never been kill
     points: POINTS,
     randomKills: 0,
     tables: PORTFOLIO_TABLES,
+    deals: 120,
     seed,
   })
   expect(figures).toMatchObject({points: POINTS.length, kills: POINTS.length})

@@ -16,10 +16,9 @@ import {listLeftovers, readPortfolio, requireSoundWarehouse, requireWholeFiles} 
 const KILL_STEPS: readonly string[] = [...RUN_STEPS, 'csv exported', 'parquet exported']
 
 const KILLED_RUN = fileURLToPath(new URL('./killed-run.ts', import.meta.url))
-const DEALS = 300
 /** Groups of pages in a walk: 60 pages, stored by 50. */
 const PAGE_GROUPS = 2
-const PAGE_SIZE = DEALS / 60
+const PAGES = 60
 const STREAMS = 'deals,borrowers,documents'
 /** Where a process is killed: at a named point, or after this share of a run's time. */
 type Kill = {step: string; nth: number} | {share: number}
@@ -32,6 +31,8 @@ export interface KillRequest extends ProofRequest {
   randomKills?: number
   /** What releases hold, as `--select` names it; everything by default. */
   tables?: string
+  /** A multiple of 60; 300 by default. */
+  deals?: number
 }
 
 /** Kills of one folder, day by day. */
@@ -109,11 +110,11 @@ async function runUntilKilled(trial: Trial, kill: Kill, runMs: number): Promise<
 
 async function runToEnd(
   lab: Lab,
-  folder: DataFolder,
-  now: string,
+  {root: dataDir}: DataFolder,
+  {now, pageSize}: {now: string; pageSize: number},
 ): Promise<{runMs: number; outcome: SyncResult['outcome']}> {
   const startedAt = performance.now()
-  const config = {...lab.config, dataDir: folder.root, pageSize: PAGE_SIZE, streams: STREAMS}
+  const config = {...lab.config, dataDir, pageSize, streams: STREAMS}
   const {outcome} = await syncDeals(config, {}, lab.createWorld(now))
   await exportRelease(config, {profiles: ['csv', 'parquet']}, lab.createWorld(now))
   return {runMs: performance.now() - startedAt, outcome}
@@ -137,7 +138,8 @@ function requireTidy(folder: DataFolder, outcome: SyncResult['outcome']): void {
  * second.
  */
 export async function proveKill(request: KillRequest): Promise<Proved> {
-  const {tables = 'all'} = request
+  const {tables = 'all', deals = 300} = request
+  const pageSize = deals / PAGES
   const tally = createTally()
   const steps = new Set<string>()
   // As many side by side as the machine for which the suite is measured has cores.
@@ -145,9 +147,9 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
     await using lab = await createLab({tables})
     const {store} = lab.service
     const seed = random.text(8)
-    seedPortfolio(store, {deals: DEALS, seed, today: '2026-02-02'})
+    seedPortfolio(store, {deals, seed, today: '2026-02-02'})
     linkPortfolio(lab.service, {seed, since: 0, until: Date.parse('2026-02-03')})
-    let {runMs} = await runToEnd(lab, lab.folder, '2026-02-02T23:30:00-05:00')
+    let {runMs} = await runToEnd(lab, lab.folder, {now: '2026-02-02T23:30:00-05:00', pageSize})
     const folder = lab.copyFolder('killed')
     for (const [index, kills] of planKills(request, run, random).entries()) {
       const now = `2026-02-0${index + 3}T23:30:00-05:00`
@@ -159,7 +161,7 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
         LOANTAPE_DATA_DIR: folder.root,
         LOANTAPE_NOW: now,
         LOANTAPE_STREAMS: STREAMS,
-        LOANTAPE_PAGE_SIZE: String(PAGE_SIZE),
+        LOANTAPE_PAGE_SIZE: String(pageSize),
         LOANTAPE_LOG_LEVEL: 'error',
         ...(tables !== 'all' && {KILL_TABLES: tables}),
       }
@@ -168,8 +170,8 @@ export async function proveKill(request: KillRequest): Promise<Proved> {
         await requireSoundWarehouse(folder)
         await requireWholeFiles(folder)
       }
-      runMs = (await runToEnd(lab, lab.folder, now)).runMs
-      const {outcome} = await runToEnd(lab, folder, now)
+      runMs = (await runToEnd(lab, lab.folder, {now, pageSize})).runMs
+      const {outcome} = await runToEnd(lab, folder, {now, pageSize})
       await requireSoundWarehouse(folder)
       await requireWholeFiles(folder)
       assert.deepEqual(await readPortfolio(folder), await readPortfolio(lab.folder), `on ${now}`)
