@@ -46,7 +46,11 @@ export function removeAbandoned(dir: string, prefix: string): void {
   }
 }
 
-const ENTRY = join(import.meta.dirname, `main${extname(import.meta.filename)}`)
+/** The program itself, which keeps compiled modules: beside the sources, or beside `dist/src` in a package. */
+const ENTRY = join(
+  import.meta.dirname,
+  extname(import.meta.filename) === '.ts' ? '../bin/loantape.js' : '../../bin/loantape.js',
+)
 
 /** Where a process lives that is not to have our environment and working folder. */
 export interface Place {

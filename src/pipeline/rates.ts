@@ -21,7 +21,7 @@ import {
   type RateFeed,
   type RateRow,
 } from './rate-feed.ts'
-import {catchUpWarehouse} from './record.ts'
+import {catchUpWarehouse} from './record-warehouse.ts'
 import {openTapes, type Tapes} from './tapes.ts'
 
 /**

@@ -10,7 +10,7 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import {openWarehouse} from '../warehouse/warehouse.ts'
 import {buildRelease} from './build.ts'
 import {createReader, findQuarantinedRecords} from './quarantined-records.ts'
-import {catchUpWarehouse} from './record.ts'
+import {catchUpWarehouse} from './record-warehouse.ts'
 import {restageWalks} from './restage.ts'
 import {findReadKey} from './tape-key.ts'
 import {listReadableTapes} from './tape-units.ts'

@@ -1,8 +1,8 @@
-import {chmodSync, existsSync, rmSync} from 'node:fs'
+import {chmodSync, existsSync, readdirSync, rmSync, statSync} from 'node:fs'
 import {join} from 'node:path'
 import {z} from 'zod'
 import {formatInstant} from '../clock.ts'
-import {GuardError} from '../errors.ts'
+import {GuardError, newError} from '../errors.ts'
 import {NONE, tellForeign} from '../foreign.ts'
 import type {Conclude} from '../load/settle.ts'
 import {findHead, findRecorded, noteUnit, requireFolderId} from '../state/record.ts'
@@ -258,12 +258,25 @@ const outcomeSchema = z.object({no: z.number(), previous: z.string().nullable(),
 export const parseOutcome = ({frame}: TapeLine) => outcomeSchema.parse(frame)
 
 /**
- * Adds to the record what stands on the tapes of runs that died before they had noted it there. To be called in a transaction.
+ * Adds to the record what stands on the tapes of runs that died before they had noted it there. To be called in a transaction, before
+ * anything is added to the record.
  *
  * @param own the tape that the caller is writing
+ * @throws ConfigError `STORES_DISAGREE` where another command wrote a tape, and died before the state database knew it
  */
 export function adoptEnded(folder: DataFolder, stateDb: StateDb, key: TapeKey, own?: string): void {
-  for (const row of listTapes(stateDb)) {
+  const rows = listTapes(stateDb)
+  const known = new Set(rows.map(({path}) => path))
+  const unknown = listTapeFiles(folder)
+    .keys()
+    .find((path) => !known.has(path))
+  if (unknown !== undefined)
+    throw newError(
+      'STORES_DISAGREE',
+      `Data folder '${folder.root}', state.sqlite: it does not know ${unknown}, which another command wrote meanwhile and died.`,
+      {next: 'Run again: that is read first.'},
+    )
+  for (const row of rows) {
     if (!isBeingWritten(row) || row.unit === own) continue
     const {first, last} = readEndsOf(folder, row, key)
     const end = last.at(-1)
@@ -305,4 +318,14 @@ async function readThrough(
       await take?.(line)
     }
   }
+}
+
+/** The files of tapes and their bytes, by their paths below the data folder. */
+export function listTapeFiles({root, tapes}: DataFolder): Map<string, number> {
+  if (!existsSync(tapes)) return new Map()
+  const entries = readdirSync(tapes, {recursive: true, withFileTypes: true})
+  const paths = entries
+    .filter((entry) => entry.isFile() && entry.name.endsWith('.jsonl.zst'))
+    .map((entry) => join(entry.parentPath, entry.name))
+  return new Map(paths.map((path) => [path.slice(root.length + 1), statSync(path).size]))
 }

@@ -88,6 +88,20 @@ test('a state database older than the last batch issues nothing twice: it is bro
   expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 15_000n, 1090: -15_000n})
 })
 
+test('what a command that died wrote down is not issued again by one that went on beside it', async () => {
+  const january = {profiles: ['xero'], period: '2026-01', withOpening: false}
+  const die = (step: RunStep) => {
+    if (step === 'act written') throw new Error('killed')
+  }
+  await failureOf(exportRelease(books.config, january, books.at('2026-01-21', die)))
+  // It compared the stores before the other one died.
+  const beside = exportRelease(books.config, january, books.at('2026-01-21'))
+  expect(await failureOf(beside)).toMatchObject({code: 'STORES_DISAGREE', exitCode: 2})
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'written', rows: 2}])
+  expect(await books.export('xero', '2026-01', '2026-01-21')).toMatchObject([{outcome: 'unchanged'}])
+  expect(books.sumBatches('xero', '2026-01')).toEqual({1200: 10_000n, 1090: -10_000n})
+})
+
 function loseHistory(): void {
   for (const name of readdirSync(books.folder.root).filter((file) => /^warehouse\./.test(file))) {
     rmSync(join(books.folder.root, name))

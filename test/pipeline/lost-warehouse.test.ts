@@ -69,6 +69,40 @@ test('a warehouse that is lost is computed anew from the tapes by the next comma
   expect((await lab.walk(DAY_2)).changes).toMatchObject({created: 0, unchanged: 40})
 })
 
+test('what a lost tape held is given up, and what came after it is not', async () => {
+  const saved = join(lab.folder.root, '../saved')
+  copyFileSync(lab.folder.warehouse, saved)
+  for (const [day, status] of [
+    [DAY_2, 'underwriting'],
+    [DAY_3, 'approved'],
+    ['2026-02-05T23:30:00-05:00', 'funded'],
+  ] as const) {
+    lab.service.store.update('deal_000001', {status})
+    await lab.walk(day)
+  }
+  const tapes = listTapePaths()
+  for (const tape of [tapes[1], tapes[3]]) rmSync(tape!)
+  copyFileSync(saved, lab.folder.warehouse)
+  expect((await lab.run(['build'])).stderr).toContain('STORES_DISAGREE')
+  expect((await lab.run(['tape', 'go-on', '--why', 'a disk died'])).code).toBe(0)
+  expect((await lab.run(['build'])).code).toBe(0)
+  expect(await historyOf('deal_000001')).toEqual([
+    {version: '1', change: 'created', status: 'draft'},
+    {version: '2', change: 'updated', status: 'approved'},
+  ])
+  expect((await lab.walk('2026-02-06T23:30:00-05:00')).changes).toMatchObject({updated: 1, unchanged: 39})
+  expect(JSON.parse((await lab.run(['status', '--json'])).stdout)).toMatchObject({
+    disagreements: [],
+    given_up: 2,
+  })
+})
+
+/** The tapes in the order of their walks. */
+function listTapePaths(): string[] {
+  using stateDb = openStateDb(lab.folder.stateDb)
+  return listTapes(stateDb).map(({path}) => join(lab.folder.root, path))
+}
+
 test('where tapes were pruned, a warehouse brought back from before is taken on by those since', async () => {
   const saved = join(lab.folder.root, '../saved')
   copyFileSync(lab.folder.warehouse, saved)
