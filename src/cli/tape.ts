@@ -1,6 +1,6 @@
 import {quantity} from '../money.ts'
 import {replaceTapeKey} from '../pipeline/acts.ts'
-import {goOn} from '../pipeline/record.ts'
+import {goOn} from '../pipeline/record-compare.ts'
 import {readTape} from '../pipeline/verify.ts'
 import type {Call, CliCommand} from './command.ts'
 import {joinLines} from './table.ts'

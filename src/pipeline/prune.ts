@@ -16,7 +16,7 @@ import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-
 import {openHistory} from '../warehouse/history.ts'
 import {hasWarehouse, openWarehouse} from '../warehouse/warehouse.ts'
 import {createPerformer} from './acts.ts'
-import {describeGone} from './record.ts'
+import {describeGone} from './record-compare.ts'
 import {isOfHistory} from './tape-units.ts'
 
 /** What was, or with a dry run would be, removed. */

@@ -70,7 +70,6 @@ export function catchUpState(
   {log}: World,
   {fillsGaps = false}: {fillsGaps?: boolean} = {},
 ): {problems: Disagreement[]; gaps: RecordedUnit[]} {
-  if (isSameAsTapes(folder, stateDb)) return {problems: [], gaps: []}
   const key = findReadKey(config, folder)
   return inStateTransaction(stateDb, () => {
     const backlog = readBacklog(folder, stateDb, {key, fillsGaps})
@@ -84,17 +83,6 @@ export function catchUpState(
       )
     return backlog
   })
-}
-
-/** Whether the state database knows exactly the tapes that lie there, by name and length. */
-function isSameAsTapes(folder: DataFolder, stateDb: StateDb): boolean {
-  const files = listTapeFiles(folder)
-  const rows = listTapes(stateDb)
-  const known = new Map(rows.map((row) => [row.path, row]))
-  if (readFact(stateDb, 'folder_id') === undefined || findHead(stateDb).no === 0) return false
-  if (rows.some((row) => isKept(row) && files.get(row.path) !== row.bytes)) return false
-  if (rows.some((row) => row.ended_at === null && row.removed_at === null)) return false
-  return [...files.keys()].every((path) => known.has(path))
 }
 
 /** A unit that stands on a tape, and what the tape says of itself. */

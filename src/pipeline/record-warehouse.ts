@@ -1,16 +1,8 @@
-import {existsSync, statSync} from 'node:fs'
+import {existsSync} from 'node:fs'
 import type {Config} from '../config.ts'
 import {codeOf, LoantapeError, messageOf} from '../errors.ts'
 import {findLockHolder} from '../state/lock.ts'
-import {
-  findHead,
-  findRecorded,
-  listLosses,
-  listRecorded,
-  readFact,
-  requireFolderId,
-  writeFact,
-} from '../state/record.ts'
+import {findHead, findRecorded, listLosses, listRecorded, readFact, requireFolderId} from '../state/record.ts'
 import {withRun} from '../state/runs.ts'
 import type {StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
@@ -40,36 +32,33 @@ export async function readStand(folder: DataFolder): Promise<Stand> {
 }
 
 /**
- * Compares the warehouse with the record, where its file is not the one that was compared last, and settles again what it lacks. While
- * a run is under way it is that run's business.
+ * Compares the warehouse with the record and settles again what it lacks; null where that is the business of a run under way, or of
+ * whoever reads one that is damaged.
  */
 export async function compareWarehouse(
   config: Config,
   folder: DataFolder,
   stateDb: StateDb,
   world: World,
-): Promise<Disagreement[]> {
+): Promise<Disagreement[] | null> {
   const expected = readFact(stateDb, 'history_head') ?? ''
-  const see = () => `${describeFile(folder.warehouse)} ${readFact(stateDb, 'history_head') ?? ''}`
-  if (see() === readFact(stateDb, 'warehouse_seen')) return []
-  if (findLockHolder(stateDb, world)) return []
+  if (findLockHolder(stateDb, world)) return null
   if (!existsSync(folder.warehouse)) {
     if (expected === '') return []
     world.log.warn({file: folder.warehouse}, 'the warehouse is not there and is computed anew from the tapes')
     await rebuildWarehouse(config, {isApplied: true, keepsFields: true}, world)
   } else {
     const stand = await tryStand(folder)
-    if (!stand) return []
+    if (!stand) return null
     const problems = judgeStand(stateDb, stand, expected)
     if (problems.length > 0) return problems
     if ((stand.head ?? '') !== expected) {
       const {problem} = planCatchUp(config, {folder, stateDb}, stand)
       if (problem) return [problem]
       const isDone = await catchUpAlone(config, folder, world)
-      if (!isDone) return []
+      if (!isDone) return null
     }
   }
-  writeFact(stateDb, 'warehouse_seen', see())
   return []
 }
 
@@ -97,11 +86,6 @@ async function tryStand(folder: DataFolder): Promise<Stand | undefined> {
       return undefined
     throw error
   }
-}
-
-function describeFile(path: string): string {
-  const stat = statSync(path, {throwIfNoEntry: false})
-  return stat ? `${stat.size} ${stat.mtimeMs} ${stat.ino}` : 'none'
 }
 
 function judgeStand(stateDb: StateDb, {folderId, head}: Stand, expected: string): Disagreement[] {

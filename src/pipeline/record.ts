@@ -1,155 +1,45 @@
-import {existsSync, readdirSync} from 'node:fs'
+import {lstatSync, readlinkSync, statSync} from 'node:fs'
 import {join} from 'node:path'
-import {listAllBatches} from '../accounting/issued.ts'
-import {JOURNAL_NAMES} from '../accounting/journal-profiles.ts'
+import {z} from 'zod'
 import type {Config} from '../config.ts'
-import {LoantapeError, newError} from '../errors.ts'
-import {quantity} from '../money.ts'
-import {findCurrentRelease, type Release} from '../release/manifest.ts'
-import {findHead, findRecorded, listLosses, listRecorded, type RecordedUnit} from '../state/record.ts'
-import {inStateTransaction, openStateDb, type StateDb} from '../state/state-db.ts'
-import {listTapes, type TapeRow} from '../state/tape-rows.ts'
+import {findHead, readFact, writeFact} from '../state/record.ts'
+import {openStateDb, type StateDb} from '../state/state-db.ts'
 import type {World} from '../types.ts'
-import {type DataFolder, dataFolderAt, requireWritable} from '../warehouse/data-folder.ts'
-import {type Act, createPerformer} from './acts.ts'
-import {signedBy} from './period.ts'
-import {catchUpState, type Disagreement, isMissing, refuse, short} from './record-state.ts'
-import {compareWarehouse, readStand} from './record-warehouse.ts'
+import {type DataFolder, dataFolderAt, hasStores, listNames} from '../warehouse/data-folder.ts'
+import {listTapeFiles} from './tapes.ts'
 
 /**
  * Makes sure that the stores of a data folder tell the same before anything is read from them or stored. What is behind the tapes is
  * brought up to date from them: the state database, and the warehouse. What is ahead of them, or belongs elsewhere, is refused: the
- * tapes are the record, and going on would book or count something twice, or never.
+ * tapes are the record, and going on would book or count something twice, or never. Nothing is compared, and little loaded, while
+ * every file is as it was when all was right.
  *
- * @throws ConfigError `STORES_DISAGREE`; `TAPE_KEY_LOST` where tapes that have to be read cannot be
+ * @throws ConfigError `STORES_DISAGREE`
  */
 export async function bringUpToDate(config: Config, world: World): Promise<void> {
   const folder = dataFolderAt(config.dataDir)
   if (!hasStores(folder)) return
   using stateDb = openStateDb(folder.stateDb)
-  refuse(folder, compareTapes(config, folder, stateDb, world).problems)
-  refuse(folder, await compareWarehouse(config, folder, stateDb, world))
+  if (describeStores(folder, stateDb) === readFact(stateDb, 'stores_seen')) return
+  const {requireAgreement} = await import('./record-compare.ts')
+  const isCompared = await requireAgreement(config, {folder, stateDb}, world)
+  if (isCompared) writeFact(stateDb, 'stores_seen', describeStores(folder, stateDb))
 }
 
-/** Everything that the stores of a data folder do not agree on, the state database brought up to date where it can be. */
-export async function listDisagreements(config: Config, world: World): Promise<Disagreement[]> {
-  const folder = dataFolderAt(config.dataDir)
-  if (!hasStores(folder)) return []
-  using stateDb = openStateDb(folder.stateDb)
-  const {problems} = compareTapes(config, folder, stateDb, world)
-  return [...problems, ...(await compareWarehouse(config, folder, stateDb, world))]
-}
-
-/**
- * Goes on from what is there although something is missing that other stores name: notes on a tape what was given up.
- *
- * @throws ConfigError `RECORD_WHOLE` where nothing is missing
- */
-export async function goOn(
-  config: Config,
-  why: string,
-  world: World,
-): Promise<{given_up: string[]; problems: string[]}> {
-  const folder = dataFolderAt(config.dataDir)
-  requireWritable(folder)
-  using stateDb = openStateDb(folder.stateDb)
-  const caught = compareTapes(config, folder, stateDb, world, {fillsGaps: true})
-  const found = [...caught.problems, ...(await compareWarehouse(config, folder, stateDb, world))]
-  const foreign = found.find(({losses}) => losses.length === 0)
-  if (foreign) refuse(folder, [foreign])
-  if (found.length + caught.gaps.length === 0)
-    throw newError('RECORD_WHOLE', `Data folder '${folder.root}': nothing is missing.`)
-  const losses = [...new Set(found.flatMap((one) => one.losses))]
-  const head = existsSync(folder.warehouse) ? ((await readStand(folder)).head ?? '') : ''
-  const isAhead = head !== '' && losses.includes(head)
-  const recorded = listRecorded(stateDb)
-  const gone = listTapes(stateDb).filter((row) => isMissing(folder, row))
-  const perform = createPerformer(config, {folder, stateDb}, world)
-  const act: Act = {
-    act: 'went on',
-    ...signedBy(world),
-    why,
-    tapes: [
-      ...gone.map((row) => describeGone(recorded, row)),
-      ...caught.gaps.map(({no, kind, chain, tape}) => ({unit: tape, path: '', units: [{no, kind, chain}]})),
-    ],
-    losses,
-    history_head: isAhead ? head : undefined,
-  }
-  inStateTransaction(stateDb, () => perform(act))
-  const problems = [
-    ...found.map(({problem}) => problem),
-    ...caught.gaps.map(({no}) => `unit ${no} of the record is not there.`),
-  ]
-  return {given_up: [...losses, ...caught.gaps.map(({no}) => `unit ${no}`)], problems}
-}
-
-/** Compares the state database with the tapes and, where they agree, what was handed out with both. */
-function compareTapes(
-  config: Config,
-  folder: DataFolder,
-  stateDb: StateDb,
-  world: World,
-  options: {fillsGaps?: boolean} = {},
-): ReturnType<typeof catchUpState> {
-  const {problems, gaps} = catchUpState(config, folder, stateDb, world, options)
-  return {problems: problems.length > 0 ? problems : compareOutputs(folder, stateDb), gaps}
-}
-
-/** A tape that is gone, with its place in the record. */
-export function describeGone(
-  recorded: readonly RecordedUnit[],
-  {unit, path}: Pick<TapeRow, 'unit' | 'path'>,
-): {unit: string; path: string; units: Omit<RecordedUnit, 'tape'>[]} {
-  const units = recorded.filter(({tape}) => tape === unit).map(({no, kind, chain}) => ({no, kind, chain}))
-  return {unit, path, units}
-}
-
-/** Whether a folder holds anything that a record could be of. */
-function hasStores(folder: DataFolder): boolean {
-  const {stateDb, tapes, warehouse, releases, exports} = folder
-  return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
-}
-
-/** What was handed out must rest on the record: the current release on its units, and every journal batch on an act. */
-function compareOutputs(folder: DataFolder, stateDb: StateDb): Disagreement[] {
-  const losses = listLosses(stateDb)
-  const isKnown = (what: string) => losses.has(what) || findRecorded(stateDb, what) !== undefined
-  const release = tryRelease(folder)
-  const found: Disagreement[] = []
-  const head = release?.manifest.tape_head ?? ''
-  if (release && head !== '' && !isKnown(head)) {
-    const {no, chain} = findHead(stateDb)
-    found.push({
-      store: 'current',
-      problem: `release '${release.manifest.release_id}' rests on a unit of the record that is not there (${short(head)}); tapes and state database end at unit ${no} (${short(chain)}).`,
-      losses: [head],
-    })
-  }
-  const issued = new Set(listAllBatches(stateDb).map(({profile, batch_id}) => `${profile}/${batch_id}`))
-  const lying = JOURNAL_NAMES.flatMap((name) => {
-    const dir = join(folder.exports, name)
-    const ids = existsSync(dir)
-      ? readdirSync(dir).filter((id) => !id.startsWith('.') && existsSync(join(dir, id, 'manifest.json')))
-      : []
-    return ids.map((id) => `${name}/${id}`)
-  })
-  const unknown = lying.filter((batch) => !issued.has(batch) && !losses.has(batch))
-  if (unknown.length > 0)
-    found.push({
-      store: 'exports',
-      problem: `${quantity(unknown.length, 'journal batch')} that the record does not know: ${unknown.slice(0, 3).join(', ')}${unknown.length > 3 ? ', …' : ''}. Their entries would be issued once more.`,
-      losses: unknown,
-    })
-  return found
-}
-
-/** One that is damaged is the business of whoever reads it. */
-function tryRelease(folder: DataFolder): Release | undefined {
-  try {
-    return findCurrentRelease(folder)
-  } catch (error) {
-    if (error instanceof LoantapeError) return undefined
-    throw error
-  }
+/** What the files of the stores look like from outside, but for tapes that are being written. */
+function describeStores(folder: DataFolder, stateDb: StateDb): string {
+  const open = stateDb.column(
+    z.string(),
+    'select path from tape where ended_at is null and removed_at is null',
+  )
+  const tapes = [...listTapeFiles(folder)].filter(([path]) => !open.includes(path))
+  const stat = statSync(folder.warehouse, {throwIfNoEntry: false})
+  const isLink = lstatSync(folder.current, {throwIfNoEntry: false})?.isSymbolicLink()
+  return JSON.stringify([
+    findHead(stateDb),
+    tapes,
+    stat && [stat.size, stat.mtimeMs, stat.ino],
+    isLink && readlinkSync(folder.current),
+    listNames(folder.exports).map((profile) => [profile, listNames(join(folder.exports, profile))]),
+  ])
 }

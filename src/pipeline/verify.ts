@@ -17,7 +17,7 @@ import {digestFile} from '../warehouse/atomic-file.ts'
 import {type DataFolder, dataFolderAt} from '../warehouse/data-folder.ts'
 import {verifyWarehouse} from '../warehouse/verify-warehouse.ts'
 import {hasWarehouse} from '../warehouse/warehouse.ts'
-import {listDisagreements} from './record.ts'
+import {listDisagreements} from './record-compare.ts'
 import {findReadKey, requireReadKey} from './tape-key.ts'
 import {parseOutcome} from './tapes.ts'
 

@@ -231,7 +231,8 @@ export const MIGRATIONS: readonly string[] = [
      kind text not null,
      chain text not null unique
    ) strict;
-   -- folder_id: whose folder this is. history_head: the unit that the warehouse must contain. warehouse_seen: its file when last compared.
+   -- folder_id: whose folder this is. history_head: the unit that the warehouse must contain. stores_seen: what all
+   -- files looked like when they were compared and agreed.
    create table record_fact (
      name text primary key,
      value text not null

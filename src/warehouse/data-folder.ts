@@ -61,6 +61,17 @@ export function dataFolderAt(dataDir: string): DataFolder {
   }
 }
 
+/** Whether a folder holds anything that loantape stored. */
+export function hasStores(folder: DataFolder): boolean {
+  const {stateDb, tapes, warehouse, releases, exports} = folder
+  return [stateDb, tapes, warehouse, releases, exports].some((path) => existsSync(path))
+}
+
+/** What lies in a folder; nothing where it is none. */
+export function listNames(dir: string): string[] {
+  return statSync(dir, {throwIfNoEntry: false})?.isDirectory() ? readdirSync(dir).sort() : []
+}
+
 /** What the mark of a demo that this process carries out says of it; ids of processes alone come again. */
 export const DEMO_PROCESS = `pid ${process.pid} since ${performance.timeOrigin}`
 

@@ -6,6 +6,7 @@ import {ingestRates} from '../../src/pipeline/rates.ts'
 import {rebuildWarehouse} from '../../src/pipeline/rebuild.ts'
 import {applyEvents} from '../../src/pipeline.ts'
 import {openStateDb} from '../../src/state/state-db.ts'
+import {listTapes} from '../../src/state/tape-rows.ts'
 import {storeEvent} from '../../src/state/webhook-events.ts'
 import {openWarehouse} from '../../src/warehouse/warehouse.ts'
 import {aDeal, createLab, failureOf, type Lab, someDeals} from '../support/lab.ts'
@@ -210,7 +211,9 @@ test('what stands on tapes that nobody can read any more is taken over, and noth
   }
   {
     using stateDb = openStateDb(lab.folder.stateDb)
-    stateDb.db.exec('delete from tape where tape_no = (select max(tape_no) - 1 from tape)')
+    const [lost] = listTapes(stateDb).slice(-2)
+    stateDb.run('delete from tape where unit = ?', [lost!.unit])
+    rmSync(join(lab.folder.root, lost!.path))
   }
   expect(await failureOf(rebuild({isApplied: true}))).toMatchObject({code: 'REBUILD_LOSES'})
 })
