@@ -326,8 +326,10 @@ function storeBacklog(folder: DataFolder, stateDb: StateDb, {folderId, units, ta
     noteUnit(stateDb, unit, history)
     if (act) applyAct(stateDb, act)
   }
-  for (const batch of listAllBatches(stateDb))
-    if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
+  if (units.some(({act}) => act)) {
+    for (const batch of listAllBatches(stateDb))
+      if (isHandedOver(folder, batch)) markHandedOver(stateDb, batch, true)
+  }
   const last = tapes.toSorted((a, b) => (a.begunAt < b.begunAt ? -1 : 1)).at(-1)
   if (last && findTapeKey(stateDb) === undefined)
     noteTapeKey(stateDb, {fingerprint: last.fingerprint, since: last.begunAt, why: null})
